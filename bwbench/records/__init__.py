@@ -1,0 +1,15 @@
+"""Append-only facts of a trial, as plain files."""
+
+from bwbench.records.files import SCHEMA, EventWriter, dump_line, read_events, read_json, write_json_atomic
+from bwbench.records.store import CellFolder, iter_cells
+
+__all__ = [
+    "SCHEMA",
+    "CellFolder",
+    "EventWriter",
+    "dump_line",
+    "iter_cells",
+    "read_events",
+    "read_json",
+    "write_json_atomic",
+]

@@ -1,0 +1,211 @@
+"""Where components are found by name: the built-in ones below, entry points of other packages, and ``plugins:`` files.
+
+A component is a class named by an import string, so that listing names and checking options imports nothing heavy.
+Adding one to the project is one file and one line here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from bwbench.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A component's name, where its class is (``module:Class``), one line about it, and who provides it."""
+
+    name: str
+    target: str
+    summary: str
+    provider: str = "bwbench"
+
+
+class Registry:
+    """The components of one kind.
+
+    Outside packages add to it by an entry point in the group ``bwbench.<kind>``; a Python file named under
+    ``plugins:`` adds to it by calling ``register`` on import.
+    """
+
+    def __init__(self, kind: str, entries: Iterable[tuple[str, str, str]]) -> None:
+        self.kind = kind
+        self._entries = {name: Entry(name, target, summary) for name, target, summary in entries}
+        self._classes: dict[str, type[Any]] = {}
+        self._entry_points_read = False
+
+    def __iter__(self) -> Iterator[Entry]:
+        self._read_entry_points()
+        return iter(self._entries.values())
+
+    def __contains__(self, name: object) -> bool:
+        self._read_entry_points()
+        return name in self._entries
+
+    def names(self) -> list[str]:
+        """All names, built-in ones first, in the order in which they were registered."""
+        return [entry.name for entry in self]
+
+    def register(self, name: str, component: type[Any], summary: str) -> None:
+        """Add a class under ``name``; raises ConfigError where another class has that name already."""
+        known = self._classes.get(name)
+        if name in self and known is not component and getattr(known, "__qualname__", None) != component.__qualname__:
+            raise ConfigError(f"{self.kind}: the name {name!r} is taken by {self._entries[name].target}")
+        target = f"{component.__module__}:{component.__qualname__}"
+        self._entries[name] = Entry(name, target, summary, provider=component.__module__)
+        self._classes[name] = component
+
+    def load(self, name: str) -> type[Any]:
+        """The class called ``name``; raises ConfigError with the nearest name where there is none."""
+        if name not in self:
+            raise ConfigError(self.unknown(name))
+        if name not in self._classes:
+            module, _, attribute = self._entries[name].target.partition(":")
+            self._classes[name] = getattr(importlib.import_module(module), attribute)
+        return self._classes[name]
+
+    def unknown(self, name: object) -> str:
+        """The message for a name that is not here: nearest name, then all names."""
+        near = difflib.get_close_matches(str(name), self.names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"unknown {self.kind} {name!r}.{hint} Known: {', '.join(self.names())}."
+
+    def _read_entry_points(self) -> None:
+        if self._entry_points_read:
+            return
+        self._entry_points_read = True
+        for point in entry_points(group=f"bwbench.{self.kind}"):
+            if point.name not in self._entries:
+                provider = point.dist.name if point.dist else point.value
+                self._entries[point.name] = Entry(point.name, point.value, f"from {provider}", provider)
+
+
+ALGORITHMS = Registry(
+    "algorithm",
+    [
+        ("every-step", "bwbench.algorithms.every_step:EveryStep", "average gradients in every optimizer step"),
+        ("single", "bwbench.algorithms.single:Single", "one node alone: is a second one worth it at all?"),
+        (
+            "no-communication",
+            "bwbench.algorithms.no_communication:NoCommunication",
+            "averages for free, off the clock: the headroom that a perfect network would give",
+        ),
+    ],
+)
+COLLECTIVES = Registry(
+    "collective",
+    [
+        ("none", "bwbench.collectives.none:NoCollective", "nothing crosses the link"),
+        ("torch", "bwbench.collectives.torch_ddp:TorchDdp", "torch's own DistributedDataParallel over gloo"),
+        ("ring", "bwbench.collectives.ring:Ring", "our pipelined ring all-reduce: reduce-scatter, then all-gather"),
+        ("all-gather", "bwbench.collectives.all_gather:AllGather", "every node sends its payload to all others"),
+        (
+            "parameter-server",
+            "bwbench.collectives.parameter_server:ParameterServer",
+            "all send to one node, which averages and sends back",
+        ),
+    ],
+)
+COMPRESSIONS = Registry(
+    "compression",
+    [
+        ("none", "bwbench.compression.none:NoCompression", "fp32 values as they are"),
+        ("fp16", "bwbench.compression.fp16:Fp16", "half precision: half the bytes"),
+        ("threshold", "bwbench.compression.threshold:Threshold", "only entries above a threshold, the rest kept back"),
+    ],
+)
+MODELS = Registry(
+    "model",
+    [
+        ("logistic", "bwbench.models.logistic:Logistic", "one linear layer"),
+        ("mlp", "bwbench.models.mlp:Mlp", "fully connected layers"),
+        ("cnn", "bwbench.models.cnn:Cnn", "small convolutional network, about 200 k parameters on 28x28"),
+        ("cnn-large", "bwbench.models.cnn:CnnLarge", "convolutional network of 1-2 M parameters"),
+        ("resnet8", "bwbench.models.resnet:Resnet8", "residual network of 8 layers for 32x32 images"),
+        ("resnet20", "bwbench.models.resnet:Resnet20", "residual network of 20 layers for 32x32 images"),
+        ("char-transformer", "bwbench.models.char_transformer:CharTransformer", "small decoder for characters"),
+    ],
+)
+DATASETS = Registry(
+    "dataset",
+    [
+        ("digits", "bwbench.datasets.digits:Digits", "1,797 grey 8x8 digits, inside scikit-learn: no download"),
+        ("mnist", "bwbench.datasets.mnist:Mnist", "70,000 grey 28x28 digits"),
+        ("fashion-mnist", "bwbench.datasets.mnist:FashionMnist", "70,000 grey 28x28 pictures of clothes"),
+        ("cifar10", "bwbench.datasets.cifar10:Cifar10", "60,000 colour 32x32 pictures in 10 classes"),
+        ("tinyshakespeare", "bwbench.datasets.tinyshakespeare:TinyShakespeare", "1.1 M characters of plays"),
+        ("synthetic", "bwbench.datasets.synthetic:Synthetic", "Gaussian classes of any shape: for tests and timing"),
+    ],
+)
+OPTIMIZERS = Registry(
+    "optimizer",
+    [
+        ("sgd", "bwbench.train.optimizers:Sgd", "stochastic gradient descent with momentum"),
+        ("adam", "bwbench.train.optimizers:Adam", "Adam"),
+        ("adamw", "bwbench.train.optimizers:AdamW", "Adam with decoupled weight decay"),
+    ],
+)
+PARTITIONS = Registry(
+    "partition",
+    [
+        ("iid-reshuffled", "bwbench.datasets.partition:IidReshuffled", "a new common shuffle every epoch, dealt out"),
+        ("iid-fixed", "bwbench.datasets.partition:IidFixed", "every node keeps its own random share"),
+        ("dirichlet", "bwbench.datasets.partition:Dirichlet", "every node keeps a share with its own mix of classes"),
+    ],
+)
+FIGURES = Registry(
+    "figure",
+    [
+        ("accuracy-over-time", "bwbench.figures.accuracy_over_time:AccuracyOverTime", "accuracy by training time"),
+        ("time-to-accuracy", "bwbench.figures.time_to_accuracy:TimeToAccuracy", "who reached the target first"),
+        ("step-time", "bwbench.figures.step_time:StepTime", "where the time of a step goes"),
+        (
+            "bandwidth",
+            "bwbench.figures.bandwidth:TimeToAccuracyByBandwidth",
+            "time to accuracy against bandwidth, where the matrix has one",
+        ),
+    ],
+)
+
+REGISTRIES: dict[str, Registry] = {
+    "algorithms": ALGORITHMS,
+    "collectives": COLLECTIVES,
+    "compressions": COMPRESSIONS,
+    "models": MODELS,
+    "datasets": DATASETS,
+    "optimizers": OPTIMIZERS,
+    "partitions": PARTITIONS,
+    "figures": FIGURES,
+}
+
+
+def load_plugin(path: Path) -> None:
+    """Import a user's Python file, which registers its components on import.
+
+    Importing the same file twice does nothing the second time. Raises ConfigError where the file is missing or
+    raises on import.
+    """
+    path = path.resolve()
+    name = f"bwbench_plugin_{path.stem}_{abs(hash(str(path))):x}"
+    if name in sys.modules:
+        return
+    if not path.is_file():
+        raise ConfigError(f"plugin {str(path)!r} is not a file; name an existing Python file under 'plugins:'")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"plugin {str(path)!r} cannot be imported; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"plugin {str(path)!r} failed on import: {type(error).__name__}: {error}") from error

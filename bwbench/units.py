@@ -1,0 +1,121 @@
+"""Quantities with units: text to SI once at the edge, SI to text once at the edge.
+
+Inside the program bandwidth is in bits per second, memory in bytes, time in seconds. A bare number where a unit is due
+is refused, because 10 might be Mbit/s or MB/s and the two differ by a factor of eight.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """What a quantity measures: its units as factors to SI, those used for output, and an example for messages."""
+
+    name: str
+    factors: dict[str, float]
+    output: tuple[str, ...]
+    example: str
+
+    def parse(self, text: object) -> float:
+        """SI value of ``text`` such as ``10 Mbit/s``; raises ValueError that shows the right form."""
+        match = _NUMBER_AND_UNIT.fullmatch(str(text)) if isinstance(text, (str, int, float)) else None
+        if match is None or isinstance(text, bool):
+            raise ValueError(f"{text!r} is not a {self.name}; write it like '{self.example}'")
+        number, unit = match.groups()
+        if unit is None:
+            shown = f"{number} {self.example.split(' ', 1)[1]}"
+            raise ValueError(f"{text!r} has no unit; a {self.name} needs one: '{shown}'")
+        if unit not in self.factors:
+            hint = self._near(unit)
+            raise ValueError(f"{unit!r} is not a unit of {self.name}.{hint} Allowed: {', '.join(self.factors)}")
+        return float(number) * self.factors[unit]
+
+    def format(self, value: float) -> str:
+        """Shortest text that parses back to ``value``: 10000000.0 gives ``10 Mbit/s``."""
+        if value == 0:
+            return f"0 {self.output[0]}"
+        unit = self.output[0]
+        for candidate in self.output:
+            if abs(value) >= self.factors[candidate] * (1 - 1e-12):
+                unit = candidate
+        number = value / self.factors[unit]
+        for digits in range(1, 18):
+            text = f"{number:.{digits}g}"
+            if float(text) * self.factors[unit] == value or digits == 17:
+                break
+        text = repr(int(float(text))) if float(text).is_integer() and abs(float(text)) < 1e15 else text
+        return f"{text} {unit}"
+
+    def _near(self, unit: str) -> str:
+        by_lower = {known.lower(): known for known in self.factors}
+        spelled = {"bps": "bit/s", "kbps": "kbit/s", "mbps": "Mbit/s", "gbps": "Gbit/s", "mbit": "Mbit/s", "sec": "s"}
+        near = by_lower.get(unit.lower()) or spelled.get(unit.lower())
+        near = near if near in self.factors else None
+        return f" Did you mean {near!r}?" if near else ""
+
+
+BANDWIDTH = Dimension(
+    "bandwidth",
+    {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9},
+    ("bit/s", "kbit/s", "Mbit/s", "Gbit/s"),
+    "10 Mbit/s",
+)
+DURATION = Dimension(
+    "duration",
+    {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
+    ("us", "ms", "s", "min", "h"),
+    "2.5 ms",
+)
+MEMORY = Dimension(
+    "size",
+    {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3},
+    ("B", "kB", "MB", "GB"),
+    "64 kB",
+)
+SAMPLES = Dimension("number of samples", {"samples": 1.0}, ("samples",), "2000 samples")
+
+
+def _validator(dimension: Dimension, low: float | None, exclusive: bool, high: float | None) -> BeforeValidator:
+    def validate(value: Any) -> float:
+        try:
+            number = dimension.parse(value)
+        except ValueError as error:
+            raise PydanticCustomError("quantity", "{message}", {"message": str(error)}) from None
+        if low is not None and (number <= low if exclusive else number < low):
+            bound = "more than 0" if exclusive else "0 or more"
+            raise PydanticCustomError(
+                "quantity_range", "{message}", {"message": f"{str(value)!r} is out of range: it must be {bound}"}
+            )
+        if high is not None and number > high:
+            text = f"{str(value)!r} is out of range: at most {dimension.format(high)}"
+            raise PydanticCustomError("quantity_range", "{message}", {"message": text})
+        return number
+
+    return BeforeValidator(validate)
+
+
+def _quantity(dimension: Dimension, low: float | None = 0.0, exclusive: bool = False, high: float | None = None) -> Any:
+    return Annotated[
+        float,
+        _validator(dimension, low, exclusive, high),
+        PlainSerializer(dimension.format, return_type=str),
+        WithJsonSchema({"type": "string", "examples": [dimension.example], "title": dimension.name}),
+    ]
+
+
+# Types for pydantic models: SI floats inside, text with a unit in YAML and JSON (both directions).
+# mypy sees them as floats; pydantic sees the annotations.
+Bandwidth = _quantity(BANDWIDTH, exclusive=True)
+Duration = _quantity(DURATION)
+PositiveDuration = _quantity(DURATION, exclusive=True)
+Memory = _quantity(MEMORY, exclusive=True)
+Samples = _quantity(SAMPLES, exclusive=True)
