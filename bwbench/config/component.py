@@ -14,10 +14,11 @@ class ComponentConfig(BaseModel):
     """Base of every component's options: frozen, and strict about unknown keys.
 
     The class of a component names its options class in the attribute ``Config``. Python attributes carry the unit
-    (``step_time_s``), the YAML key (an alias) does not.
+    (``step_time_s``), the YAML key (an alias) does not. Options that come from YAML or JSON are checked strictly:
+    ``"3"`` and ``true`` are no numbers, infinity and NaN are refused.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Component:
     options: ComponentConfig = field(default_factory=ComponentConfig)
 
     def to_json(self) -> dict[str, Any]:
+        """``{"name": …, **options}``: quantities as text with a unit, every default filled in."""
         return {"name": self.name, **self.options.model_dump(mode="json", by_alias=True)}
 
     def build(self, registry: Registry) -> Any:

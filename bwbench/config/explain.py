@@ -1,0 +1,113 @@
+"""pydantic's errors in our words: the value, what is allowed, the nearest name."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+Location = tuple[int | str, ...]
+
+_WORDS_ABOUT_TYPE = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping (key: value)",
+    "model_type": "a mapping (key: value)",
+    "model_attributes_type": "a mapping (key: value)",
+    "finite_number": "a finite number",
+}
+_BOUNDS = {
+    "greater_than": ("more than {}", "gt"),
+    "greater_than_equal": ("{} or more", "ge"),
+    "less_than": ("less than {}", "lt"),
+    "less_than_equal": ("at most {}", "le"),
+    "multiple_of": ("a multiple of {}", "multiple_of"),
+}
+
+
+def problem(message: str, loc: Sequence[int | str] = ()) -> InitErrorDetails:
+    """A line error that pydantic carries through unchanged, for ``ValidationError.from_exception_data``."""
+    error = PydanticCustomError("config", "{message}", {"message": message})
+    return InitErrorDetails(type=error, loc=tuple(loc), input=None)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` or the empty text."""
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def unknown_key(key: object, known: Iterable[str], where: str = "") -> str:
+    """The message for a key that is not there: nearest name, then all names."""
+    names = list(known)
+    place = f" in {where}" if where else ""
+    if not names:
+        return f"unknown key {key!r}{place}. No keys are known here."
+    return f"unknown key {key!r}{place}.{nearest(key, names)} Known: {', '.join(names)}."
+
+
+def show(value: object) -> str:
+    """A value as it would stand in YAML, shortened: true and not True, null and not None."""
+    try:
+        text = f"'{value}'" if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
+    """Every problem in ``error`` as (location inside the input, message)."""
+    return [(detail["loc"], _message(detail, model)) for detail in error.errors(include_url=False)]
+
+
+def yaml_names(model: type[BaseModel]) -> list[str]:
+    """The keys of a model as a user writes them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _message(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
+    kind, value, context = detail["type"], detail.get("input"), detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return unknown_key(detail["loc"][-1], yaml_names(_model_at(model, detail["loc"][:-1])))
+    if kind == "missing":
+        return f"{str(detail['loc'][-1])!r} is missing"
+    if kind == "bool_type" or kind == "bool_parsing":
+        return f"{show(value)} is not a boolean; write true or false"
+    if kind == "literal_error":
+        allowed = [item.strip("'") for item in str(context["expected"]).replace(" or ", ", ").split(", ")]
+        return f"{show(value)} is not allowed here.{nearest(value, allowed)} Allowed: {', '.join(allowed)}"
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        return f"{show(value)} is out of range: it must be {words.format(context[key])}"
+    if kind in ("too_short", "too_long"):
+        bound = f"{context['min_length']} or more" if kind == "too_short" else f"at most {context['max_length']}"
+        return f"{show(value)} has the wrong length: it takes {bound} entries"
+    if kind in _WORDS_ABOUT_TYPE:
+        return f"{show(value)} is not {_WORDS_ABOUT_TYPE[kind]}"
+    text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return text if kind not in ("value_error", "assertion_error") and "ctx" in detail else f"{show(value)}: {text}"
+
+
+def _model_at(model: type[BaseModel], loc: Location) -> type[BaseModel]:
+    """The model that stands at ``loc``, by the annotations on the way there."""
+    for key in loc:
+        for name, field in model.model_fields.items():
+            if key in (name, field.alias):
+                candidates = [field.annotation, *typing.get_args(field.annotation)]
+                nested = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+                if nested:
+                    model = nested[0]
+                break
+    return model
