@@ -1,0 +1,90 @@
+"""The ``bwbench`` command: its sub-commands, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import click
+import typer
+
+from bwbench import __version__
+from bwbench.cli import clean, data, doctor, link, listing, plan, plot, run, show, status
+from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
+
+app = typer.Typer(
+    name="bwbench",
+    help="On my link, which way of data-parallel training reaches my target accuracy first?",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run.run)
+app.command()(plan.plan)
+app.command()(status.status)
+app.command()(show.show)
+app.command()(plot.plot)
+app.command("list")(listing.list_)
+app.command()(doctor.doctor)
+app.command()(clean.clean)
+app.add_typer(link.app, name="link")
+app.add_typer(data.app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bwbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does, so that the running cell is recorded as interrupted."""
+    raise KeyboardInterrupt
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        result = app(arguments, prog_name="bwbench", standalone_mode=False)
+        return result if isinstance(result, int) else EXIT_OK
+    except BwbenchError as error:
+        if "--debug" in arguments:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "bwbench"
+        print(f"error: {error.format_message()} (see '{where} --help')", file=sys.stderr)
+        return EXIT_USER_INPUT
+    except click.ClickException as error:
+        print(f"error: {error.format_message()}", file=sys.stderr)
+        return EXIT_USER_INPUT
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has left, e.g. `bwbench status | head`
+        sys.stderr.close()
+        return EXIT_OK
+
+
+if __name__ == "__main__":
+    main()

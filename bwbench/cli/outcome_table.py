@@ -1,0 +1,76 @@
+"""The table at the end of a run: which method got there first, and whether several nodes were worth it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bwbench.cli.output import new_table, seconds, size, stderr, stdout
+from bwbench.plan.assess import PlannedCell
+from bwbench.records import CellFolder
+from bwbench.runner import Tally
+
+
+def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
+    """Print the table of all cells on stdout, fastest first, and the statuses of those not done on stderr."""
+    rows = [(item, CellFolder(item.folder)) for item in planned]
+    done = [(item, folder) for item, folder in rows if (folder.status or {}).get("status") == "done"]
+    done.sort(key=lambda row: _time_to_target(row[1].status))
+    table = new_table(
+        "method", "link", "time to target", "vs single", "samples to target", "final", "payload/step", "wire/step",
+        "goodput asked", "achieved",
+        right=("time to target", "vs single", "samples to target", "final", "payload/step", "wire/step"),
+    )  # fmt: skip
+    single_s = {_workload(item): _time_to_target(folder.status) for item, folder in done if item.cell.arm == "single"}
+    for item, folder in done:
+        status = folder.status or {}
+        table.add_row(*_row(item, folder, status, single_s.get(_workload(item), math.nan)))
+    if done:
+        stdout().print(table)
+    for item, folder in rows:
+        status = folder.status or {}
+        if status.get("status") not in ("done", None):
+            stderr().print(f"{item.cell.slug}: {status['status']}: {status.get('reason', '')}")
+    if left := sum(count for status, count in tally.earlier.items() if status != "done"):
+        stderr().print(f"{left} cell(s) ended badly in an earlier run and were left alone; --retry STATUS runs them again")
+
+
+def _row(item: PlannedCell, folder: CellFolder, status: dict[str, Any], single_s: float) -> tuple[str, ...]:
+    reached_s, censored_s = status.get("time_to_target_s"), status.get("censored_at_s")
+    shown = seconds(reached_s) if reached_s is not None else f"> {seconds(censored_s)}" if censored_s else "-"
+    ratio = single_s / _time_to_target(status)
+    steps = status.get("steps") or 0
+    wire = (folder.link or {}).get("wire") or {}
+    asked, achieved = _goodput(folder)
+    return (
+        f"{item.cell.arm}" + (f" (seed {item.cell.config.seed})" if item.cell.config.seed else ""),
+        item.cell.config.link.describe().partition(" (")[0],
+        shown,
+        f"{ratio:.2f}x" if math.isfinite(ratio) and ratio > 0 else "-",
+        str(status.get("samples_to_target") or "-"),
+        f"{status['final_metric']:.3f}" if status.get("final_metric") is not None else "-",
+        size(status.get("payload_bytes", 0) / steps) if steps else "-",
+        size(wire.get("per_step_bytes")),
+        asked,
+        achieved,
+    )
+
+
+def _goodput(folder: CellFolder) -> tuple[str, str]:
+    """Asked and achieved goodput between neighbours before training, in Mbit/s: lowest and highest of all pairs."""
+    pairs = ((folder.link or {}).get("achieved_before") or {}).get("pairs") or []
+    if not pairs or not pairs[0].get("asked_goodput_bps"):
+        return "-", "-"
+    achieved = sorted(pair["achieved_goodput_bps"] / 1e6 for pair in pairs)
+    return f"{pairs[0]['asked_goodput_bps'] / 1e6:.4g} Mbit/s", f"{achieved[0]:.4g}-{achieved[-1]:.4g}"
+
+
+def _time_to_target(status: dict[str, Any] | None) -> float:
+    reached_s = (status or {}).get("time_to_target_s")
+    return float(reached_s) if reached_s is not None else math.inf
+
+
+def _workload(item: PlannedCell) -> tuple[Any, ...]:
+    config = item.cell.config
+    return config.model.name, config.dataset.source.name, config.batch_size, config.accumulate, config.seed

@@ -1,0 +1,57 @@
+"""Where output goes: data on stdout, progress and messages on stderr; never wrapped where nobody looks at a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing there wraps it
+
+
+def stdout() -> Console:
+    """Console for data."""
+    console = Console(highlight=False, soft_wrap=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
+
+
+def stderr() -> Console:
+    """Console for progress and messages."""
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(content: Any) -> None:
+    """Print ``content`` as one JSON document on stdout."""
+    print(json.dumps(content, indent=1, allow_nan=False))
+
+
+def new_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """A table in the one look of this program; columns named in ``right`` hold numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people: ``0.42 s``, ``12.3 s``, ``4 min 10 s``."""
+    if value is None:
+        return "-"
+    if value < 60:
+        return f"{value:.3g} s" if value < 10 else f"{value:.1f} s"
+    if value < 3600:
+        return f"{int(value // 60)} min {int(value % 60)} s"
+    return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes for people, in powers of ten: ``1.5 MB``."""
+    if value is None:
+        return "-"
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"

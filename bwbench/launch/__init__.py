@@ -1,0 +1,1 @@
+"""Starts one worker a node and watches over them."""

@@ -1,0 +1,66 @@
+"""The parent's end of the workers' channels: events come in as JSON lines, answers to phases go out."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+from collections.abc import Callable
+from typing import Any
+
+MAX_LINE_BYTES = 1 << 20  # an event is a few hundred bytes; a worker that sends more than this is broken
+
+
+class Channels:
+    """One stream socket a rank. Safe to close twice."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._parent_ends: list[socket.socket] = []
+        self.worker_ends: list[socket.socket] = []
+        self._buffers = [b""] * num_ranks
+        for rank in range(num_ranks):
+            parent_end, worker_end = socket.socketpair()
+            parent_end.setblocking(False)
+            self._selector.register(parent_end, selectors.EVENT_READ, rank)
+            self._parent_ends.append(parent_end)
+            self.worker_ends.append(worker_end)
+
+    def close_worker_ends(self) -> None:
+        """Close the ends that the workers have by now, so that a dead worker is seen as end of file."""
+        for end in self.worker_ends:
+            end.close()
+
+    def poll(self, timeout_s: float, handle: Callable[[int, dict[str, Any]], None]) -> None:
+        """Wait up to ``timeout_s`` and call ``handle(rank, event)`` for every event that has arrived."""
+        for key, _ in self._selector.select(timeout_s):
+            rank = key.data
+            try:
+                received = self._parent_ends[rank].recv(65536)
+            except (BlockingIOError, ConnectionResetError):
+                received = b""
+            if not received:
+                self._selector.unregister(self._parent_ends[rank])
+                continue
+            *lines, rest = (self._buffers[rank] + received).split(b"\n")
+            self._buffers[rank] = rest if len(rest) <= MAX_LINE_BYTES else b""
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(event, dict):
+                    handle(rank, event)
+
+    def answer(self, rank: int, content: dict[str, Any]) -> None:
+        """Send one line to a worker; a worker that is gone is noticed elsewhere."""
+        try:
+            self._parent_ends[rank].sendall(json.dumps(content).encode() + b"\n")
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Close everything."""
+        self._selector.close()
+        for end in [*self._parent_ends, *self.worker_ends]:
+            end.close()

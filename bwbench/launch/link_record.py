@@ -1,0 +1,79 @@
+"""link.json of an attempt: what was asked, what was set, and what the probe and the counters saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bwbench.launch.outcome import LaunchOutcome
+from bwbench.network.link import Link
+from bwbench.network.network import Network
+from bwbench.network.probe import verify
+from bwbench.records import SCHEMA, write_json_atomic
+
+VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
+LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so
+
+
+class LinkRecord:
+    """Written after every step that adds to it, so that a crash leaves what was known by then."""
+
+    def __init__(self, link: Link, attempt: Path) -> None:
+        self._link, self._path = link, attempt / "link.json"
+        self.content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "requested": link.model_dump(mode="json", by_alias=True),
+            "backend": None,
+            "backend_reason": None,
+            "applied": None,
+            "achieved_before": None,
+            "achieved_after": None,
+            "emulator": {},
+            "wire": None,
+        }
+
+    def add_network(self, network: Network) -> None:
+        """Which back end carries the link, why, and with which parameters."""
+        self._update(backend=network.backend, backend_reason=network.backend_reason, applied=network.applied)
+
+    def add_measurement(self, network: Network, when: str) -> str | None:
+        """Probe the link into field ``when``; returns what is out of tolerance, None where nothing is."""
+        for number in range(1, VERIFY_TRIES + 1):
+            measured = verify(network, self._link, len(network.nodes))
+            self._update(**{when: {**measured.to_json(), "tries": number}})
+            if measured.verdict == "ok":
+                return None
+        return "; ".join(measured.reasons)
+
+    def add_traffic(self, network: Network, outcome: LaunchOutcome) -> str | None:
+        """How the emulator fared and what crossed it; returns why the emulator was unfit, None where it was fit."""
+        health = network.health()
+        self._update(emulator=health, wire=_wire(outcome))
+        lateness_s = health.get("lateness_p99_s") or 0.0
+        if lateness_s > LATE_EMULATOR_S:
+            return f"the emulator was late: 1 % of the frames left more than {lateness_s * 1e3:.0f} ms after their time"
+        return None
+
+    def _update(self, **fields: Any) -> None:
+        self.content.update(fields)
+        write_json_atomic(self._path, self.content)
+
+
+def _wire(outcome: LaunchOutcome) -> dict[str, Any] | None:
+    """Bytes per step without acknowledgements, and as a multiple of the payload that the codecs claim."""
+    if outcome.wire is None:
+        return None
+    steps = max((int(end.get("step", 0)) for end in outcome.ends.values()), default=0)
+    payload = sum(int(end.get("payload_bytes", 0)) for end in outcome.ends.values())
+    sent = outcome.wire.bytes - (outcome.wire.ack_bytes or 0)
+    return {
+        "steps": steps,
+        "bytes": outcome.wire.bytes,
+        "ack_bytes": outcome.wire.ack_bytes,
+        "frames": outcome.wire.frames,
+        "ack_frames": outcome.wire.ack_frames,
+        "drops": outcome.wire.drops,
+        "per_step_bytes": sent / steps if steps else None,
+        "payload_bytes": payload,
+        "ratio": sent / payload if payload else None,
+    }

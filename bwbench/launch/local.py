@@ -1,0 +1,181 @@
+"""Launcher ``local``: one worker a namespace, supervised until all have ended or one of them failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bwbench.launch.channel import Channels
+from bwbench.launch.outcome import LaunchOutcome, WireTraffic, describe_exit, log_tail
+from bwbench.network.network import Network, NodeProcess
+from bwbench.plan.cell import Cell
+
+POLL_S = 0.2
+STARTUP_LIMIT_S = 180.0  # importing torch and loading data, many workers on few cores
+STALL_LIMIT_S = 60.0  # nothing sent and nothing computed by anyone for this long: nobody is going to
+END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
+SETTLE_S = 0.05  # counters that stand still for this long have drained
+SETTLE_LIMIT_S = 5.0
+MASTER_PORT = 29500  # every cell has a control network of its own, so the port is always free
+
+EventHandler = Callable[[int, dict[str, Any]], None]
+
+
+class LocalLauncher:
+    """Runs the workers of one cell in the namespaces of ``network``."""
+
+    def __init__(self, network: Network, cell: Cell, cell_file: Path, attempt: Path) -> None:
+        self._network = network
+        self._cell = cell
+        self._cell_file = cell_file
+        self._attempt = attempt
+        self._num_ranks = cell.config.nodes
+        self._processes: list[NodeProcess] = []
+        self._ends: dict[int, dict[str, Any]] = {}
+        self._errors: dict[int, str] = {}
+        self._waiting: dict[str, set[int]] = {}
+        self._counts: dict[str, Any] = {}
+        self._training = False
+
+    def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
+        """Start the workers and wait until they have ended.
+
+        Args:
+            wall_limit_s: seconds after which the group is ended with status ``timeout``.
+            on_event: called with (rank, event) for what workers report while they run.
+        """
+        channels = Channels(self._num_ranks)
+        try:
+            self._start(channels)
+            return self._supervise(channels, wall_limit_s, on_event)
+        finally:
+            for process in self._processes:
+                with contextlib.suppress(Exception):
+                    process.kill()
+            channels.close()
+
+    def _start(self, channels: Channels) -> None:
+        for rank in range(self._num_ranks):
+            node = self._network.nodes[rank]
+            environment = {
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(self._num_ranks),
+                "MASTER_ADDR": self._network.nodes[0].control_address,
+                "MASTER_PORT": str(MASTER_PORT),
+                "OMP_NUM_THREADS": str(self._cell.config.compute.threads),
+                "BWBENCH_DATA_INTERFACE": node.data_interface,
+                "BWBENCH_CONTROL_INTERFACE": node.control_interface,
+                "BWBENCH_ATTEMPT_DIR": str(self._attempt),
+                "BWBENCH_CHANNEL_FD": "3",
+                "PYTHONUNBUFFERED": "1",
+            }
+            with (self._attempt / f"rank{rank}.log").open("ab") as log:
+                process = self._network.spawn(
+                    rank,
+                    [sys.executable, "-m", "bwbench.train.worker", str(self._cell_file)],
+                    env=environment,
+                    stdout=log.fileno(),
+                    stderr=log.fileno(),
+                    pass_fds={3: channels.worker_ends[rank].fileno()},
+                )
+            self._processes.append(process)
+        channels.close_worker_ends()
+
+    def _supervise(self, channels: Channels, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
+        started = last_alive = time.monotonic()
+        activity: object = None
+
+        def handle(rank: int, event: dict[str, Any]) -> None:
+            nonlocal last_alive
+            last_alive = time.monotonic()
+            self._note(channels, rank, event)
+            on_event(rank, event)
+
+        while True:
+            channels.poll(POLL_S, handle)
+            failure = self._failure()
+            if failure is not None:
+                return LaunchOutcome("failed", failure, self._ends, self._wire())
+            if len(self._ends) == self._num_ranks:
+                self._await_exits()
+                return self._ended()
+            now = time.monotonic()
+            seen = self._activity()
+            if seen != activity:
+                activity, last_alive = seen, now
+            if now - started > wall_limit_s:
+                reason = f"the time guard of {wall_limit_s:.0f} s ended the cell"
+                return LaunchOutcome("timeout", reason, self._ends, self._wire())
+            if now - last_alive > (STALL_LIMIT_S if self._training else STARTUP_LIMIT_S):
+                reason = f"no rank computed or sent anything for {now - last_alive:.0f} s: the link or a rank is stuck"
+                return LaunchOutcome("failed", reason, self._ends, self._wire())
+
+    def _note(self, channels: Channels, rank: int, event: dict[str, Any]) -> None:
+        """Take in one event; answer a phase once every rank has reached it."""
+        if event.get("event") == "end":
+            self._ends[rank] = event
+        elif event.get("event") == "error":
+            self._errors[rank] = str(event.get("message", ""))
+        elif event.get("event") == "phase":
+            phase = str(event.get("phase"))
+            reached = self._waiting.setdefault(phase, set())
+            reached.add(rank)
+            if len(reached) == self._num_ranks and phase in ("training", "drained"):
+                self._training = phase == "training"
+                self._counts[phase] = self._settled_counters()
+                for other in range(self._num_ranks):
+                    channels.answer(other, {"ok": True})
+
+    def _settled_counters(self) -> Any:
+        """Wire counters once nothing moves any more: what was sent may still be on its way through the queues."""
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        latest = self._network.counters()
+        quiet_s = SETTLE_S + 2 * self._cell.config.link.latency_s
+        while time.monotonic() < deadline:
+            time.sleep(quiet_s)
+            previous, latest = latest, self._network.counters()
+            if latest == previous:
+                break
+        return latest
+
+    def _wire(self) -> WireTraffic | None:
+        before, after = self._counts.get("training"), self._counts.get("drained")
+        if before is None or after is None:
+            return None
+        total = after.minus(before).total()
+        return WireTraffic(total.bytes, total.ack_bytes, total.frames, total.ack_frames, total.drops)
+
+    def _failure(self) -> str | None:
+        """Why the group has failed; None while every rank is alive or has ended well."""
+        for rank, process in enumerate(self._processes):
+            returncode = process.poll()
+            if returncode is None or rank in self._ends:
+                continue
+            reason = f"rank {rank} {describe_exit(returncode)}"
+            if rank in self._errors:
+                reason += f": {self._errors[rank]}"
+            tail = log_tail(self._attempt / f"rank{rank}.log")
+            return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
+        return None
+
+    def _activity(self) -> object:
+        """Something that changes while anyone computes or sends."""
+        return self._network.counters(), tuple(process.cpu_time_s() for process in self._processes)
+
+    def _await_exits(self) -> None:
+        deadline = time.monotonic() + END_LIMIT_S
+        for process in self._processes:
+            with contextlib.suppress(Exception):  # success is the end event; whoever lingers is killed by the caller
+                process.wait(max(0.0, deadline - time.monotonic()))
+
+    def _ended(self) -> LaunchOutcome:
+        diverged = next((end for end in self._ends.values() if end.get("status") == "diverged"), None)
+        if diverged is not None:
+            return LaunchOutcome("diverged", str(diverged.get("reason", "")), self._ends, self._wire())
+        return LaunchOutcome("done", str(self._ends[0].get("reason", "")), self._ends, self._wire())

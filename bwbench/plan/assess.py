@@ -1,0 +1,62 @@
+"""Which cells will run, and why: decided from the files of the result folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bwbench.plan.cell import Cell
+from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
+
+ENDED_UNDONE = ("failed", "timeout", "diverged", "invalid")  # run again only when asked: they would end the same way
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell, its folder, what is recorded of it, and whether and why it will run."""
+
+    cell: Cell
+    folder: Path
+    status: str
+    runs: bool
+    why: str
+
+
+def assess(cells: Sequence[Cell], results: Path, retry: Collection[str] = ()) -> list[PlannedCell]:
+    """What to do with each cell, given what lies below ``results``. Reads, never writes.
+
+    Args:
+        retry: those of failed, timeout, diverged, invalid that shall run again.
+    """
+    return [_assess(cell, results / cell.experiment / cell.folder_name, retry) for cell in cells]
+
+
+def _assess(cell: Cell, folder: Path, retry: Collection[str]) -> PlannedCell:
+    recorded = read_json(folder / "status.json")
+    status = str(recorded.get("status")) if isinstance(recorded, dict) else "missing"
+    if status == "done":
+        return PlannedCell(cell, folder, status, False, "done")
+    if status in ENDED_UNDONE:
+        if status in retry:
+            return PlannedCell(cell, folder, status, True, f"{status} before, to be retried")
+        return PlannedCell(cell, folder, status, False, f"{status} before; --retry {status} runs it again")
+    if status == "interrupted" or (folder.is_dir() and CellFolder(folder).attempts):
+        return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
+    return PlannedCell(cell, folder, "missing", True, "not run yet")
+
+
+def freeze_plan(planned: Sequence[PlannedCell], experiment_folder: Path, experiment: dict[str, Any]) -> None:
+    """Write plan.json and every cell.json that is not there yet: from here on the YAML may change.
+
+    Raises OSError where the disk is full or not writable.
+    """
+    experiment_folder.mkdir(parents=True, exist_ok=True)
+    for item in planned:
+        if not (item.folder / "cell.json").is_file():
+            item.folder.mkdir(exist_ok=True)
+            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+    listed = [{"id": item.cell.id, "slug": item.cell.slug, "folder": item.folder.name} for item in planned]
+    content = {"schema": SCHEMA, "experiment": experiment, "cells": listed}
+    write_json_atomic(experiment_folder / "plan.json", content)

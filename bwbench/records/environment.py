@@ -1,0 +1,98 @@
+"""What a trial ran on: recorded with every attempt, never part of a cell's identity."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bwbench import __version__
+from bwbench.records.files import SCHEMA
+
+_PACKAGES = ("torch", "numpy", "pyroute2", "scikit-learn")
+_TCP_SETTINGS = (
+    "tcp_congestion_control",
+    "tcp_slow_start_after_idle",
+    "tcp_rmem",
+    "tcp_wmem",
+    "tcp_rto_max_ms",
+    "tcp_no_metrics_save",
+)
+
+
+def capture_environment() -> dict[str, Any]:
+    """Host, kernel, processor, versions and the commit of the program, as written to ``environment.json``."""
+    return {
+        "schema": SCHEMA,
+        "time_unix_s": time.time(),
+        "host": platform.node(),
+        "boot_id": _read("/proc/sys/kernel/random/boot_id"),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load_1min": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "bwbench": __version__,
+        "packages": _versions(),
+        "git": _git_state(),
+        "root": os.geteuid() == 0,
+    }
+
+
+def tcp_settings() -> dict[str, str]:
+    """TCP's settings in the calling process's network namespace."""
+    found = {name: _read(f"/proc/sys/net/ipv4/{name}") for name in _TCP_SETTINGS}
+    return {name: " ".join(value.split()) for name, value in found.items() if value is not None}
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@functools.cache
+def _git_state() -> dict[str, Any] | None:
+    """Commit of the source tree that runs, and whether it was changed; None outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "bwbench")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "dirty": bool(changed)}
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+
+def _cpu_model() -> str:
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+

@@ -1,0 +1,167 @@
+"""The loop over cells: for each one that has to run, open its link, verify it, train, verify again, record."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from bwbench.analysis.trial import summarise
+from bwbench.errors import BwbenchError, LinkError, UnfitMachineError
+from bwbench.launch.link_record import LinkRecord
+from bwbench.launch.local import LocalLauncher
+from bwbench.launch.outcome import LaunchOutcome
+from bwbench.network.network import Network, open_network
+from bwbench.plan.assess import PlannedCell, freeze_plan
+from bwbench.plan.cell import Cell
+from bwbench.records import SCHEMA, CellFolder, write_json_atomic
+from bwbench.records.environment import capture_environment
+from bwbench.records.lock import locked
+
+WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
+WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
+_NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+
+
+class Observer(Protocol):
+    """Told what happens while cells run; the command line shows it."""
+
+    def cell_started(self, cell: Cell, number: int, total: int) -> None:
+        """A cell begins: the ``number``-th of the ``total`` that run now."""
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        """What is being done with the cell from now on, in words."""
+
+    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+        """A worker reported an event of its record."""
+
+    def cell_finished(self, cell: Cell, status: dict[str, Any]) -> None:
+        """The cell has ended with this content of status.json."""
+
+
+@dataclass
+class Tally:
+    """How many cells have each status: those that ran now, and those that had ended before."""
+
+    now: dict[str, int] = field(default_factory=dict)
+    earlier: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def all_done(self) -> bool:
+        """Whether every cell is done, those of earlier runs included."""
+        return not (self.now.keys() | self.earlier.keys()) - {"done"}
+
+
+def run_experiment(
+    planned: Sequence[PlannedCell],
+    experiment: dict[str, Any],
+    results: Path,
+    predicted_s: Mapping[str, float],
+    observer: Observer,
+) -> Tally:
+    """Freeze the plan and run every cell that has to, one after another; a failed one does not stop the others.
+
+    Args:
+        planned: all cells of the experiment, at least one.
+        experiment: the experiment as plan.json shall keep it.
+        predicted_s: for each cell's id, how long it should take at most; far beyond that it is ended as ``timeout``.
+
+    Raises:
+        UnfitMachineError: where the machine cannot make the networks, or the disk is full.
+        ConfigError: where another process runs on the same experiment's folder.
+        KeyboardInterrupt: handed on after the running cell was recorded as ``interrupted``.
+    """
+    folder = results / planned[0].cell.experiment
+    tally = Tally()
+    todo = [item for item in planned if item.runs]
+    for item in planned:
+        if not item.runs:
+            tally.earlier[item.status] = tally.earlier.get(item.status, 0) + 1
+    with _full_disk_said(folder), locked(folder):
+        freeze_plan(planned, folder, experiment)
+        for number, item in enumerate(todo, 1):
+            observer.cell_started(item.cell, number, len(todo))
+            status = _run_cell(item, WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s[item.cell.id], observer)
+            observer.cell_finished(item.cell, status)
+            tally.now[status["status"]] = tally.now.get(status["status"], 0) + 1
+    return tally
+
+
+def _run_cell(item: PlannedCell, wall_limit_s: float, observer: Observer) -> dict[str, Any]:
+    """One attempt at a cell, from its link to its status.json."""
+    started = time.monotonic()
+    (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
+    attempt = CellFolder(item.folder).new_attempt()
+    write_json_atomic(attempt / "environment.json", capture_environment())
+    record = LinkRecord(item.cell.config.link, attempt)
+    outcome = LaunchOutcome("interrupted", "interrupted")
+    try:
+        with open_network(item.cell.config.link, item.cell.config.nodes) as network:
+            outcome = _train_on(network, item, attempt, record, wall_limit_s, observer)
+    except BwbenchError as error:
+        outcome = LaunchOutcome("failed", str(error))
+        if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
+            raise  # the next cell would meet the same
+    finally:
+        status = _status(item, attempt, outcome, record.content, time.monotonic() - started)
+        write_json_atomic(item.folder / "status.json", status)
+    return status
+
+
+def _train_on(
+    network: Network, item: PlannedCell, attempt: Path, record: LinkRecord, wall_limit_s: float, observer: Observer
+) -> LaunchOutcome:
+    """Verify, train, verify: the outcome is ``invalid`` where the link was not what was asked."""
+    cell = item.cell
+    record.add_network(network)
+    observer.cell_phase(cell, "verifying the link")
+    if problem := record.add_measurement(network, "achieved_before"):
+        return LaunchOutcome("invalid", f"the link before training: {problem}")
+    observer.cell_phase(cell, "starting workers")
+    launcher = LocalLauncher(network, cell, item.folder / "cell.json", attempt)
+    outcome = launcher.run(wall_limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
+    problem = record.add_traffic(network, outcome)
+    if outcome.status not in ("done", "diverged"):
+        return outcome
+    observer.cell_phase(cell, "verifying the link again")
+    problem = record.add_measurement(network, "achieved_after") or problem
+    if problem:
+        return LaunchOutcome("invalid", f"the link after training: {problem}", outcome.ends, outcome.wire)
+    return outcome
+
+
+def _status(
+    item: PlannedCell, attempt: Path, outcome: LaunchOutcome, link: dict[str, Any], wall_s: float
+) -> dict[str, Any]:
+    """Content of status.json: how it ended, and what the records say about the trial."""
+    folder = CellFolder(item.folder)
+    summary = summarise({rank: folder.events(rank) for rank in folder.ranks}, item.cell.to_json(), link)
+    return {
+        "schema": SCHEMA,
+        "id": item.cell.id,
+        "slug": item.cell.slug,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "attempt": int(attempt.name.rpartition("-")[2]),
+        "wall_s": wall_s,
+        "overhead_s": wall_s - summary.training_clock_s - summary.evaluation_s,
+        **summary.to_json(),
+    }
+
+
+@contextlib.contextmanager
+def _full_disk_said(folder: Path) -> Iterator[None]:
+    """Turn a disk that is full or not writable into one clear message; what was recorded before stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        raise UnfitMachineError(
+            f"cannot write {error.filename or folder}: {error.strerror}. Cells that are done are kept; make room, or "
+            "choose another folder with --results, and run the same command again"
+        ) from error

@@ -1,0 +1,81 @@
+"""Runs the command line as a user would, and looks at what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+BWBENCH = [sys.executable, "-m", "bwbench.cli.main"]
+MODULES = ("bwbench.network.agent", "bwbench.network.probe_node", "bwbench.train.worker")
+
+TINY = """
+name: tiny
+nodes: 2
+link: {bandwidth: 100 Mbit/s, latency: 1 ms}
+model: logistic
+dataset: digits
+batch_size: 32
+optimizer: {sgd: {lr: 0.05}}
+evaluate: {every: 640 samples}
+target: {accuracy: 0.99}
+limit: {samples: 1280}
+"""
+
+
+def run(*arguments: str, cwd: Path, timeout_s: float = 100.0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``bwbench ARGUMENTS`` to its end."""
+    return subprocess.run(
+        [*BWBENCH, *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+
+
+def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """``bwbench ARGUMENTS`` in the background, with its messages in ``cwd``/messages."""
+    with (cwd / "messages").open("ab") as messages:
+        return subprocess.Popen(
+            [*BWBENCH, *arguments], cwd=cwd, env={**os.environ, **environment}, stdout=messages, stderr=messages
+        )
+
+
+def status_of(results: Path, **wanted: str) -> dict[str, dict[str, Any]]:
+    """status.json of every cell below ``results`` by arm."""
+    found = {}
+    for file in results.glob("*/*/status.json"):
+        cell = json.loads((file.parent / "cell.json").read_text())
+        found[cell["arm"]] = json.loads(file.read_text())
+    return found
+
+
+def family(tag: str) -> list[psutil.Process]:
+    """Processes of bwbench that mention ``tag``, or have an environment that does."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = " ".join(process.cmdline())
+            if any(module in command for module in MODULES) and tag in " ".join(process.environ().values()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition: Any, limit_s: float, what: str) -> Any:
+    """The first true value of ``condition()``; fails the test after ``limit_s``."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited {limit_s} s for {what}")

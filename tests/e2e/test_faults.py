@@ -1,0 +1,136 @@
+"""Whatever happens to a run, it ends with a reason, leaves nothing behind, and can be resumed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import BWBENCH, TINY, family, run, start, status_of, wait_for
+
+pytestmark = [pytest.mark.netns, pytest.mark.slow]
+
+LONG = TINY.replace("samples: 1280", "samples: 2000000")
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "tiny.yaml").write_text(text)
+
+
+def wait_until_training(folder: Path) -> None:
+    def evaluated() -> bool:
+        return any("eval" in path.read_text() for path in folder.glob("results/tiny/*/attempt-*/rank0.jsonl"))
+
+    wait_for(evaluated, 60, "the first evaluation")
+
+
+def test_a_worker_that_raises_fails_its_cell_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "from bwbench.compression.none import NoCompression\nfrom bwbench.registry import COMPRESSIONS\n\n\n"
+        "class Broken(NoCompression):\n"
+        "    def encode(self, x):\n        raise RuntimeError('encoder on fire')\n\n\n"
+        "COMPRESSIONS.register('broken', Broken, 'raises')\n"
+    )
+    matrix = "plugins: [broken.py]\nmatrix:\n  algorithm, compression: [[ring, broken], [ring, none]]\n"
+    write(tmp_path, TINY + matrix)
+    result = run("run", "tiny.yaml", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    statuses = status_of(tmp_path / "results")
+    assert statuses.pop("ring")["status"] == "done"
+    (failed,) = statuses.values()
+    assert failed["status"] == "failed" and "encoder on fire" in failed["reason"] and "rank" in failed["reason"]
+    assert "Traceback" not in result.stdout
+
+
+def test_divergence_is_named(tmp_path: Path) -> None:
+    write(tmp_path, TINY.replace("lr: 0.05", "lr: 1e30"))
+    result = run("run", "tiny.yaml", cwd=tmp_path)
+    assert result.returncode == 1
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "diverged"
+
+
+def test_a_killed_worker_is_named_and_the_rest_ended(tmp_path: Path) -> None:
+    write(tmp_path, LONG)
+    process = start("run", "tiny.yaml", cwd=tmp_path)
+    wait_until_training(tmp_path)
+    worker = next(p for p in family(str(tmp_path)) if "bwbench.train.worker" in " ".join(p.cmdline()))
+    rank = worker.environ()["RANK"]
+    worker.kill()
+    assert process.wait(20) == 1
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "failed" and f"rank {rank} was killed by SIGKILL" in status["reason"]
+    assert not family(str(tmp_path))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_so_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    write(tmp_path, LONG)
+    process = start("run", "tiny.yaml", cwd=tmp_path)
+    wait_until_training(tmp_path)
+    process.send_signal(number)
+    assert process.wait(10) == 130
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "interrupted"
+    wait_for(lambda: not family(str(tmp_path)), 5, "the workers' end")
+
+
+def test_nothing_outlives_a_killed_parent_and_the_next_run_resumes(tmp_path: Path) -> None:
+    write(tmp_path, LONG)
+    process = start("run", "tiny.yaml", cwd=tmp_path)
+    wait_until_training(tmp_path)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not family(str(tmp_path)), 5, "the end of all processes")
+    result = run("run", "tiny.yaml", "--set", "limit.samples=2000000", "--dry-run", cwd=tmp_path)
+    assert "interrupted" in result.stdout
+    write(tmp_path, TINY)
+    assert run("run", "tiny.yaml", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("fault", ["rate=0.1", "latency=10"])
+def test_a_relay_that_is_not_what_was_asked_makes_the_cell_invalid(tmp_path: Path, fault: str) -> None:
+    write(tmp_path, TINY + "\n")
+    result = run("run", "tiny.yaml", cwd=tmp_path, BWBENCH_RELAY_FAULT=fault)
+    assert result.returncode == 1, result.stderr
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "invalid" and "before training" in status["reason"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_ends_clearly_and_keeps_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path, TINY + "matrix:\n  algorithm: [single, ring]\n")
+    small = tmp_path / "small"
+    small.mkdir()
+    script = (
+        f"mount -t tmpfs -o size=400k tmpfs {small} && {' '.join(BWBENCH)} run tiny.yaml --results small --set algorithm=single "
+        f"--set 'matrix={{}}' && dd if=/dev/zero of=small/filler bs=1k 2>/dev/null; "
+        f"{' '.join(BWBENCH)} run tiny.yaml --results small; code=$?; find small -name status.json; exit $code"
+    )
+    result = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert result.returncode in (1, 3), result.stderr
+    assert "No space left" in result.stderr and "Traceback" not in result.stderr
+    assert "single" in result.stdout, "the cell that was done is still done"
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
+def test_without_rights_for_namespaces_it_says_what_to_do(tmp_path: Path) -> None:
+    write(tmp_path, TINY)
+    drop = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all "
+    result = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", drop + " ".join([*BWBENCH, "run", "tiny.yaml"])],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 3, result.stderr
+    assert "namespace" in result.stderr and "Traceback" not in result.stderr

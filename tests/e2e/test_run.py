@@ -1,0 +1,68 @@
+"""From a YAML file to records and figures, over a real (emulated) link."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import TINY, run, status_of
+
+pytestmark = [pytest.mark.netns, pytest.mark.slow]
+
+MATRIX = TINY + "matrix:\n  algorithm: [ring, single]\n"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.yaml").write_text(MATRIX)
+    result = run("run", "tiny.yaml", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "single" in result.stdout and "ring" in result.stdout
+    return folder
+
+
+def test_every_file_of_the_result_folder_is_there(finished: Path) -> None:
+    for arm, status in status_of(finished / "results").items():
+        assert status["status"] == "done"
+        assert status["censored_at_s"] is not None, f"{arm} cannot reach 99 %"
+        assert status["replicas_identical"] is not False
+        assert status["ledger_error"] <= 0.02
+    (ring,) = (finished / "results" / "tiny").glob("*ring*")
+    link = json.loads((ring / "attempt-1" / "link.json").read_text())
+    assert link["achieved_before"]["verdict"] == "ok" and link["achieved_after"]["verdict"] == "ok"
+    assert len(link["achieved_before"]["pairs"]) == 2
+    assert (ring / "attempt-1" / "environment.json").is_file()
+    assert {path.name for path in ring.glob("attempt-1/rank*")} == {f"rank{r}.{e}" for r in (0, 1) for e in ("jsonl", "log")}
+
+
+def test_wire_bytes_are_the_payload_plus_headers(finished: Path) -> None:
+    (ring,) = (finished / "results" / "tiny").glob("*ring*")
+    wire = json.loads((ring / "attempt-1" / "link.json").read_text())["wire"]
+    assert wire["steps"] == 20
+    assert 1.0 < wire["ratio"] < 1.35, "a logistic model is 2.6 kB: headers weigh more than on full frames"
+
+
+def test_the_same_command_again_runs_nothing(finished: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.glob("results/tiny/*/status.json")}
+    result = run("run", "tiny.yaml", cwd=finished)
+    assert result.returncode == 0
+    assert before == {path: path.stat().st_mtime_ns for path in finished.glob("results/tiny/*/status.json")}
+
+
+def test_status_and_figures_come_from_the_folder_alone(finished: Path) -> None:
+    listed = run("status", "results", "--json", cwd=finished)
+    assert {cell["status"] for cell in json.loads(listed.stdout)["cells"]} == {"done"}
+    plotted = run("plot", "results", cwd=finished)
+    assert plotted.returncode == 0, plotted.stderr
+    for line in plotted.stdout.splitlines():
+        assert (finished / line).stat().st_size > 1000
+
+
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(MATRIX)
+    result = run("run", "tiny.yaml", "--dry-run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert not (tmp_path / "results").exists()
