@@ -19,6 +19,7 @@ POLL_S = 0.2
 STARTUP_LIMIT_S = 180.0  # importing torch and loading data, many workers on few cores
 STALL_LIMIT_S = 60.0  # nothing sent and nothing computed by anyone for this long: nobody is going to
 END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
+BLAME_S = 0.3  # what the peers of a dead rank need to notice and to fail in turn
 SETTLE_S = 0.05  # counters that stand still for this long have drained
 SETTLE_LIMIT_S = 5.0
 MASTER_PORT = 29500  # every cell has a control network of its own, so the port is always free
@@ -99,9 +100,11 @@ class LocalLauncher:
 
         while True:
             channels.poll(POLL_S, handle)
-            failure = self._failure()
-            if failure is not None:
-                return LaunchOutcome("failed", failure, self._ends, self._wire())
+            if self._fallen():
+                time.sleep(BLAME_S)
+                channels.poll(0.0, handle)  # what the fallen said last, be it their end event
+                if fallen := self._fallen():
+                    return LaunchOutcome("failed", self._blame(fallen), self._ends, self._wire())
             if len(self._ends) == self._num_ranks:
                 self._await_exits()
                 return self._ended()
@@ -151,18 +154,24 @@ class LocalLauncher:
         total = after.minus(before).total()
         return WireTraffic(total.bytes, total.ack_bytes, total.frames, total.ack_frames, total.drops)
 
-    def _failure(self) -> str | None:
-        """Why the group has failed; None while every rank is alive or has ended well."""
-        for rank, process in enumerate(self._processes):
-            returncode = process.poll()
-            if returncode is None or rank in self._ends:
-                continue
-            reason = f"rank {rank} {describe_exit(returncode)}"
-            if rank in self._errors:
-                reason += f": {self._errors[rank]}"
-            tail = log_tail(self._attempt / f"rank{rank}.log")
-            return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
-        return None
+    def _blame(self, fallen: dict[int, int]) -> str:
+        """Why the group has failed, with the last lines of the culprit's log.
+
+        One rank's end makes its peers fail too: the culprit is whoever was killed, else whoever reported an error
+        first, else the lowest rank.
+        """
+        killed = [rank for rank, returncode in fallen.items() if returncode < 0]
+        rank = next(iter([*killed, *(rank for rank in self._errors if rank in fallen), *fallen]))
+        reason = f"rank {rank} {describe_exit(fallen[rank])}"
+        if rank in self._errors:
+            reason += f": {self._errors[rank]}"
+        tail = log_tail(self._attempt / f"rank{rank}.log")
+        return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
+
+    def _fallen(self) -> dict[int, int]:
+        """Return codes of the ranks that have exited without an end event."""
+        returncodes = {rank: process.poll() for rank, process in enumerate(self._processes) if rank not in self._ends}
+        return {rank: returncode for rank, returncode in returncodes.items() if returncode is not None}
 
     def _activity(self) -> object:
         """Something that changes while anyone computes or sends."""

@@ -47,7 +47,9 @@ def end_leftovers(leftovers: list[Leftover]) -> None:
         except psutil.NoSuchProcess:
             continue
         except psutil.AccessDenied as error:
-            raise UnfitMachineError(f"process {leftover.pid} belongs to another user; run clean as that user") from error
+            raise UnfitMachineError(
+                f"process {leftover.pid} belongs to another user; run clean as that user"
+            ) from error
     _, alive = psutil.wait_procs(processes, timeout=_END_LIMIT_S)
     if alive:
         raise UnfitMachineError(f"processes {[process.pid for process in alive]} do not end; look at them with ps")
