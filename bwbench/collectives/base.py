@@ -1,0 +1,110 @@
+"""What every collective offers: the average of one bucket over all ranks of an explicit process group."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from bwbench.collectives.meter import Meter
+from bwbench.compression.base import AbstractCodec, as_flat_fp32
+from bwbench.config.component import ComponentConfig
+from bwbench.plan.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+
+class AbstractCollective(abc.ABC):
+    """Decides how an average is formed: who sends what to whom. Built as ``cls(options)``, without torch.
+
+    Several threads may call ``average`` at once, each with a tag of its own.
+
+    Attributes:
+        Config: the class of its options.
+        needs_peers: makes no sense on one node.
+        wraps_model: exchanges gradients inside a model wrapper of its own (torch's DDP), so that an algorithm that
+            averages gradients leaves buckets and overlap to it.
+        meter: counts what this rank sends and the time of its codec work.
+    """
+
+    Config: ClassVar[type[ComponentConfig]] = ComponentConfig
+    needs_peers: ClassVar[bool] = True
+    wraps_model: ClassVar[bool] = False
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        self.options = options if options is not None else self.Config()
+        self.meter = Meter()
+        self.rank = 0
+        self.size = 1
+        self._group: dist.ProcessGroup | None = None
+        self._scratch: dict[tuple[int, str], torch.Tensor] = {}
+
+    @classmethod
+    @abc.abstractmethod
+    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
+        """Why this collective cannot carry payloads of ``codec``; None where it can."""
+
+    @abc.abstractmethod
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """What one exchange of buckets with these payloads moves. Pure: knows nothing of the group."""
+
+    @abc.abstractmethod
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        """``average`` for two ranks or more and an fp32 vector."""
+
+    def connect(self, group: dist.ProcessGroup) -> None:
+        """Use ``group`` from now on, never the default one: it decides which network the payload crosses."""
+        self._group = group
+        self.rank, self.size = group.rank(), group.size()
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The process group given to ``connect``."""
+        if self._group is None:
+            raise RuntimeError(f"{type(self).__name__} is not connected to a process group")
+        return self._group
+
+    def average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        """Replace ``bucket`` by its mean over all ranks, the same bits on every rank.
+
+        Args:
+            bucket: float tensor, equally long on all ranks; changed in place. An fp32 vector is worked on directly,
+                anything else through a copy.
+            codec: this rank's codec of this bucket. On one rank nothing is sent, so nothing is encoded.
+            tag: marks the messages of this bucket; concurrent calls must not share it, all ranks must agree on it.
+
+        Raises:
+            RuntimeError: a peer is gone, or has sent nothing for the group's timeout.
+        """
+        if self.size == 1 or bucket.numel() == 0:
+            return
+        flat = as_flat_fp32(bucket)
+        self._average(flat, codec, tag)
+        if flat.data_ptr() != bucket.data_ptr() or flat.dtype != bucket.dtype:
+            bucket.copy_(flat.view(bucket.shape))
+
+    def reset(self) -> None:  # noqa: B027 (most remember nothing)
+        """Forget what was remembered from earlier exchanges (after the warm-up)."""
+
+    def _send(self, payload: torch.Tensor, to_rank: int, tag: int, payload_bytes: int | None = None) -> dist.Work:
+        """Start sending; ``payload`` stays as it is until the returned work is waited for."""
+        self.meter.sent(payload.numel() if payload_bytes is None else payload_bytes)
+        return self.group.send([payload], to_rank, tag)
+
+    def _receive(self, buffer: torch.Tensor, from_rank: int, tag: int) -> dist.Work:
+        """Start receiving. gloo sends nothing before the receiver has announced its buffer: post early.
+
+        A message may be shorter than ``buffer``: its tail stays as it was.
+        """
+        return self.group.recv([buffer], from_rank, tag)
+
+    def _buffer(self, tag: int, purpose: str, num_bytes: int) -> torch.Tensor:
+        """uint8 of shape [num_bytes], kept for the next exchange of the same bucket."""
+        import torch
+
+        buffer = self._scratch.get((tag, purpose))
+        if buffer is None or buffer.numel() < num_bytes:
+            buffer = self._scratch[tag, purpose] = torch.empty(num_bytes, dtype=torch.uint8)
+        return buffer[:num_bytes]

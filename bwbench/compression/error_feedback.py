@@ -1,0 +1,74 @@
+"""Error feedback: what a codec left out is added to what it gets next, so that nothing is lost for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bwbench.compression.base import AbstractCodec, as_flat_fp32
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ErrorFeedback(AbstractCodec):
+    """Wraps any codec with a residual: decoded + residual = input + residual of the call before.
+
+    After Seide et al. 2014 (1-bit SGD) and Karimireddy et al. 2019. One instance serves one tensor (one bucket), always
+    of the same length, and is called once a step. The identity above is exact in fp32 where the codec sends a value
+    unchanged or not at all, and holds to rounding otherwise. Non-finite input leaves a non-finite residual: that
+    training has diverged.
+    """
+
+    # A residual belongs to a whole tensor and to one encoding of it; a sum that is encoded anew at every hop has none.
+    sums_on_ring = False
+
+    def __init__(self, codec: AbstractCodec) -> None:
+        super().__init__(codec.options)
+        self.codec = codec
+        self.residual: torch.Tensor | None = None
+
+    def payload_bytes(self, num_elements: int) -> int:
+        """That of the codec inside."""
+        return self.codec.payload_bytes(num_elements)
+
+    def max_payload_bytes(self, num_elements: int) -> int:
+        """That of the codec inside."""
+        return self.codec.max_payload_bytes(num_elements)
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """The payload of ``x`` plus the residual; what it leaves out becomes the new residual.
+
+        Raises ValueError where ``x`` has another length than the tensor before.
+        """
+        import torch
+
+        x = as_flat_fp32(x)
+        if self.residual is None:
+            self.residual = torch.zeros_like(x)
+        if self.residual.numel() != x.numel():
+            raise ValueError(f"a residual of {self.residual.numel()} elements does not fit {x.numel()}: one a tensor")
+        self.residual += x
+        payload = self.codec.encode(self.residual).clone()  # of its own memory: the residual changes below
+        self.residual -= self.codec.decode(payload, x.numel())
+        return payload
+
+    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
+        """That of the codec inside: receivers know nothing of the residual."""
+        return self.codec.decode(payload, num_elements)
+
+    def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
+        """That of the codec inside."""
+        self.codec.decode_add(payload, total)
+
+    def fresh(self) -> ErrorFeedback:
+        """The same codec with an empty residual."""
+        return ErrorFeedback(self.codec.fresh())
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """A copy of the residual, where there is one yet."""
+        return {} if self.residual is None else {"residual": self.residual.clone()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave; an empty dict empties the residual."""
+        residual = state.get("residual")
+        self.residual = None if residual is None else residual.clone()

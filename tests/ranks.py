@@ -1,0 +1,40 @@
+"""Several ranks in one process: a thread and a gloo process group each, meeting at a store in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+T = TypeVar("T")
+
+
+def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeout_s: float = 20.0) -> list[T]:
+    """What ``work(group, rank)`` returned, by rank; raises the first error of any rank."""
+    torch.set_num_threads(1)
+    store = dist.HashStore()
+    results: list = [None] * num_ranks
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            options = dist.ProcessGroupGloo._Options()
+            options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+            options._timeout = timedelta(seconds=timeout_s)
+            results[rank] = work(dist.ProcessGroupGloo(store, rank, num_ranks, options), rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(num_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout_s + 5)
+        assert not thread.is_alive(), "a rank hangs"
+    if errors:
+        raise errors[0]
+    return results
