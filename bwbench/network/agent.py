@@ -24,11 +24,12 @@ from typing import Any
 from bwbench.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
 from bwbench.network import namespaces
 from bwbench.network.addresses import node_addresses
-from bwbench.network.backend import AbstractBackend, Port
+from bwbench.network.backend import AbstractBackend
 from bwbench.network.backend_choice import choose
 from bwbench.network.children import Children
 from bwbench.network.control_socket import ControlSocket
 from bwbench.network.link import Link
+from bwbench.network.netem_check import netem_available
 from bwbench.network.topology import Topology
 
 # Errors that cross to the parent as themselves; anything else arrives as a LinkError with the traceback's last line.
@@ -137,8 +138,8 @@ class Agent:
     def _open(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         link = Link.model_validate(request["link"])
         num_nodes = int(request["num_nodes"])
-        self._topology = Topology(link, num_nodes)
-        name, reason = choose(link, _netem_available(link, self._topology.ports))
+        name, reason = choose(link, _netem_available(link))
+        self._topology = Topology(link, num_nodes, name)
         self._backend = _backend_class(name)(link, self._topology.ports)
         self._backend.start()
         nodes = [vars(node_addresses(node)) for node in range(num_nodes)]
@@ -193,21 +194,11 @@ def _backend_class(name: str) -> type[AbstractBackend]:
     return UnshapedBackend
 
 
-def _netem_available(link: Link, ports: Sequence[Port]) -> bool:
-    """Whether this kernel has netem, tried on the first port; asked only where the answer matters."""
+def _netem_available(link: Link) -> bool:
+    """Whether this kernel has netem; asked only where the answer matters."""
     if not link.shaped or link.backend == "relay" or link.medium == "shared":
         return False
-    from pyroute2 import IPRoute
-    from pyroute2.netlink.exceptions import NetlinkError
-
-    with IPRoute() as air:
-        index = air.link_lookup(ifname=ports[0].interface)[0]
-        try:
-            air.tc("add", "netem", index, handle="1:", delay=1)
-        except NetlinkError:
-            return False
-        air.tc("del", index=index, handle="1:", parent="root")
-    return True
+    return netem_available()
 
 
 if __name__ == "__main__":

@@ -37,9 +37,9 @@ GSO_MAX_BYTES = 61_440  # with all headers a super-packet then fits a slot of 64
 CONGESTION_CONTROLS = ("cubic", "reno")
 
 
-def wants_offloads(link: Link) -> bool:
-    """Whether super-packets may cross this link."""
-    return not link.shaped or (link.bandwidth_bps or 0.0) >= OFFLOAD_BANDWIDTH_BPS
+def wants_offloads(link: Link, backend: str = "relay") -> bool:
+    """Whether super-packets may cross this link. Never with netem: its queues count packets of whatever size."""
+    return not link.shaped or (backend != "netem" and (link.bandwidth_bps or 0.0) >= OFFLOAD_BANDWIDTH_BPS)
 
 
 class Topology:
@@ -52,11 +52,11 @@ class Topology:
         settings: what was set, JSON-able.
     """
 
-    def __init__(self, link: Link, num_nodes: int) -> None:
+    def __init__(self, link: Link, num_nodes: int, backend: str) -> None:
         self.air_fd = namespaces.open_network_namespace()
         self.node_fds: list[int] = []
         self.ports: tuple[Port, ...] = tuple(data_port(node) for node in range(num_nodes))
-        offloads = wants_offloads(link)
+        offloads = wants_offloads(link, backend)
         self.settings: dict[str, Any] = {"offloads": offloads, "mtu": 1500, "tcp": {}}
         try:
             self._build(num_nodes, offloads)
