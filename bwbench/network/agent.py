@@ -111,12 +111,12 @@ class Agent:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            ready, _, _ = select.select([self._control.connection, wake_read], [], [])
+            ready, _, _ = select.select([self._control.connection.fileno(), wake_read], [], [])
             if wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
                 self._children.reap()
-            if self._control.connection in ready:
+            if self._control.connection.fileno() in ready:
                 message = self._control.receive()
                 if message is None or message[0]["op"] == "close":
                     self._close()

@@ -61,8 +61,8 @@ class Network:
             raise ConfigError(f"nodes: {num_nodes} is out of range: 1 to {MAX_NODES} on one machine")
         self._agent = AgentClient()
         try:
-            request = {"link": link.model_dump(mode="json", by_alias=True), "num_nodes": num_nodes}
-            reply = self._agent.request("open", OPEN_LIMIT_S, **request)
+            asked = link.model_dump(mode="json", by_alias=True)
+            reply = self._agent.request("open", OPEN_LIMIT_S, link=asked, num_nodes=num_nodes)
         except BaseException:
             self._agent.close()
             raise

@@ -1,0 +1,63 @@
+"""What a frame costs on the wire, and where it goes: read from its bytes.
+
+A frame here is what an ``AF_PACKET`` socket with ``PACKET_VNET_HDR`` gives: 10 bytes of ``struct virtio_net_hdr``
+(whether it is a super-packet, and of which segment size), then the Ethernet frame.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+VNET_BYTES = 10
+ETHERNET_BYTES = 14
+MAC_BYTES = 6
+_IP = VNET_BYTES + ETHERNET_BYTES  # where the IP header begins
+_SMALLEST_DATA_FRAME = _IP + 60 + 60 + 1  # no TCP frame of this length or more is all headers
+_TCP = 6
+
+
+class Charge(NamedTuple):
+    """What a frame is charged: Ethernet frames and their bytes, and whether it is TCP without payload."""
+
+    frames: int
+    wire_bytes: int
+    is_ack: bool
+
+
+def destination(frame: bytes) -> bytes:
+    """The Ethernet address (6 bytes) that the frame is for."""
+    return frame[VNET_BYTES : VNET_BYTES + MAC_BYTES]
+
+
+def mac_bytes(mac: str) -> bytes:
+    """An address such as ``02:00:00:4d:00:01`` as the 6 bytes that stand in a frame."""
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def charge(frame: bytes) -> Charge:
+    """Ethernet frames (14 B + IP, no preamble and no checksum) that ``frame`` makes, with the headers of each."""
+    num_bytes = len(frame) - VNET_BYTES
+    if frame[1]:  # gso_type
+        header_bytes = _header_bytes(frame)
+        segment_bytes = int.from_bytes(frame[4:6], "little")  # gso_size: payload of a segment
+        payload_bytes = num_bytes - header_bytes
+        if segment_bytes and payload_bytes > 0:
+            segments = -(-payload_bytes // segment_bytes)
+            return Charge(segments, num_bytes + (segments - 1) * header_bytes, False)
+    return Charge(1, num_bytes, num_bytes < _SMALLEST_DATA_FRAME - VNET_BYTES and _is_ack(frame))
+
+
+def _header_bytes(frame: bytes) -> int:
+    """Length of the Ethernet, IP and TCP or UDP headers together."""
+    ip_bytes = (frame[_IP] & 0x0F) * 4
+    if frame[_IP + 9] == _TCP:
+        return ETHERNET_BYTES + ip_bytes + (frame[_IP + ip_bytes + 12] >> 4) * 4
+    return ETHERNET_BYTES + ip_bytes + 8
+
+
+def _is_ack(frame: bytes) -> bool:
+    """Whether this is IPv4 TCP without payload."""
+    if frame[_IP - 2 : _IP] != b"\x08\x00" or len(frame) < _IP + 40 or frame[_IP + 9] != _TCP:
+        return False
+    total_bytes = int.from_bytes(frame[_IP + 2 : _IP + 4], "big")
+    return total_bytes == _header_bytes(frame) - ETHERNET_BYTES
