@@ -9,6 +9,8 @@ from bwbench.config.cell import (
     TargetConfig,
 )
 from bwbench.config.component import Component, ComponentConfig
+from bwbench.config.experiment import Experiment, Point
+from bwbench.config.load import load_experiment
 
 __all__ = [
     "CellConfig",
@@ -17,6 +19,9 @@ __all__ = [
     "ComputeConfig",
     "DatasetConfig",
     "EvaluateConfig",
+    "Experiment",
     "LimitConfig",
+    "Point",
     "TargetConfig",
+    "load_experiment",
 ]

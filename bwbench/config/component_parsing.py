@@ -14,7 +14,7 @@ from pydantic_core import InitErrorDetails, core_schema
 from bwbench.config.component import Component, ComponentConfig
 from bwbench.config.explain import Location, explain, problem, show, yaml_names
 from bwbench.errors import ConfigError
-from bwbench.registry import COMPRESSIONS, Registry
+from bwbench.registry import COMPRESSIONS, REGISTRIES, Registry
 
 _NOTHING = object()
 
@@ -44,14 +44,20 @@ def split_spelling(value: object, kind: str) -> Spelling:
         name = value["name"]
         if isinstance(name, str):
             return Spelling(name, {key: option for key, option in value.items() if key != "name"})
-        raise refused([problem(f"{show(name)} is not the name of a {kind}", ("name",))])
+        raise refused([problem(f"{show(name)} is not the name of {_a(kind)}", ("name",))])
     if isinstance(value, Mapping) and len(value) == 1:
         name, options = next(iter(value.items()))
         if isinstance(options, Mapping):
             return Spelling(str(name), dict(options), (name,))
         return Spelling(str(name), {}, (name,), _NOTHING if options is None else options)
-    forms = f"write the name of a {kind}, {{name: NAME, OPTION: …}}, or {{NAME: {{OPTION: …}}}}"
-    raise refused([problem(f"{show(value)} is not a {kind}; {forms}")])
+    forms = f"write the name of {_a(kind)}, {{name: NAME, OPTION: …}}, or {{NAME: {{OPTION: …}}}}"
+    if isinstance(value, list):
+        forms += "; several to compare belong under 'matrix:'"
+    raise refused([problem(f"{show(value)} is not {_a(kind)}; {forms}")])
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def parse_component(value: object, registry: Registry) -> Component:
@@ -128,7 +134,7 @@ def whole_floats_as_int(text: str) -> str:
 
 def _config_class(name: str, registry: Registry, place: Location) -> type[ComponentConfig]:
     if name not in registry:
-        raise refused([problem(registry.unknown(name), place)])
+        raise refused([problem(registry.unknown(name) + elsewhere(name, registry), place)])
     try:
         config_class: type[ComponentConfig] = registry.load(name).Config
     except ConfigError:
@@ -137,6 +143,12 @@ def _config_class(name: str, registry: Registry, place: Location) -> type[Compon
         text = f"{registry.kind} {name!r} cannot be loaded: {type(error).__name__}: {error}"
         raise refused([problem(text, place)]) from error
     return config_class
+
+
+def elsewhere(name: str, registry: Registry) -> str:
+    """A hint where a name belongs to another kind of component."""
+    kinds = [other.kind for other in REGISTRIES.values() if other is not registry and name in other]
+    return f" ({name!r} is {_a(kinds[0])}: write it under '{kinds[0]}:')" if kinds else ""
 
 
 def _not_json(value: object) -> Any:

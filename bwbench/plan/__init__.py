@@ -1,5 +1,20 @@
 """From an experiment to the ordered list of its cells, with what each will send and how long it will take."""
 
+from bwbench.plan.assess import PlannedCell, assess, freeze_plan
+from bwbench.plan.build import Plan, build_plan
 from bwbench.plan.cell import Cell, identity
+from bwbench.plan.estimate import Estimate, estimate_cells
+from bwbench.plan.traffic import Traffic
 
-__all__ = ["Cell", "identity"]
+__all__ = [
+    "Cell",
+    "Estimate",
+    "Plan",
+    "PlannedCell",
+    "Traffic",
+    "assess",
+    "build_plan",
+    "estimate_cells",
+    "freeze_plan",
+    "identity",
+]

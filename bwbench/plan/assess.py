@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,22 @@ class PlannedCell:
 
 
 def assess(cells: Sequence[Cell], results: Path, retry: Collection[str] = ()) -> list[PlannedCell]:
-    """What to do with each cell, given what lies below ``results``. Reads, never writes.
+    """What to do with each cell of one experiment, given what lies below ``results``. Reads, never writes.
 
     Args:
         retry: those of failed, timeout, diverged, invalid that shall run again.
     """
-    return [_assess(cell, results / cell.experiment / cell.folder_name, retry) for cell in cells]
+    folders = _folders_by_id(results / cells[0].experiment) if cells else {}
+    return [_assess(cell, results / cell.experiment / folders.get(cell.id, cell.folder_name), retry) for cell in cells]
+
+
+def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
+    """Names of the cells' folders by id: a slug changes when the matrix gets another axis, the id does not."""
+    try:
+        names = sorted(os.listdir(experiment_folder))
+    except OSError:
+        return {}
+    return {name.rpartition("-")[2]: name for name in names}
 
 
 def _assess(cell: Cell, folder: Path, retry: Collection[str]) -> PlannedCell:

@@ -1,0 +1,159 @@
+"""Combinations that make no sense, refused with the reason. Each key by itself has been checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bwbench.config.cell import CellConfig
+from bwbench.config.component import Component
+from bwbench.config.explain import Location, nearest
+from bwbench.data_spec import LANGUAGE_MODELLING
+from bwbench.errors import ConfigError
+from bwbench.network.backend_choice import choose
+from bwbench.network.link import ETHERNET_FRAME_BYTES
+from bwbench.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
+from bwbench.units import BANDWIDTH, DURATION
+
+MIN_BANDWIDTH_BPS, MAX_BANDWIDTH_BPS = 1e3, 1e12  # slower than a modem, faster than any port: a slip of the unit
+MAX_DELAY_S = 60.0  # no acknowledgement would come before TCP gives up
+MAX_TIME_S = 365 * 86400.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with the value at ``loc`` of a configuration as it was written."""
+
+    loc: Location
+    message: str
+
+
+def refusals(config: CellConfig) -> list[Finding]:
+    """Everything about a cell that cannot work."""
+    return [finding for check in _CHECKS for finding in check(config)]
+
+
+def auto_collective(chain: tuple[Component, ...]) -> tuple[str, str]:
+    """What ``collective: auto`` stands for with these codecs, and why."""
+    names = " + ".join(component.name for component in chain)
+    refusal = _collective_refusal("ring", chain)
+    if refusal is None:
+        return "ring", f"collective: auto is 'ring' for compression {names}: its payloads can be added along a ring"
+    return "all-gather", f"collective: auto is 'all-gather' for compression {names}: {refusal}"
+
+
+def _collective_refusal(collective: str, chain: tuple[Component, ...]) -> str | None:
+    """The collective's own reason for refusing one of these codecs."""
+    accepts: Callable[[type[Any]], str | None] = COLLECTIVES.load(collective).accepts
+    return next((reason for codec in chain if (reason := accepts(COMPRESSIONS.load(codec.name)))), None)
+
+
+def _check_peers(config: CellConfig) -> Iterator[Finding]:
+    if config.nodes > 1:
+        if config.algorithm.name == "single":
+            yield Finding(("nodes",), f"algorithm 'single' trains on 1 node, not on {config.nodes}")
+        return
+    needy = [
+        f"{registry.kind} {component.name!r}"
+        for component, registry in ((config.algorithm, ALGORITHMS), (config.collective, COLLECTIVES))
+        if registry.load(component.name).needs_peers
+    ]
+    if needy:
+        text = f"1 node has no peers, and {' and '.join(needy)} cannot do without; "
+        yield Finding(("nodes",), text + "write 'nodes: 2' or more, or 'algorithm: single'")
+    elif config.link.shaped:
+        text = "1 node uses no network; write 'link: unshaped', or 'algorithm: single', which implies it"
+        yield Finding(("link",), text)
+
+
+def _check_collective(config: CellConfig) -> Iterator[Finding]:
+    chain = config.compression
+    if len(chain) > 1:
+        names = " + ".join(codec.name for codec in chain)
+        yield Finding(("compression",), f"codecs cannot follow one another yet: {names}; name one of them")
+        return
+    algorithm = ALGORITHMS.load(config.algorithm.name)
+    reason = algorithm.accepts(COLLECTIVES.load(config.collective.name))
+    if reason is not None:
+        text = f"algorithm {config.algorithm.name!r} cannot use collective {config.collective.name!r}: {reason}; "
+        yield Finding(("collective",), text + "write 'collective: auto', or 'algorithm: no-communication'")
+        return
+    reason = _collective_refusal(config.collective.name, chain)
+    if reason is not None:
+        fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, chain)]
+        text = f"collective {config.collective.name!r} cannot carry compression {chain[0].name!r}: {reason}"
+        hint = f"write 'collective: auto' or one of: {', '.join(fitting)}" if fitting else "choose another compression"
+        yield Finding(("collective",), f"{text.rstrip('.')}; {hint}")
+
+
+def _fits(name: str, chain: tuple[Component, ...]) -> bool:
+    try:
+        return _collective_refusal(name, chain) is None
+    except Exception:  # a collective whose package is broken is no suggestion
+        return False
+
+
+def _check_task(config: CellConfig) -> Iterator[Finding]:
+    spec = config.dataset.source.build(DATASETS).spec()
+    try:
+        config.model.build(MODELS).check(spec)
+    except ConfigError as error:
+        yield Finding(("model",), str(error))
+    if spec.task == LANGUAGE_MODELLING and config.dataset.partition.name == "dirichlet":
+        text = "partition 'dirichlet' deals by class, and text has none; write 'partition: iid-fixed'"
+        yield Finding(("dataset", "partition"), text)
+
+
+def _check_target(config: CellConfig) -> Iterator[Finding]:
+    if config.target is None:
+        return
+    metric, value = config.target.metric, config.target.value
+    metrics = DATASETS.load(config.dataset.source.name).metrics
+    if metric not in metrics:
+        text = f"data set {config.dataset.source.name!r} has no metric {metric!r}.{nearest(metric, metrics)}"
+        yield Finding(("target",), f"{text} It has: {', '.join(metrics)}")
+    elif metric == "accuracy" and not 0 < value <= 1:
+        hint = f"; write {{accuracy: {value / 100:g}}}" if 1 < value <= 100 else ""
+        yield Finding(("target",), f"accuracy {value:g} is out of range: more than 0, at most 1{hint}")
+    elif value <= 0:
+        yield Finding(("target",), f"{metric} {value:g} is out of range: it must be more than 0")
+
+
+def _check_ranges(config: CellConfig) -> Iterator[Finding]:
+    link = config.link
+    rate_bps = link.bandwidth_bps
+    if rate_bps is not None and not MIN_BANDWIDTH_BPS <= rate_bps <= MAX_BANDWIDTH_BPS:
+        bounds = f"{BANDWIDTH.format(MIN_BANDWIDTH_BPS)} to {BANDWIDTH.format(MAX_BANDWIDTH_BPS)}"
+        yield Finding(("link", "bandwidth"), f"{BANDWIDTH.format(rate_bps)} is out of range: {bounds}")
+    for key, delay_s in (("latency", link.latency_s), ("jitter", link.jitter_s)):
+        if not delay_s <= MAX_DELAY_S:
+            yield Finding(("link", key), f"{DURATION.format(delay_s)} is out of range: at most 60 s")
+    if link.queue_bytes is not None and not ETHERNET_FRAME_BYTES <= link.queue_bytes <= 1e10:
+        text = f"a queue of {link.queue_bytes:g} B is out of range: one frame ({ETHERNET_FRAME_BYTES} B) to 10 GB"
+        yield Finding(("link", "queue"), text)
+    for path, time_s in (
+        (("compute", "step_time"), config.compute.step_time_s),
+        (("limit", "time"), config.limit.time_s),
+    ):
+        if time_s is not None and not time_s <= MAX_TIME_S:
+            yield Finding(path, f"{DURATION.format(time_s)} is out of range: at most a year")
+    if not 1 <= config.evaluate.every_samples <= 1e12:
+        yield Finding(("evaluate", "every"), f"{config.evaluate.every_samples:g} samples is out of range: 1 to 1e12")
+
+
+def _check_backend(config: CellConfig) -> Iterator[Finding]:
+    try:
+        choose(config.link, netem_available=True)
+    except ConfigError as error:
+        yield Finding(("link", "backend"), str(error))
+
+
+_CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
+    _check_peers,
+    _check_collective,
+    _check_task,
+    _check_target,
+    _check_ranges,
+    _check_backend,
+)

@@ -1,0 +1,112 @@
+"""Names of the literature for points in (algorithm x collective x compression)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from bwbench.config.component_parsing import Spelling, split_spelling
+from bwbench.registry import ALGORITHMS
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What ``algorithm: NAME`` stands for."""
+
+    name: str
+    algorithm: str
+    collective: str
+    compression: str
+    summary: str
+
+    @property
+    def axes(self) -> tuple[str, str, str]:
+        """Names of the algorithm, the collective and the codec."""
+        return self.algorithm, self.collective, self.compression
+
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset("ddp", "every-step", "torch", "none", "torch's DistributedDataParallel as users run it: the baseline"),
+        Preset("ring", "every-step", "ring", "none", "gradient all-reduce along our ring"),
+        Preset("ring-fp16", "every-step", "ring", "fp16", "the same in half precision: half the bytes"),
+        Preset("threshold", "every-step", "all-gather", "threshold", "large gradient entries only, the rest kept back"),
+        Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
+        Preset("single", "single", "none", "none", "one node alone: is a second one worth it at all?"),
+        Preset("no-communication", "no-communication", "none", "none", "the headroom that a free network would give"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A configuration without presets.
+
+    Attributes:
+        content: the configuration; ``collective`` may still be ``auto``.
+        preset: the name that stood under ``algorithm``, whether a preset or not.
+        idle: keys that were given and change nothing.
+        warnings: what the user may not have meant.
+    """
+
+    content: dict[str, Any]
+    preset: str
+    idle: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def expand_preset(raw: Mapping[str, Any]) -> Expanded:
+    """Replace ``algorithm: PRESET`` by the three keys.
+
+    A collective or a compression that stands beside it wins over the preset's, ``collective: auto`` does not. What is
+    no spelling of a component, or no known name, is left for validation to refuse.
+    """
+    content = {key: value for key, value in raw.items() if value is not None}
+    spelling = _spelling(content.get("algorithm", "every-step"))
+    preset = PRESETS.get(spelling.name)
+    if preset is not None:
+        content["algorithm"] = {preset.algorithm: spelling.options} if spelling.options else preset.algorithm
+    name = preset.algorithm if preset is not None else spelling.name
+    if not sends(name):
+        idle = [key for key in ("collective", "compression") if content.get(key, "none") not in ("none", "auto")]
+        content.update(collective="none", compression="none")
+        if name == "single":
+            content.update(nodes=1, link="unshaped")
+        return Expanded(content, spelling.name, tuple(idle))
+    if preset is None:
+        defaults = {"algorithm": "every-step", "collective": "auto", "compression": "none"}
+        return Expanded({**defaults, **content}, spelling.name)
+    if content.get("collective", "auto") == "auto":
+        content["collective"] = preset.collective
+    content.setdefault("compression", preset.compression)
+    return Expanded(content, preset.name, (), tuple(_replaced(preset, content)))
+
+
+def sends(algorithm: str) -> bool:
+    """Whether an algorithm uses a collective and a codec at all; True where that is not known."""
+    try:
+        return bool(ALGORITHMS.load(algorithm).sends)
+    except Exception:  # an unknown name, or a broken package: validation says so
+        return True
+
+
+def _replaced(preset: Preset, content: Mapping[str, Any]) -> list[str]:
+    meaning = " x ".join(preset.axes)
+    notes = []
+    for key, own in (("collective", preset.collective), ("compression", preset.compression)):
+        given = content[key][0] if isinstance(content[key], list) and len(content[key]) == 1 else content[key]
+        name = _spelling(given).name
+        if own not in ("none", name):
+            notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
+    return notes
+
+
+def _spelling(value: object) -> Spelling:
+    try:
+        return split_spelling(value, "component")
+    except ValidationError:
+        return Spelling(str(value))

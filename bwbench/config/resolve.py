@@ -1,0 +1,127 @@
+"""From one point of the matrix, as it was written, to a cell's configuration: presets, ``auto``, defaults, checks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from bwbench.config.cell import CellConfig
+from bwbench.config.combinations import Finding, auto_collective, refusals
+from bwbench.config.component_parsing import elsewhere, parse_chain, whole_floats_as_int
+from bwbench.config.explain import Location, explain, nearest
+from bwbench.config.presets import PRESETS, Expanded, expand_preset
+from bwbench.registry import ALGORITHMS
+
+_LATER = {
+    ("optimizer", "tuned"): "tuned learning rates are not there yet; give the optimizer and its lr: {sgd: {lr: 0.05}}",
+    ("link", "preset"): "link presets are not there yet; give bandwidth and latency",
+    ("link", "trace"): "link traces are not there yet; give bandwidth and latency",
+}
+_NEEDED = {
+    "nodes": "'nodes' is missing: how many nodes train? For example 'nodes: 4'",
+    "link": "'link' is missing: write 'link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}', or 'link: unshaped'",
+    "model": "'model' is missing: write 'model: cnn'; 'bwbench list models' shows all",
+}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A point's configuration, or what is wrong with it.
+
+    Attributes:
+        config: None where something is wrong.
+        findings: what is wrong and where in the configuration as written.
+        idle: keys that were given and change nothing here.
+        warnings: what may not have been meant.
+        notes: what was decided for the user, and why.
+    """
+
+    config: CellConfig | None
+    findings: tuple[Finding, ...] = ()
+    idle: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], combine: bool = True) -> Resolved:
+    """The configuration of one point.
+
+    Args:
+        raw: cell keys as the user wrote them, without ``matrix``; not changed.
+        plugins: absolute paths, loaded already.
+        combine: check combinations of keys as well, not only each by itself.
+    """
+    findings = [
+        Finding(path, text)
+        for path, text in _LATER.items()
+        if isinstance(value := raw.get(path[0]), Mapping) and path[1] in value
+    ]
+    expanded = expand_preset({key: value for key, value in raw.items() if key not in {f.loc[0] for f in findings}})
+    content, idle = expanded.content, list(expanded.idle)
+    notes: list[str] = []
+    if expanded.preset not in PRESETS and expanded.preset not in ALGORITHMS and _is_spelled(raw.get("algorithm")):
+        findings.append(Finding(("algorithm",), unknown_algorithm(expanded.preset)))
+    if content.get("collective") == "auto":
+        content["collective"] = "ring"
+        try:
+            content["collective"], reason = auto_collective(parse_chain(content["compression"]))
+            notes.append(reason)
+        except ValidationError:
+            pass  # validation below says what is wrong with the compression
+    if "target" not in content:
+        idle += ["stop"] if content.get("stop") == "target" else []
+        content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
+    refused_keys = {finding.loc[0] for finding in findings}
+    config, errors = _validate({"optimizer": "sgd", "dataset": "digits", **content, "plugins": list(plugins)})
+    findings += [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    if config is not None and not findings and combine:
+        findings += refusals(config)
+    return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes))
+
+
+def _is_spelled(algorithm: object) -> bool:
+    return isinstance(algorithm, str) or (
+        isinstance(algorithm, Mapping) and ("name" in algorithm or len(algorithm) == 1)
+    )
+
+
+def unknown_algorithm(name: str) -> str:
+    """The message for a name that is neither an algorithm nor a preset."""
+    names = [*PRESETS, *(name for name in ALGORITHMS.names() if name not in PRESETS)]
+    hint = elsewhere(name, ALGORITHMS)
+    return f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{hint}"
+
+
+def _validate(content: dict[str, Any]) -> tuple[CellConfig | None, list[Finding]]:
+    """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number."""
+    text = whole_floats_as_int(json.dumps(content))
+    try:
+        return CellConfig.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return None, [Finding(loc, _with_key(loc, message)) for loc, message in explain(error, CellConfig)]
+
+
+def _with_key(loc: Location, message: str) -> str:
+    if len(loc) == 1 and message.endswith("is missing"):
+        return _NEEDED.get(str(loc[0]), message)
+    if message.startswith("unknown key"):
+        inside = ".".join(map(str, loc[:-1]))
+        return message.replace("unknown key", f"{inside}: unknown key", 1) if inside else message
+    if message.startswith("unknown ") or " has no option " in message:
+        return message
+    return f"{'.'.join(map(str, loc))}: {message}"
+
+
+def _where_written(error: Finding, expanded: Expanded) -> Finding:
+    """The finding with its location in the user's words: under the preset's name, not the algorithm's."""
+    preset = PRESETS.get(expanded.preset)
+    if preset is not None and error.loc[:2] == ("algorithm", preset.algorithm):
+        message = error.message.replace(f"algorithm.{preset.algorithm}", f"algorithm.{preset.name}")
+        return Finding(("algorithm", preset.name, *error.loc[2:]), message)
+    if error.loc[:1] == ("collective",) and error.message.startswith("unknown collective"):
+        return Finding(error.loc, error.message.replace("Known: ", "Known: auto, "))
+    return error

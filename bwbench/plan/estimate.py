@@ -1,0 +1,133 @@
+"""What a cell will send and how long it should take, from its link, its payload and the speed of computing.
+
+A collective says how many bytes each rank sends and receives, and how many messages follow one another. A link of its
+own for every node carries its busiest direction; one shared air carries everything, and twice, because a frame between
+two stations goes through the access point. Left out are software time per message and retransmissions, which make it
+slower, and overlap with the backward pass, which makes it faster.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bwbench.config.cell import CellConfig
+from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.plan.cell import Cell
+from bwbench.plan.describe import Description, Request, describe
+from bwbench.plan.traffic import Traffic
+from bwbench.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
+
+ACK_FRAME_BYTES = 66  # Ethernet 14, IP 20, TCP with timestamps 32
+SEGMENTS_PER_ACK = 2  # TCP delays acknowledgements to one in two full segments
+WIRE_PER_PAYLOAD = ETHERNET_FRAME_BYTES / TCP_PAYLOAD_BYTES
+ACK_PER_PAYLOAD = ACK_FRAME_BYTES / SEGMENTS_PER_ACK / TCP_PAYLOAD_BYTES
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Prediction for one cell. Bytes are per optimizer step.
+
+    Attributes:
+        num_parameters: of the model.
+        payload_bytes_per_step: sent by all ranks together.
+        payload_bytes_per_rank: sent by the rank that sends most.
+        wire_bytes_per_step: frames with payload, headers included, all ranks together; without acknowledgements.
+        ack_bytes_per_step: acknowledgements.
+        compute_s: computing of one step, padding included.
+        communication_s: what the link takes for one step.
+        step_s: both together: nothing is assumed to overlap.
+        steps: until the limit.
+        predicted_s: training clock until the limit; a target that is reached earlier ends a cell earlier.
+    """
+
+    num_parameters: int
+    payload_bytes_per_step: float
+    payload_bytes_per_rank: float
+    wire_bytes_per_step: float
+    ack_bytes_per_step: float
+    compute_s: float
+    communication_s: float
+    step_s: float
+    steps: int
+    predicted_s: float
+
+
+def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
+    """The estimate of each cell by its id.
+
+    Raises:
+        ConfigError: a model cannot be made for its data set.
+        LaunchError: the process that measures models failed.
+    """
+    requests = {cell.id: _request(cell.config) for cell in cells}
+    described = describe(list(dict.fromkeys(requests.values())))
+    traffic: dict[str, Traffic] = {}
+    estimates = {}
+    for cell in cells:
+        found = described[requests[cell.id]]
+        key = _traffic_key(cell.config, found)
+        if key not in traffic:
+            traffic[key] = traffic_of(cell.config, found.parameter_elements)
+        estimates[cell.id] = estimate(cell.config, found, traffic[key])
+    return estimates
+
+
+def traffic_of(config: CellConfig, parameter_elements: Sequence[int]) -> Traffic:
+    """Payload of one step, by what the components themselves say."""
+    algorithm = config.algorithm.build(ALGORITHMS)
+    collective = config.collective.build(COLLECTIVES)
+    codec = config.compression[0].build(COMPRESSIONS)
+    traffic: Traffic = algorithm.traffic(parameter_elements, config.nodes, collective, codec)
+    return traffic
+
+
+def estimate(config: CellConfig, description: Description, traffic: Traffic, num_cores: int | None = None) -> Estimate:
+    """Put together what is known. Pure, but for ``num_cores``, which is that of this machine by default."""
+    cores = num_cores or os.cpu_count() or 1
+    contention = max(1.0, config.nodes * config.compute.threads / cores)  # nodes that share cores take turns
+    compute_s = max(description.compute_s * config.accumulate * contention, config.compute.step_time_s or 0.0)
+    communication_s = transfer_time_s(config.link, traffic)
+    step_s = compute_s + communication_s
+    steps = math.ceil(config.limit.samples / config.global_batch)
+    return Estimate(
+        num_parameters=description.num_parameters,
+        payload_bytes_per_step=traffic.total_bytes,
+        payload_bytes_per_rank=max(traffic.payload_bytes_per_rank, default=0.0),
+        wire_bytes_per_step=traffic.total_bytes * WIRE_PER_PAYLOAD,
+        ack_bytes_per_step=traffic.total_bytes * ACK_PER_PAYLOAD,
+        compute_s=compute_s,
+        communication_s=communication_s,
+        step_s=step_s,
+        steps=steps,
+        predicted_s=min(steps * step_s, config.limit.time_s or math.inf),
+    )
+
+
+def transfer_time_s(link: Link, traffic: Traffic) -> float:
+    """Seconds that one step's messages take on the link; 0 on an unshaped one.
+
+    ``medium: switched``: the busiest direction of one node, with the acknowledgements of what comes the other way, plus
+    what cannot overlap. ``medium: shared``: all frames of all nodes, acknowledgements too, each twice.
+    """
+    if not link.shaped or link.bandwidth_bps is None:
+        return 0.0
+    if link.medium == "shared":
+        on_wire_bytes = 2 * traffic.total_bytes * (WIRE_PER_PAYLOAD + ACK_PER_PAYLOAD)
+    else:
+        pairs = zip(traffic.payload_bytes_per_rank, traffic.received_bytes_per_rank, strict=True)
+        directions = [direction for sent, received in pairs for direction in ((sent, received), (received, sent))]
+        busiest = max((data * WIRE_PER_PAYLOAD + back * ACK_PER_PAYLOAD for data, back in directions), default=0.0)
+        on_wire_bytes = busiest + traffic.serial_bytes * WIRE_PER_PAYLOAD
+    return float(on_wire_bytes * 8 / link.bandwidth_bps + traffic.rounds * link.latency_s)
+
+
+def _request(config: CellConfig) -> Request:
+    return Request.of(config.model, config.dataset.source, config.plugins, config.batch_size, config.compute.threads)
+
+
+def _traffic_key(config: CellConfig, description: Description) -> str:
+    parts = (config.algorithm, config.collective, *config.compression)
+    return f"{config.nodes} {description.parameter_elements} {[part.to_json() for part in parts]}"
