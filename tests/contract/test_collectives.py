@@ -7,7 +7,6 @@ import threading
 import pytest
 import torch
 
-from bwbench.collectives import automatic
 from bwbench.compression import build_codec
 from bwbench.config.component import Component
 from bwbench.registry import COLLECTIVES, COMPRESSIONS
@@ -192,11 +191,3 @@ def test_refusals_say_why():
     assert "fp32" in COLLECTIVES.load("torch").accepts(threshold)
     assert "nothing" in COLLECTIVES.load("none").accepts(threshold)
     assert all(COLLECTIVES.load(name).accepts(none) is None for name in COLLECTIVES.names())
-
-
-@pytest.mark.parametrize(
-    ("codec", "num_nodes", "expected"),
-    [("none", 4, "ring"), ("fp16", 8, "ring"), ("threshold", 4, "all-gather"), ("none", 2, "ring"), ("none", 1, "none")],
-)
-def test_automatic_takes_the_fewest_bytes(codec, num_nodes, expected):
-    assert automatic(COMPRESSIONS.load(codec)(), num_nodes) == expected

@@ -1,0 +1,87 @@
+"""Averaging inside torch's DistributedDataParallel."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from bwbench.algorithms.base import Context, ExchangeReport
+from bwbench.algorithms.buckets import ELEMENT_BYTES, assign, trainable
+
+if TYPE_CHECKING:
+    import torch
+
+BYTES_PER_MIB = 1024 * 1024
+
+
+class DdpExchange:
+    """DistributedDataParallel on the data network, as users run it.
+
+    Its ``backward`` returns when all buckets are averaged. How much of that was waiting cannot be seen from outside:
+    estimated is what it took longer than a backward pass without communication.
+    """
+
+    def __init__(self, context: Context, bucket_bytes: float | None) -> None:
+        from torch.nn.parallel import DistributedDataParallel
+
+        self._context = context
+        known = inspect.signature(DistributedDataParallel).parameters  # names have come and gone since torch 2.4
+        # Models here have no buffers that change, and a broadcast in every step would be charged to the method.
+        options: dict[str, Any] = {
+            "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
+        }
+        if "init_sync" in known:  # replicas start equal by their seed; sending them over the link may take minutes
+            options["init_sync"] = False
+        if bucket_bytes is not None:
+            options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
+        self._ddp = DistributedDataParallel(context.model, process_group=context.data_group, **options)
+        elements = [parameter.numel() for parameter in trainable(context.model)]
+        self._buckets = [sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
+        self._traffic = context.collective.traffic(context.collective.size, self.bucket_bytes)
+        self._backward_s = 0.0
+        self._begin_mono_s = 0.0
+
+    @property
+    def module(self) -> Callable[..., torch.Tensor]:
+        """The wrapper."""
+        return self._ddp
+
+    @property
+    def bucket_bytes(self) -> list[int]:
+        """Sizes of torch's buckets (ours follow the same rule)."""
+        return [ELEMENT_BYTES * elements for elements in self._buckets]
+
+    def clear_gradients(self) -> None:
+        """As torch's optimizers do it."""
+        self._ddp.zero_grad(set_to_none=True)
+
+    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+        """``no_sync`` for all but the last micro-step."""
+        return nullcontext() if last else self._ddp.no_sync()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Backward and averaging in one."""
+        import torch
+
+        self._begin_mono_s = time.monotonic()
+        torch.autograd.backward(loss)
+        self._backward_s = time.monotonic() - self._begin_mono_s
+
+    def finish(self, plain_backward_s: float) -> ExchangeReport:
+        """Nothing left to wait for; splits the backward pass into computing and waiting."""
+        waited_s = max(0.0, self._backward_s - plain_backward_s)
+        return ExchangeReport(
+            ready_mono_s=self._begin_mono_s + self._backward_s - waited_s,
+            exposed_s=waited_s,
+            hidden_s=waited_s,
+            payload_bytes=round(self._traffic.payload_bytes_per_rank[self._context.collective.rank]),
+        )
+
+    def reset(self) -> None:
+        """Nothing is remembered."""
+
+    def close(self) -> None:
+        """Nothing to close."""

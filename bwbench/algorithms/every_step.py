@@ -1,0 +1,94 @@
+"""Average the gradients in every optimizer step: synchronous data parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
+from bwbench.algorithms.buckets import assign
+from bwbench.algorithms.ddp_exchange import DdpExchange
+from bwbench.algorithms.exchange import BucketExchange
+from bwbench.collectives.base import AbstractCollective
+from bwbench.compression.base import AbstractCodec
+from bwbench.config.component import ComponentConfig
+from bwbench.plan.traffic import Traffic
+from bwbench.units import Memory
+
+if TYPE_CHECKING:
+    import torch
+
+
+class EveryStepConfig(ComponentConfig):
+    """Options of ``every-step``.
+
+    Attributes:
+        bucket_bytes: size of a bucket of gradients, as fp32. None takes torch's own sizes: 1 MiB for the first, 25 MiB
+            for the others. Small buckets begin to be sent earlier in the backward pass; each one costs the latency of
+            a whole exchange.
+    """
+
+    bucket_bytes: Memory | None = Field(None, alias="bucket")
+
+
+class EveryStep(AbstractAlgorithm):
+    """All replicas take the same step, with the mean of all gradients.
+
+    Buckets are exchanged while the backward pass is still running. With micro-steps (``accumulate``) the gradients of
+    all of them are added up first and exchanged once.
+    """
+
+    Config = EveryStepConfig
+    options: EveryStepConfig
+    _exchange: BucketExchange | DdpExchange
+
+    def traffic(
+        self, parameter_elements: Sequence[int], num_nodes: int, collective: AbstractCollective, codec: AbstractCodec
+    ) -> Traffic:
+        """One exchange of every bucket."""
+        buckets = assign(parameter_elements, self.options.bucket_bytes)
+        elements = [sum(parameter_elements[index] for index in bucket) for bucket in buckets]
+        return collective.traffic(num_nodes, [codec.payload_bytes(n) for n in elements])
+
+    def attach(self, context: Context) -> None:
+        """Wrap the model (torch's DDP) or hook into its gradients (all others)."""
+        self.overlap_estimated = context.collective.wraps_model
+        exchange = DdpExchange if context.collective.wraps_model else BucketExchange
+        self._exchange = exchange(context, self.options.bucket_bytes)
+
+    @property
+    def module(self) -> Callable[..., torch.Tensor]:
+        """The model, or DDP around it."""
+        return self._exchange.module
+
+    @property
+    def bucket_bytes(self) -> list[int]:
+        """Sizes of the buckets as fp32."""
+        return self._exchange.bucket_bytes
+
+    def clear_gradients(self) -> None:
+        """Begin a step."""
+        self._exchange.clear_gradients()
+
+    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+        """Sending begins in the last micro-step."""
+        return self._exchange.micro_step(last)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Run the backward pass; full buckets leave meanwhile."""
+        self._exchange.backward(loss)
+
+    def finish(self) -> ExchangeReport:
+        """Wait until every bucket holds the mean."""
+        return self._exchange.finish(self.plain_backward_s)
+
+    def reset(self) -> None:
+        """Empty the residuals."""
+        self._exchange.reset()
+
+    def close(self) -> None:
+        """End the communication threads."""
+        self._exchange.close()

@@ -1,0 +1,44 @@
+"""The training clock: monotonic, and still whenever something happens that is not training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class TrainingClock:
+    """Seconds of training since ``start``; evaluations and other held sections do not count. For one thread.
+
+    Each rank has its own. All are started and held right after a barrier on the control path, so that they agree to
+    within the time of such a barrier; nothing is sent to read them.
+    """
+
+    def __init__(self) -> None:
+        self._zero_mono_s = time.monotonic()
+        self._held_s = 0.0
+        self._held_since_mono_s: float | None = None
+
+    def start(self) -> float:
+        """Set the clock to zero; returns the monotonic time of that moment."""
+        self._held_s, self._held_since_mono_s = 0.0, None
+        self._zero_mono_s = time.monotonic()
+        return self._zero_mono_s
+
+    def now_s(self) -> float:
+        """Training seconds so far."""
+        now = self._held_since_mono_s if self._held_since_mono_s is not None else time.monotonic()
+        return now - self._zero_mono_s - self._held_s
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The clock stands still inside. May be nested."""
+        if self._held_since_mono_s is not None:
+            yield
+            return
+        self._held_since_mono_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._held_s += time.monotonic() - self._held_since_mono_s
+            self._held_since_mono_s = None

@@ -1,0 +1,97 @@
+"""The control path: barriers, means of metrics and the decision to stop, beside the shaped link."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, Protocol
+
+import torch
+import torch.distributed as dist
+
+_STOP_KEY = "bwbench/stop"
+
+
+class Store(Protocol):
+    """The part of torch's stores that is used here."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all keys are there."""
+
+    def get(self, key: str) -> bytes:
+        """The value of a key."""
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key."""
+
+    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
+        """Set the key to the desired value where it is missing (expected value empty); returns what it is now."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why training ends: ``done`` with ``target``, ``samples`` or ``time``; ``diverged`` with what was seen."""
+
+    status: Literal["done", "diverged"]
+    reason: str
+
+
+class ControlPath:
+    """What ranks tell each other apart from training payload. On one rank everything is local.
+
+    Args:
+        group: process group on the control network.
+        store: key-value store of the control network.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None, store: Store | None = None) -> None:
+        self._group, self._store = group, store
+        self._local_stop: Stop | None = None
+        self.rank = group.rank() if group is not None else 0
+        self.size = group.size() if group is not None else 1
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self._group is not None:
+            dist.barrier(group=self._group)
+
+    def average(self, values: torch.Tensor) -> None:
+        """Replace ``values`` (fp32) by their mean over all ranks, the same bits everywhere."""
+        if self._group is not None:
+            dist.all_reduce(values, group=self._group)
+            values /= self.size
+
+    def mean(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Mean of each metric over all ranks, added up in the order of the ranks: the same bits everywhere."""
+        if self._group is None:
+            return dict(metrics)
+        own = torch.tensor(list(metrics.values()), dtype=torch.float64)
+        gathered = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(gathered, own, group=self._group)
+        return dict(zip(metrics, torch.stack(gathered).mean(0).tolist(), strict=True))
+
+    def publish_stop(self, stop: Stop) -> None:
+        """Ask all ranks to end after the step that is running. The first rank to ask is the one that counts.
+
+        To be called before this rank sends anything of the step: whoever completes the step has then received from this
+        rank after the request was stored, so that all ranks find it at the end of the same step. No collective is
+        needed, and no rank waits for another one that has stopped already.
+        """
+        if self._store is None:
+            self._local_stop = self._local_stop or stop
+        else:  # answered by the store, unlike set: the request is there when this returns
+            self._store.compare_set(_STOP_KEY, "", json.dumps(asdict(stop)))
+
+    def withdraw_stop(self) -> None:
+        """Forget a request, on all ranks. Between two barriers only."""
+        self._local_stop = None
+        if self._store is not None and self.rank == 0:
+            self._store.delete_key(_STOP_KEY)
+
+    def published_stop(self) -> Stop | None:
+        """What a rank has asked for; to be called after a step's exchange is complete. Takes some 10 us."""
+        if self._store is None:
+            return self._local_stop
+        if not self._store.check([_STOP_KEY]):
+            return None
+        return Stop(**json.loads(self._store.get(_STOP_KEY)))

@@ -1,0 +1,55 @@
+"""What a worker is told by its environment variables; see docs/concepts.md. Without any: rank 0 of 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bwbench.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """Who this worker is and where the others meet.
+
+    Attributes:
+        rank, world_size, master_address, master_port: torch's usual RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, on the
+            control network.
+        data_interface, control_interface: interfaces for gloo (BWBENCH_DATA_INTERFACE, BWBENCH_CONTROL_INTERFACE);
+            None leaves the choice to gloo.
+        attempt: folder for the records (BWBENCH_ATTEMPT_DIR); None makes a new one beside the cell's file.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    master_address: str = "127.0.0.1"
+    master_port: int = 29500
+    data_interface: str | None = None
+    control_interface: str | None = None
+    attempt: Path | None = None
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> WorkerEnvironment:
+        """Take the values out of ``variables``; raises ConfigError where one is no number or out of range."""
+        rank, world_size = _number(variables, "RANK", 0), _number(variables, "WORLD_SIZE", 1)
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"RANK is {rank} and WORLD_SIZE {world_size}; RANK must be 0 to {world_size - 1}")
+        attempt = variables.get("BWBENCH_ATTEMPT_DIR")
+        return cls(
+            rank=rank,
+            world_size=world_size,
+            master_address=variables.get("MASTER_ADDR", cls.master_address),
+            master_port=_number(variables, "MASTER_PORT", cls.master_port),
+            data_interface=variables.get("BWBENCH_DATA_INTERFACE") or None,
+            control_interface=variables.get("BWBENCH_CONTROL_INTERFACE") or None,
+            attempt=Path(attempt) if attempt else None,
+        )
+
+
+def _number(variables: Mapping[str, str], name: str, default: int) -> int:
+    text = variables.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name} is {text!r}, which is not a whole number") from None

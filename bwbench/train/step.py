@@ -1,0 +1,97 @@
+"""One optimizer step, with every moment of it booked."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass
+
+from bwbench.algorithms import ExchangeReport
+from bwbench.train.control import Stop
+from bwbench.train.evaluate import training_loss
+from bwbench.train.feed import BatchFeed
+from bwbench.train.ledger import StepLedger
+from bwbench.train.pacer import Pacer
+from bwbench.train.trial import Trial
+
+PLAIN_BACKWARDS = 5  # measured without communication while warming up; their median is what overlap is judged by
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step did.
+
+    Attributes:
+        begin_mono_s: monotonic time at its begin.
+        loss: mean over this rank's samples, before the update.
+    """
+
+    begin_mono_s: float
+    loss: float
+    lr: float
+    exchange: ExchangeReport
+    ledger: StepLedger
+
+
+class Stepper:
+    """Takes optimizer steps of a trial, one after the other."""
+
+    def __init__(self, trial: Trial, feed: BatchFeed, pacer: Pacer) -> None:
+        self._trial, self._feed, self._pacer = trial, feed, pacer
+        self._control = trial.groups.control
+
+    def step(self, samples: int, stop: Stop | None = None) -> StepResult:
+        """One optimizer step.
+
+        Args:
+            samples: trained on so far, over all ranks; decides the learning rate.
+            stop: this rank wants training to end after this step.
+        """
+        trial, algorithm = self._trial, self._trial.algorithm
+        accumulate = trial.config.accumulate
+        begin_mono_s = time.monotonic()
+        ledger = StepLedger(trial.clock)
+        if stop is not None:
+            self._control.publish_stop(stop)
+        lr = trial.schedule.lr_at(samples, trial.config.global_batch)
+        for group in trial.optimizer.param_groups:
+            group["lr"] = lr
+        algorithm.clear_gradients()
+        loss_sum = 0.0
+        for micro_step in range(accumulate):
+            last = micro_step == accumulate - 1
+            inputs, targets = self._feed.next()
+            ledger.lap("other_s")
+            with algorithm.micro_step(last):
+                loss = training_loss(algorithm.module(inputs), targets)
+                loss_sum += loss.item()
+                ledger.lap("compute_s")
+                if not math.isfinite(loss_sum):
+                    reason = f"the loss is {loss_sum} after {samples} samples, on rank {self._control.rank}"
+                    self._control.publish_stop(Stop("diverged", reason))
+                if last:
+                    ledger.lap("other_s")
+                    self._pacer.pad(ledger.elapsed_s)
+                    ledger.lap("pad_s")
+                algorithm.backward(loss / accumulate if accumulate > 1 else loss)
+                backward_s = ledger.lap("compute_s")
+        report = algorithm.finish()
+        ledger.exchange(report)
+        trial.optimizer.step()
+        optimizer_s = ledger.lap("optimizer_s")
+        self._pacer.observe(backward_s - report.hidden_s + optimizer_s)
+        return StepResult(begin_mono_s, loss_sum / accumulate, lr, report, ledger)
+
+    def measure_plain_backward(self) -> None:
+        """Tell the algorithm what a backward pass takes without communication. Changes gradients, nothing else."""
+        durations_s = []
+        for _ in range(PLAIN_BACKWARDS):
+            inputs, targets = self._feed.next()
+            with self._trial.algorithm.micro_step(last=False):
+                loss = training_loss(self._trial.algorithm.module(inputs), targets)
+                begin_mono_s = time.monotonic()
+                self._trial.algorithm.backward(loss)
+                durations_s.append(time.monotonic() - begin_mono_s)
+        self._trial.algorithm.plain_backward_s = statistics.median(durations_s)
+        self._trial.algorithm.clear_gradients()

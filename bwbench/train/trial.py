@@ -1,0 +1,91 @@
+"""The parts of one training run, put together from a cell: data, model, optimizer, algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bwbench import registry
+from bwbench.algorithms import AbstractAlgorithm, Context
+from bwbench.compression import build_codec
+from bwbench.config import CellConfig
+from bwbench.datasets.folder import data_folder
+from bwbench.train.clock import TrainingClock
+from bwbench.train.feed import BatchFeed, TensorSamples
+from bwbench.train.optimizers import AbstractOptimizer
+from bwbench.train.process_groups import Groups
+from bwbench.train.replica import seed_everything
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Everything that the training loop works with on one rank.
+
+    Attributes:
+        make_feed: a feed at the begin of the first epoch; a new one each time.
+        metrics: names that evaluations report.
+    """
+
+    config: CellConfig
+    groups: Groups
+    clock: TrainingClock
+    model: nn.Module
+    schedule: AbstractOptimizer
+    optimizer: torch.optim.Optimizer
+    algorithm: AbstractAlgorithm
+    make_feed: Callable[[], BatchFeed]
+    num_train: int
+    validation: TensorSamples
+    test: TensorSamples
+    metrics: tuple[str, ...]
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained values of the model."""
+        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+
+def prepare(config: CellConfig, groups: Groups) -> Trial:
+    """Load data, build the model (equal on all ranks), hand its gradients to the algorithm.
+
+    Raises ConfigError where data is missing or does not fit the model or the batch size.
+    """
+    torch.set_num_threads(config.compute.threads)
+    rank = groups.control.rank
+    dataset = config.dataset.source.build(registry.DATASETS)
+    splits = dataset.load(data_folder())
+    partition = config.dataset.partition.build(registry.PARTITIONS)
+
+    def make_feed() -> BatchFeed:
+        return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed)
+
+    make_feed()  # raises now where a batch is larger than a node's share
+    seed_everything(config.seed)  # the same initial replica everywhere
+    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec())
+    seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
+    schedule: AbstractOptimizer = config.optimizer.build(registry.OPTIMIZERS)
+    clock = TrainingClock()
+    algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
+    collective = config.collective.build(registry.COLLECTIVES)
+    if groups.data is not None:
+        collective.connect(groups.data)
+    algorithm.attach(
+        Context(model, collective, lambda: build_codec(config.compression), groups.data, groups.control, clock)
+    )
+    return Trial(
+        config=config,
+        groups=groups,
+        clock=clock,
+        model=model,
+        schedule=schedule,
+        optimizer=schedule.build(model.parameters()),
+        algorithm=algorithm,
+        make_feed=make_feed,
+        num_train=len(splits.train),
+        validation=TensorSamples(splits.validation),
+        test=TensorSamples(splits.test),
+        metrics=dataset.metrics,
+    )
