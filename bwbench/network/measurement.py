@@ -1,0 +1,120 @@
+"""What the probe found, beside what was asked; and whether the two agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from bwbench.network.link import Link
+
+RTT_SLACK_S = 1e-3  # what a busy machine adds to a round trip at most; below 20 ms this is more than 5 %
+LOSS_SLACK = 2e-3  # a frame or two lost by the machine and not by the link
+LOSS_Z = 3.5  # of the interval around the measured loss: one false alarm in 2000 pairs
+Verdict = Literal["ok", "out-of-tolerance"]
+
+
+@dataclass(frozen=True)
+class PairMeasurement:
+    """One neighbour pair. ``asked_*`` is None where nothing was asked, ``achieved_*`` where nothing came through.
+
+    Attributes:
+        asked_bps: the link's bandwidth, of Ethernet frames.
+        asked_goodput_bps: UDP payload per second that this leaves to the pair while all nodes send.
+        asked_rtt_s: both latencies and the serialisation of the probe's own frames.
+        loss_frames: frames on which ``achieved_loss`` rests.
+    """
+
+    src: int
+    dst: int
+    asked_bps: float | None
+    asked_goodput_bps: float | None
+    achieved_goodput_bps: float
+    asked_rtt_s: float | None
+    achieved_rtt_s: float | None
+    asked_loss: float
+    achieved_loss: float | None
+    loss_frames: int = 0
+
+    @property
+    def goodput_error(self) -> float | None:
+        """Relative error of the goodput."""
+        return self.achieved_goodput_bps / self.asked_goodput_bps - 1 if self.asked_goodput_bps else None
+
+    @property
+    def rtt_error_s(self) -> float | None:
+        """Error of the round-trip time."""
+        return (
+            None if self.asked_rtt_s is None or self.achieved_rtt_s is None else self.achieved_rtt_s - self.asked_rtt_s
+        )
+
+
+@dataclass(frozen=True)
+class LinkMeasurement:
+    """All pairs with the verdict; ``reasons`` has a line for each thing out of tolerance."""
+
+    backend: str
+    pairs: tuple[PairMeasurement, ...]
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    tolerance: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``bwbench link verify --json`` prints it."""
+        return {
+            "backend": self.backend,
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            "tolerance": self.tolerance,
+            "pairs": [asdict(pair) for pair in self.pairs],
+        }
+
+
+def judge(backend: str, link: Link, pairs: Sequence[PairMeasurement], tolerance: float) -> LinkMeasurement:
+    """Compare what was achieved with what was asked; an unshaped link is always ok.
+
+    Args:
+        tolerance: relative, of the goodput and of the round-trip time. The latter is allowed ``RTT_SLACK_S`` in any
+            case, and the jitter that was asked for. Loss must lie within the binomial interval of the measured one.
+    """
+    reasons = [reason for pair in pairs for reason in _reasons(link, pair, tolerance)] if link.shaped else []
+    verdict: Verdict = "out-of-tolerance" if reasons else "ok"
+    return LinkMeasurement(backend, tuple(pairs), verdict, tuple(reasons), tolerance)
+
+
+def _reasons(link: Link, pair: PairMeasurement, tolerance: float) -> list[str]:
+    reasons = []
+    who = f"node {pair.src} to node {pair.dst}"
+    error = pair.goodput_error
+    if error is not None and abs(error) > tolerance:
+        reasons.append(
+            f"{who}: goodput is {pair.achieved_goodput_bps / 1e6:.3f} Mbit/s instead of "
+            f"{(pair.asked_goodput_bps or 0) / 1e6:.3f} Mbit/s ({error:+.1%}, allowed {tolerance:.1%})"
+        )
+    asked_s = pair.asked_rtt_s or 0.0
+    allowed_s = max(tolerance * asked_s, RTT_SLACK_S) + link.jitter_s
+    if pair.achieved_rtt_s is None:
+        reasons.append(f"{who}: no answer to any ping")
+    elif abs(pair.achieved_rtt_s - asked_s) > allowed_s:
+        reasons.append(
+            f"{who}: round trip is {pair.achieved_rtt_s * 1e3:.2f} ms instead of {asked_s * 1e3:.2f} ms "
+            f"(allowed {allowed_s * 1e3:.2f} ms more or less)"
+        )
+    if pair.achieved_loss is not None:
+        low, high = loss_interval(pair.achieved_loss, pair.loss_frames)
+        if not low - LOSS_SLACK <= pair.asked_loss <= high + LOSS_SLACK:
+            reasons.append(
+                f"{who}: loss is {pair.achieved_loss:.2%} of {pair.loss_frames} frames instead of {pair.asked_loss:.2%}"
+            )
+    return reasons
+
+
+def loss_interval(share: float, trials: int, z: float = LOSS_Z) -> tuple[float, float]:
+    """Wilson's interval for a probability of which ``share`` was seen in ``trials``."""
+    if trials == 0:
+        return 0.0, 1.0
+    middle = share + z * z / (2 * trials)
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)

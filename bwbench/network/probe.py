@@ -1,0 +1,171 @@
+"""Measures what a link really does between neighbours i and i+1: round trips on the idle link, then loss and rate."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import bwbench
+from bwbench.errors import LinkError
+from bwbench.network import probe_plan
+from bwbench.network.link import Link
+from bwbench.network.measurement import LinkMeasurement, PairMeasurement, judge
+from bwbench.network.network import Network
+from bwbench.network.node_process import NodeProcess
+from bwbench.network.probe_node import CHANNEL_FD
+
+START_LIMIT_S = 30.0
+SLACK_S = 15.0  # what a reply may take beyond the time that the work itself needs, on a machine that is busy
+LEAD_S = 0.03  # from telling the nodes to start until they do
+LATENCY_ROOM = 12  # a link that is this many times as late as asked is still measured
+
+
+def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05) -> LinkMeasurement:
+    """Measure the link between neighbours and compare it with what was asked.
+
+    Takes about 1.5 s from 10 Mbit/s on, 4 s at 1 Mbit/s, and wants the data network idle. What it returns as achieved
+    comes from the measurement alone. Raises LinkError where the probe itself cannot run.
+    """
+    if num_nodes == 1:
+        return judge(network.backend, link, [], tolerance)
+    probe = _Probe(network, num_nodes)
+    try:
+        probe.start()
+        round_trips_s = _round_trips(probe, link)
+        losses = _losses(probe, link)
+        rates = probe.flow(probe_plan.rate_flow(link, num_nodes))
+    finally:
+        probe.close()
+    goodput_bps = probe_plan.asked_goodput_bps(link, num_nodes)
+    rtt_s = probe_plan.asked_rtt_s(link)
+    pairs = []
+    for src in range(num_nodes):
+        dst = (src + 1) % num_nodes
+        share, frames = losses[src]
+        median_s = statistics.median(round_trips_s[src]) if round_trips_s[src] else None
+        achieved_bps = rates[dst]["goodput_bps"]  # the receiver tells
+        pairs.append(
+            PairMeasurement(
+                src, dst, link.bandwidth_bps, goodput_bps, achieved_bps, rtt_s, median_s, link.loss, share, frames
+            )
+        )
+    return judge(network.backend, link, pairs, tolerance)
+
+
+def _round_trips(probe: _Probe, link: Link) -> list[list[float]]:
+    """Round-trip times from each node to the next, in seconds."""
+    asked_s = probe_plan.asked_rtt_s(link) or 1e-3
+    timeout_s = max(0.1, LATENCY_ROOM * asked_s if link.loss == 0 else 3 * asked_s)
+    budget_s = max(1.0, 2 * probe_plan.NUM_PINGS * asked_s)
+    found: list[list[float]] = [[] for _ in range(probe.num_nodes)]
+    for group in probe_plan.ping_groups(link, probe.num_nodes):
+        for node in group:
+            probe.ask(
+                node, "ping", peer=probe.neighbour(node), count=probe_plan.NUM_PINGS,
+                payload_bytes=probe_plan.PING_PAYLOAD_BYTES, timeout_s=timeout_s, budget_s=budget_s,
+            )  # fmt: skip
+        for node in group:
+            found[node] = probe.reply(node, budget_s + timeout_s)["round_trips_s"]
+    return found
+
+
+def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
+    """Share of the frames lost from each node to the next, and on how many frames that rests."""
+    flow = probe_plan.loss_flow(link, probe.num_nodes)
+    if flow is None:
+        return [(None, 0)] * probe.num_nodes
+    replies = probe.flow(flow)
+    losses: list[tuple[float | None, int]] = []
+    for src in range(probe.num_nodes):
+        sent, received = replies[src]["sent"], replies[(src + 1) % probe.num_nodes]["received"]
+        losses.append((max(0.0, 1 - received / sent), sent) if sent else (None, 0))
+    return losses
+
+
+class _Probe:
+    """A probe process in every node, and the channels to them."""
+
+    def __init__(self, network: Network, num_nodes: int) -> None:
+        self.num_nodes = num_nodes
+        self._network = network
+        self._channels: list[socket.socket] = []
+        self._processes: list[NodeProcess] = []
+        self._buffers = [b""] * num_nodes
+        self._errors_fd = os.memfd_create("probe-stderr")
+
+    def start(self) -> None:
+        """Start the processes; returns once all are ready."""
+        for node in range(self.num_nodes):
+            ours, theirs = socket.socketpair()
+            self._channels.append(ours)
+            with theirs:
+                self._processes.append(
+                    self._network.spawn(
+                        node,
+                        [sys.executable, "-m", "bwbench.network.probe_node", self._network.nodes[node].data_address],
+                        cwd=Path(bwbench.__file__).parent.parent,
+                        stderr=self._errors_fd,
+                        pass_fds={CHANNEL_FD: theirs.fileno()},
+                    )
+                )
+        for node in range(self.num_nodes):
+            self.reply(node, START_LIMIT_S)
+
+    def neighbour(self, node: int) -> str:
+        """Data address of the node that ``node`` sends to."""
+        return self._network.nodes[(node + 1) % self.num_nodes].data_address
+
+    def flow(self, flow: probe_plan.Flow) -> Sequence[dict[str, Any]]:
+        """Run the stream from all nodes at once; what each of them says afterwards."""
+        start_mono_s = time.monotonic() + LEAD_S
+        for node in range(self.num_nodes):
+            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, **flow.to_json())
+        limit_s = LEAD_S + flow.duration_s + flow.listen_s
+        return [self.reply(node, limit_s) for node in range(self.num_nodes)]
+
+    def ask(self, node: int, operation: str, **parameters: Any) -> None:
+        """Tell a node what to do."""
+        try:
+            self._channels[node].sendall(json.dumps({"op": operation, **parameters}).encode() + b"\n")
+        except OSError as error:
+            raise self._failure(node, "has ended") from error
+
+    def reply(self, node: int, expected_s: float) -> dict[str, Any]:
+        """What a node says next; raises LinkError where it ends, or takes much longer than expected."""
+        deadline_s = time.monotonic() + expected_s + SLACK_S
+        while b"\n" not in self._buffers[node]:
+            waiter = select.poll()
+            waiter.register(self._channels[node], select.POLLIN)
+            if not waiter.poll(max(0.0, deadline_s - time.monotonic()) * 1e3):
+                raise self._failure(node, "does not answer")
+            received = self._channels[node].recv(65536)
+            if not received:
+                raise self._failure(node, "has ended")
+            self._buffers[node] += received
+        line, _, self._buffers[node] = self._buffers[node].partition(b"\n")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def close(self) -> None:
+        """End the processes."""
+        for channel in self._channels:
+            channel.close()
+        for process in self._processes:
+            process.kill()
+            process.wait(SLACK_S)
+        os.close(self._errors_fd)
+
+    def _failure(self, node: int, what: str) -> LinkError:
+        text = ""
+        with contextlib.suppress(OSError):
+            text = os.pread(self._errors_fd, 1 << 16, 0).decode(errors="replace").strip()
+        return LinkError(f"the probe in node {node} {what}" + (f": {text.splitlines()[-1]}" if text else ""))

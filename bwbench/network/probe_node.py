@@ -1,0 +1,247 @@
+"""The probe's part inside a node: answers pings, sends pings, sends and receives paced streams.
+
+Started as ``python -m bwbench.network.probe_node ADDRESS``; told what to do by JSON lines on file descriptor 3. Uses
+the standard library alone, so that it starts in no time. Round trips and rates come from the kernel's receive
+timestamps, and what the echoing node takes to answer is subtracted: they are the link's, not this program's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+CHANNEL_FD = 3
+ECHO_PORT, PING_PORT, FLOW_PORT = 7001, 7002, 7003
+_SO_TIMESTAMPNS = 35
+_SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
+_SO_RCVBUFFORCE = 33
+_RECEIVE_BUFFER_BYTES = 8 << 20
+_TIMESPEC = struct.Struct("@qq")
+_ANCILLARY_BYTES = 128
+_PING = struct.Struct("!Id")  # number, seconds that the echoing node took to answer
+_TAG = struct.Struct("!I")  # number of the stream, the same in all nodes
+_WARM_UP_PINGS = 2
+_NICE = -10
+_PATIENCE_S = 0.001  # the longest sleep between two looks at the socket while a stream runs
+_NUM_SLICES, _SLICE_FRAMES = 10, 40
+
+Arrival = tuple[float, int]  # CLOCK_REALTIME in seconds, payload bytes
+
+
+def main() -> None:
+    """Serve the channel until it ends."""
+    _be_urgent()
+    channel = socket.socket(fileno=CHANNEL_FD)
+    node = ProbeNode(sys.argv[1])
+    channel.sendall(b'{"ready": true}\n')
+    buffer = b""
+    while True:
+        node.wait(channel)
+        received = channel.recv(65536)
+        if not received:
+            return
+        *lines, buffer = (buffer + received).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            reply = node.ping(**request) if request.pop("op") == "ping" else node.flow(**request)
+            channel.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def _be_urgent() -> None:
+    """Ask for the processor first, where we may: a sender that has to wait would leave gaps that are not the link's."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+        with open("/proc/self/autogroup", "w") as group:  # sessions may be scheduled as groups
+            group.write(str(_NICE))
+
+
+class ProbeNode:
+    """The sockets of one node."""
+
+    def __init__(self, address: str) -> None:
+        self._num_flows = 0
+        self._echo = _udp_socket(address, ECHO_PORT)
+        self._ping = _udp_socket(address, PING_PORT)
+        self._flow = _udp_socket(address, FLOW_PORT)
+        self._flow.setblocking(False)
+        _set_if_known(self._flow, _SOL_UDP, _UDP_GRO, 1)
+        try:
+            self._flow.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+        except OSError:
+            self._flow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+
+    def wait(self, other: socket.socket, timeout_s: float | None = None) -> bool:
+        """Answer pings until ``other`` is readable; False where it has not become so within ``timeout_s``."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+            ready, _, _ = select.select([self._echo, other], [], [], left_s)
+            if self._echo in ready:
+                self._answer()
+            if other in ready:
+                return True
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                return False
+
+    def ping(self, peer: str, count: int, payload_bytes: int, timeout_s: float, budget_s: float) -> dict[str, Any]:
+        """Round trips to ``peer`` one after another; the first few are not counted.
+
+        Args:
+            timeout_s: how long to wait for an answer before the next one is sent.
+            budget_s: no more are sent after this time.
+        """
+        sent_s: dict[int, float] = {}
+        round_trips_s = []
+        started_s = time.monotonic()
+        for number in range(count + _WARM_UP_PINGS):
+            if time.monotonic() - started_s > budget_s:
+                break
+            sent_s[number] = time.time()
+            self._ping.sendto(_PING.pack(number, 0.0).ljust(payload_bytes, b"\0"), (peer, ECHO_PORT))
+            deadline_s = time.monotonic() + timeout_s
+            while self.wait(self._ping, deadline_s - time.monotonic()):
+                data, arrived_s = _receive(self._ping)
+                answered, turnaround_s = _PING.unpack_from(data)
+                if answered in sent_s and answered >= _WARM_UP_PINGS:
+                    round_trips_s.append(arrived_s - sent_s.pop(answered) - turnaround_s)
+                if answered == number:
+                    break
+        return {"round_trips_s": round_trips_s}
+
+    def flow(
+        self,
+        peer: str,
+        start_mono_s: float,
+        payload_bytes: int,
+        segments: int,
+        datagrams_per_s: float | None,
+        duration_s: float,
+        burst: int,
+        catch_up: int,
+        listen_s: float,
+    ) -> dict[str, Any]:
+        """Send a paced stream to ``peer`` while receiving one; the parameters are those of ``probe_plan.Flow``."""
+        self._num_flows += 1
+        tag = _TAG.pack(self._num_flows)
+        self._receive_all(tag, [])  # what an earlier stream has left
+        if not _set_if_known(self._flow, _SOL_UDP, _UDP_SEGMENT, payload_bytes if segments > 1 else 0):
+            segments = 1
+        payload, target = tag.ljust(payload_bytes, b"\0") * segments, (peer, FLOW_PORT)
+        arrivals: list[Arrival] = []
+        sent = skipped = 0
+        time.sleep(max(0.0, start_mono_s - time.monotonic()))
+        stop_s, end_s = start_mono_s + duration_s, start_mono_s + duration_s + listen_s
+        while (now_s := time.monotonic()) < end_s:
+            if now_s < stop_s:
+                due = sent + segments
+                if datagrams_per_s is not None:
+                    due = burst + int((now_s - start_mono_s) * datagrams_per_s) - skipped
+                    if due - sent > catch_up:
+                        skipped += due - sent - catch_up
+                        due = sent + catch_up
+                while due - sent >= segments and self._send(payload, target):
+                    sent += segments
+            self._receive_all(tag, arrivals)
+            if datagrams_per_s is not None or now_s >= stop_s:
+                pause_s = _PATIENCE_S if datagrams_per_s is None else segments / datagrams_per_s / 2
+                select.select([self._flow], [], [], min(max(pause_s, _PATIENCE_S / 2), max(0.0, end_s - now_s)))
+        stop_realtime_s = time.time() - time.monotonic() + stop_s
+        steady = [arrival for arrival in arrivals if arrival[0] <= stop_realtime_s]
+        received_bytes = sum(num_bytes for _, num_bytes in arrivals)
+        return {
+            "sent": sent,
+            "received": received_bytes // payload_bytes,
+            "goodput_bps": goodput_bps(steady, duration_s),
+        }
+
+    def _send(self, payload: bytes, target: tuple[str, int]) -> bool:
+        try:
+            self._flow.sendto(payload, target)
+        except (BlockingIOError, OSError):  # the node's own buffer is full: later
+            return False
+        return True
+
+    def _receive_all(self, tag: bytes, arrivals: list[Arrival]) -> None:
+        """Take in what has come of the stream ``tag``, and drop what comes late from an earlier one."""
+        while True:
+            try:
+                data, arrived_s = _receive(self._flow)
+            except BlockingIOError:
+                return
+            if data.startswith(tag):
+                arrivals.append((arrived_s, len(data)))
+
+    def _answer(self) -> None:
+        data, ancillary, _, sender = self._echo.recvmsg(2048, _ANCILLARY_BYTES)
+        number, _ = _PING.unpack_from(data)
+        arrived_s = _timestamp_s(ancillary)
+        self._echo.sendto(_PING.pack(number, time.time() - arrived_s) + data[_PING.size :], sender)
+
+
+def goodput_bps(arrivals: Sequence[Arrival], duration_s: float) -> float:
+    """Payload bits per second of a stream that keeps its link busy: the slope of bytes over time.
+
+    A slope, since single frames come late now and then; where there are enough frames the median of the slopes of a few
+    slices, since a sender may not be scheduled for a while.
+    """
+    if len(arrivals) < 4:
+        return sum(num_bytes for _, num_bytes in arrivals) * 8 / duration_s
+    num_slices = _NUM_SLICES if len(arrivals) >= _NUM_SLICES * _SLICE_FRAMES else 1
+    length = len(arrivals) // num_slices
+    slopes = sorted(_slope(arrivals[first * length : (first + 1) * length]) for first in range(num_slices))
+    return slopes[num_slices // 2] * 8
+
+
+def _slope(arrivals: Sequence[Arrival]) -> float:
+    """Bytes per second by least squares (of time over bytes: the times are what is uncertain)."""
+    total = 0
+    sums = []
+    for _, num_bytes in arrivals:
+        total += num_bytes
+        sums.append(total)
+    times = [arrived_s - arrivals[0][0] for arrived_s, _ in arrivals]
+    mean_sum, mean_time = sum(sums) / len(sums), sum(times) / len(times)
+    covariance = sum((s - mean_sum) * (t - mean_time) for s, t in zip(sums, times, strict=True))
+    variance = sum((s - mean_sum) ** 2 for s in sums)
+    return variance / covariance if covariance > 0 else 0.0
+
+
+def _udp_socket(address: str, port: int) -> socket.socket:
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    udp.bind((address, port))
+    return udp
+
+
+def _set_if_known(udp: socket.socket, level: int, option: int, value: int) -> bool:
+    try:
+        udp.setsockopt(level, option, value)
+    except OSError:
+        return False
+    return True
+
+
+def _receive(udp: socket.socket) -> tuple[bytes, float]:
+    data, ancillary, _, _ = udp.recvmsg(65536, _ANCILLARY_BYTES)
+    return data, _timestamp_s(ancillary)
+
+
+def _timestamp_s(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
+    """When the kernel received the datagram (CLOCK_REALTIME); now, where it does not say."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+            seconds, nanoseconds = _TIMESPEC.unpack(data[: _TIMESPEC.size])
+            return float(seconds + nanoseconds * 1e-9)
+    return time.time()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What the probe sends for how long, and what it should find: pure functions of the link."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
+
+HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
+PING_PAYLOAD_BYTES = 32
+NUM_PINGS = 20
+SEQUENTIAL_PINGS_S = 0.7  # what the pairs' round trips may take one after another; beyond, some go at the same time
+
+OVERLOAD = 1.05  # more than the link carries, so that its queue never runs empty while we measure
+SHARED_OVERLOAD = 1.005  # each frame above the fair part takes one from the access point's turns: stay close to it
+RATE_FRAMES = 100
+RATE_S = (0.5, 2.5)
+SLOWEST_FRAMES = 30  # however long they take
+MAX_SEGMENTS = 40  # of a super-datagram of at most 64 kB
+SEGMENTS_S = 0.001  # datagrams of this time are handed to the kernel at once, which makes single frames of them
+
+LOSS_PAYLOAD_BYTES = 200
+LOSS_LOAD = 0.6  # of the link: far from the queue's limit
+LOSS_LARGEST_PPS = 4000.0
+LOSS_QUICK_S = 0.15  # where no loss was asked
+LOSS_LONGEST_S = 3.0
+LOSS_FRAMES = 1000
+LOSS_EXPECTED = 20  # lost frames, for an interval that says something
+
+UNSHAPED_S = 0.3
+LATE_S = 0.05  # by which frames may be late on a busy machine
+FIRST_FRAMES_S = 0.01  # a burst at the beginning, so that a sender that is not scheduled for a while leaves no gap
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A paced stream of UDP datagrams from every node to its neighbour.
+
+    Attributes:
+        payload_bytes: of a datagram.
+        segments: datagrams handed to the kernel at once (1: single frames).
+        datagrams_per_s: None sends as fast as the machine can.
+        burst: datagrams sent at once at the beginning.
+        catch_up: at most so many are sent at once after a delay; the rest is left out.
+        listen_s: how long after its end late frames are waited for.
+    """
+
+    payload_bytes: int
+    segments: int
+    datagrams_per_s: float | None
+    duration_s: float
+    burst: int
+    catch_up: int
+    listen_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+def asked_goodput_bps(link: Link, num_nodes: int) -> float | None:
+    """UDP payload per second of full frames that the link leaves to each pair while all nodes send to a neighbour.
+
+    On a shared air every frame crosses twice, and ``num_nodes`` pairs divide the capacity. Frames that the link is to
+    lose have taken their time on it, but do not arrive.
+    """
+    frames_bps = _pair_bps(link, num_nodes)
+    return None if frames_bps is None else frames_bps * (1 - link.loss) * UDP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
+
+
+def asked_rtt_s(link: Link) -> float | None:
+    """Round trip of a ping: the latency both ways, and two serialisations in each direction."""
+    if link.bandwidth_bps is None:
+        return None
+    return link.rtt_s + 4 * _frame_s(PING_PAYLOAD_BYTES, link.bandwidth_bps)
+
+
+def ping_groups(link: Link, num_nodes: int) -> list[list[int]]:
+    """Sources that ping at the same time, group after group: one at a time unless that takes too long."""
+    each_s = NUM_PINGS * (asked_rtt_s(link) or 0.0)
+    number = max(1, min(num_nodes, int(SEQUENTIAL_PINGS_S / each_s))) if each_s else num_nodes
+    return [list(range(first, num_nodes, number)) for first in range(number)]
+
+
+def rate_flow(link: Link, num_nodes: int) -> Flow:
+    """Full frames, a little more of them than the link carries."""
+    frames_bps = _pair_bps(link, num_nodes)
+    if frames_bps is None:
+        return Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
+    frame_s = _frame_s(UDP_PAYLOAD_BYTES, frames_bps)
+    shortest_s, longest_s = RATE_S
+    duration_s = min(max(RATE_FRAMES * frame_s, shortest_s), max(longest_s, SLOWEST_FRAMES * frame_s))
+    queue_frames = link.effective_queue_bytes // ETHERNET_FRAME_BYTES
+    segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
+    shared = link.medium == "shared"
+    overload = SHARED_OVERLOAD if shared else OVERLOAD
+    burst = 0 if shared else int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
+    listen_s = link.latency_s + 4 * link.jitter_s + LATE_S
+    return Flow(UDP_PAYLOAD_BYTES, segments, overload / frame_s, duration_s, burst, max(2, queue_frames), listen_s)
+
+
+def loss_flow(link: Link, num_nodes: int) -> Flow | None:
+    """Small frames, well below what the link carries; None on an unshaped link."""
+    frames_bps = _pair_bps(link, num_nodes)
+    if frames_bps is None:
+        return None
+    pps = min(LOSS_LARGEST_PPS, LOSS_LOAD / _frame_s(LOSS_PAYLOAD_BYTES, frames_bps))
+    duration_s = LOSS_QUICK_S
+    if link.loss:
+        duration_s = min(LOSS_LONGEST_S, max(LOSS_FRAMES, LOSS_EXPECTED / link.loss) / pps)
+    catch_up = max(
+        1, link.effective_queue_bytes // ETHERNET_FRAME_BYTES // 4
+    )  # netem's queue counts frames of any size
+    queue_s = min(0.5, link.effective_queue_bytes * 8 / frames_bps)
+    listen_s = link.latency_s + 4 * link.jitter_s + queue_s / 2 + LATE_S
+    return Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s)
+
+
+def _pair_bps(link: Link, num_nodes: int) -> float | None:
+    """Frames' bits per second that each pair gets while all nodes send."""
+    if link.bandwidth_bps is None:
+        return None
+    return link.bandwidth_bps / (2 * num_nodes) if link.medium == "shared" else float(link.bandwidth_bps)
+
+
+def _frame_s(payload_bytes: int, bandwidth_bps: float) -> float:
+    return (payload_bytes + HEADER_BYTES) * 8 / bandwidth_bps
