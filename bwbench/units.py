@@ -6,6 +6,7 @@ is refused, because 10 might be Mbit/s or MB/s and the two differ by a factor of
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -90,6 +91,8 @@ def _validator(dimension: Dimension, low: float | None, exclusive: bool, high: f
             number = dimension.parse(value)
         except ValueError as error:
             raise PydanticCustomError("quantity", "{message}", {"message": str(error)}) from None
+        if not math.isfinite(number):
+            raise PydanticCustomError("quantity_range", "{message}", {"message": f"{str(value)!r} is beyond all bounds"})
         if low is not None and (number <= low if exclusive else number < low):
             bound = "more than 0" if exclusive else "0 or more"
             raise PydanticCustomError(

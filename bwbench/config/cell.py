@@ -72,7 +72,7 @@ class EvaluateConfig(_Section):
 class LimitConfig(_Section):
     """When training ends although the target was not reached: samples over all nodes, or seconds of training clock."""
 
-    samples: int = Field(200_000, ge=1)
+    samples: int = Field(200_000, ge=1, le=10**12)
     time_s: PositiveDuration | None = Field(None, alias="time")
 
 
@@ -135,13 +135,13 @@ _Chain = Annotated[
     tuple[Component, ...],
     PlainValidator(parse_chain),
     PlainSerializer(lambda chain: [component.to_json() for component in chain], return_type=list[dict[str, Any]]),
-    WithJsonSchema({"$ref": "#/$defs/compressions"}),
+    WithJsonSchema({"title": "compression"}),
 ]
 _Dataset = Annotated[
     DatasetConfig,
     PlainValidator(parse_dataset),
     PlainSerializer(DatasetConfig.to_json, return_type=dict[str, Any]),
-    WithJsonSchema({"$ref": "#/$defs/dataset"}),
+    WithJsonSchema({"title": "dataset"}),
 ]
 
 
@@ -162,8 +162,8 @@ class CellConfig(_Section):
     link: Link
     model: Annotated[Component, ComponentOf(registry.MODELS)]
     dataset: _Dataset
-    batch_size: int = Field(32, ge=1)
-    accumulate: int = Field(1, ge=1)
+    batch_size: int = Field(32, ge=1, le=10**6)
+    accumulate: int = Field(1, ge=1, le=10**6)
     algorithm: Annotated[Component, ComponentOf(registry.ALGORITHMS)]
     collective: Annotated[Component, ComponentOf(registry.COLLECTIVES)]
     compression: _Chain

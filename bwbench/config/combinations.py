@@ -31,7 +31,13 @@ class Finding:
 
 def refusals(config: CellConfig) -> list[Finding]:
     """Everything about a cell that cannot work."""
-    return [finding for check in _CHECKS for finding in check(config)]
+    try:
+        return [finding for check in _CHECKS for finding in check(config)]
+    except Exception as error:
+        if not config.plugins:
+            raise
+        text = f"a component could not be asked what it goes with: {type(error).__name__}: {error}"
+        return [Finding(("plugins",), f"{text}; derive it from the base class of its kind")]
 
 
 def auto_collective(chain: tuple[Component, ...]) -> tuple[str, str]:

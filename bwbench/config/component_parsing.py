@@ -73,7 +73,8 @@ def parse_component(value: object, registry: Registry) -> Component:
             raise refused([problem(f"{registry.kind} {name!r} takes no options, got {show(spelling.scalar)}", place)])
         options = {names[0]: spelling.scalar}
     try:
-        return Component(name, _options(config_class, json.dumps(options, sort_keys=True, default=_not_json)))
+        text = json.dumps(whole_floats_as_int(options), sort_keys=True, default=_not_json) if options else "{}"
+        return Component(name, _options(config_class, text))
     except ValidationError as error:
         errors = []
         for loc, text in explain(error, config_class):
@@ -118,8 +119,8 @@ class ComponentOf:
         )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """A reference to the definition that config/schema.py builds from the registry."""
-        return {"$ref": f"#/$defs/{self.registry.kind}"}
+        """A placeholder: config/schema.py describes all spellings of all components of a registry."""
+        return {"title": self.registry.kind}
 
 
 def refused(errors: list[InitErrorDetails]) -> ValidationError:
@@ -127,9 +128,13 @@ def refused(errors: list[InitErrorDetails]) -> ValidationError:
     return ValidationError.from_exception_data("component", errors)
 
 
-def whole_floats_as_int(text: str) -> str:
-    """The same JSON with ``1e5`` and ``3.0`` as integers, so that they fit where a whole number is due."""
-    return json.dumps(json.loads(text, parse_float=_number))
+def whole_floats_as_int(value: Any) -> Any:
+    """Plain data with ``1e5`` and ``3.0`` as integers, so that they fit where a whole number is due."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, dict):
+        return {key: whole_floats_as_int(item) for key, item in value.items()}
+    return [whole_floats_as_int(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _config_class(name: str, registry: Registry, place: Location) -> type[ComponentConfig]:
@@ -158,10 +163,4 @@ def _not_json(value: object) -> Any:
 @lru_cache(maxsize=4096)
 def _options(config_class: type[ComponentConfig], options_json: str) -> ComponentConfig:
     """Options checked once for each distinct text; JSON mode is strict about types and takes a list for a tuple."""
-    text = whole_floats_as_int(options_json)
-    return config_class.model_validate_json(text, strict=True, by_alias=True, by_name=False)
-
-
-def _number(text: str) -> int | float:
-    value = float(text)
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return config_class.model_validate_json(options_json, strict=True, by_alias=True, by_name=False)

@@ -12,7 +12,7 @@ from bwbench.config.dotted import CELL_KEYS, Key, assign, parse_key, refusal_of_
 from bwbench.config.expand import Source, expand
 from bwbench.config.experiment import Experiment
 from bwbench.config.explain import Location, show, unknown_key
-from bwbench.config.matrix import Assignment, read_axes, read_exclusions, replace_axis
+from bwbench.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
 from bwbench.config.text_file import read_text_file
 from bwbench.config.yaml_document import MAX_BYTES, Document, Place, parse_yaml
 from bwbench.errors import ConfigError, Problem
@@ -21,6 +21,7 @@ from bwbench.registry import load_plugin
 OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins")  # beside those of a cell
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
 MAX_REPEATS = 1000
+MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
@@ -127,6 +128,9 @@ class _Reading:
                 self._add(key, f"{key}: {_LATER[key]}" if key in _LATER else unknown_key(key, KNOWN_KEYS))
         name = self._read_name()
         repeats = self._read_integer("repeats", 1, 1, MAX_REPEATS)
+        if (count := count_points(self._axes) * repeats) > MAX_CELLS:
+            self._add("matrix", f"matrix: {count} cells with all repeats; at most {MAX_CELLS} are planned, drop values")
+            self._axes = []
         seed = self._read_integer("seed", 0, 0, MAX_SEED - repeats)
         exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
         plugins = self._read_plugins()

@@ -14,8 +14,6 @@ from bwbench.config.yaml_document import Place
 from bwbench.errors import Problem
 from bwbench.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 
-MAX_POINTS = 100_000
-
 
 @dataclass(frozen=True)
 class Assignment:
@@ -68,9 +66,6 @@ def read_axes(value: Any, place: Place, problems: list[Problem]) -> list[Axis]:
         axis = _read_rows(keys, rows, axis_place, problems)
         if axis is not None and not refusals:
             axes.append(axis)
-    if (count := count_points(axes)) > MAX_POINTS:
-        problems.append(place.problem(f"matrix: makes {count} points, at most {MAX_POINTS} are planned; drop values"))
-        return []
     return axes
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 _ATTRIBUTE = re.compile(r"\s{4}(\w+): (.*)")
 
@@ -64,10 +64,9 @@ def _defaults_as_written(model: type[BaseModel]) -> dict[str, Any]:
     """Defaults in YAML form: quantities with their unit, and what validation fills in."""
     fields = model.model_fields
     optional = {name for name, field in fields.items() if not field.is_required()}
-    if optional == set(fields):
+    try:
         defaults = model()
-    else:
-        defaults = model.model_construct(
-            **{name: fields[name].get_default(call_default_factory=True) for name in optional}
-        )
+    except ValidationError:  # something has to be given
+        values = {name: fields[name].get_default(call_default_factory=True) for name in optional}
+        defaults = model.model_construct(**values)
     return defaults.model_dump(mode="json", by_alias=True, include=optional, warnings=False)

@@ -98,7 +98,7 @@ def unknown_algorithm(name: str) -> str:
 
 def _validate(content: dict[str, Any]) -> tuple[CellConfig | None, list[Finding]]:
     """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number."""
-    text = whole_floats_as_int(json.dumps(content))
+    text = json.dumps(whole_floats_as_int(content))
     try:
         return CellConfig.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
     except ValidationError as error:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bwbench.config.cell import CellConfig
+from bwbench.errors import ConfigError
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
 from bwbench.plan.cell import Cell
 from bwbench.plan.describe import Description, Request, describe
@@ -70,7 +71,13 @@ def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
         found = described[requests[cell.id]]
         key = _traffic_key(cell.config, found)
         if key not in traffic:
-            traffic[key] = traffic_of(cell.config, found.parameter_elements)
+            try:
+                traffic[key] = traffic_of(cell.config, found.parameter_elements)
+            except Exception as error:
+                if not cell.config.plugins:
+                    raise
+                text = f"{type(error).__name__}: {error}"
+                raise ConfigError(f"{cell.slug}: the payload of a step cannot be estimated: {text}") from error
         estimates[cell.id] = estimate(cell.config, found, traffic[key])
     return estimates
 
