@@ -92,7 +92,8 @@ def _validator(dimension: Dimension, low: float | None, exclusive: bool, high: f
         except ValueError as error:
             raise PydanticCustomError("quantity", "{message}", {"message": str(error)}) from None
         if not math.isfinite(number):
-            raise PydanticCustomError("quantity_range", "{message}", {"message": f"{str(value)!r} is beyond all bounds"})
+            text = f"{str(value)!r} is beyond all bounds"
+            raise PydanticCustomError("quantity_range", "{message}", {"message": text})
         if low is not None and (number <= low if exclusive else number < low):
             bound = "more than 0" if exclusive else "0 or more"
             raise PydanticCustomError(
