@@ -1,0 +1,58 @@
+"""One training cell on a real netem link, from YAML to ``done``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.netem.nodes import outside
+
+# The user-mode kernel has one processor, and importing torch takes it a quarter of a minute, for each worker.
+pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(280)]
+
+EXPERIMENT = """
+name: netem
+nodes: 2
+link: {bandwidth: 10 Mbit/s, latency: 2.5 ms, backend: netem}
+model: mlp
+dataset: digits
+batch_size: 32
+algorithm: ring
+optimizer: {sgd: {lr: 0.05, momentum: 0.9}}
+evaluate: {every: 640 samples}
+target: {accuracy: 0.5}
+limit: {samples: 2560}
+"""
+
+
+def test_a_cell_trains_over_netem_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "netem.yaml").write_text(EXPERIMENT)
+    before = outside()
+    result = subprocess.run(
+        [sys.executable, "-m", "bwbench.cli.main", "run", "netem.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=270,
+    )
+    logs = {path.name: path.read_text()[-2000:] for path in tmp_path.glob("results/*/*/attempt-1/rank*.log")}
+    assert result.returncode == 0, (result.stdout, result.stderr, logs)
+    (cell,) = (tmp_path / "results" / "netem").glob("*/")
+    status = json.loads((cell / "status.json").read_text())
+    assert status["status"] == "done", status
+    assert status["time_to_target_s"] is not None, status
+    link = json.loads((cell / "attempt-1" / "link.json").read_text())
+    assert link["backend"] == "netem"
+    assert link["applied"]["qdiscs"]["up"]["rate_bytes_per_s"] == 1_250_000
+    assert link["achieved_before"]["verdict"] == link["achieved_after"]["verdict"] == "ok"
+    for pair in link["achieved_before"]["pairs"]:
+        assert pair["achieved_goodput_bps"] == pytest.approx(pair["asked_goodput_bps"], rel=0.05)
+    # Payload, the headers of full frames (1514/1448), and what small messages add.
+    assert 1.0 < link["wire"]["ratio"] < 1.15, link["wire"]
+    assert outside() == before
