@@ -109,7 +109,7 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
 
     def __init__(self, model: LinkModel, num_nodes: int, on_drop: OnDrop[FrameT]) -> None:
         super().__init__(model, num_nodes, on_drop)
-        self._queue_s = model.queue_bytes * self._seconds_per_byte
+        self._queue_s = (model.queue_bytes + 0.5) * self._seconds_per_byte  # half a byte against rounding
         self._uplink_free = [0.0] * num_nodes
         self._downlink_free = [0.0] * num_nodes
         # Heap of (arrival at the downlink, order, src, dst, wire_bytes, frame)

@@ -1,0 +1,101 @@
+"""Counters, the choice of a back end, and the line between parent and agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+
+from bwbench.errors import ConfigError
+from bwbench.network.backend import PairCounter, WireCounters
+from bwbench.network.backend_choice import choose
+from bwbench.network.control_socket import ControlSocket
+from bwbench.network.link import UNSHAPED, Link
+from bwbench.network.relay_statistics import RelayStatistics
+
+
+def link(**asked: object) -> Link:
+    return Link.model_validate({"bandwidth": "10 Mbit/s", **asked})
+
+
+@pytest.mark.parametrize(
+    "asked, netem_available, expected",
+    [
+        (link(), True, "netem"),
+        (link(), False, "relay"),
+        (link(backend="relay"), True, "relay"),
+        (link(backend="netem"), True, "netem"),
+        (link(medium="shared"), True, "relay"),
+        (UNSHAPED, True, "unshaped"),
+        (UNSHAPED, False, "unshaped"),
+    ],
+)
+def test_the_choice_and_its_reason(asked: Link, netem_available: bool, expected: str) -> None:
+    name, reason = choose(asked, netem_available)
+    assert name == expected
+    assert reason
+
+
+@pytest.mark.parametrize(
+    "asked, available", [(link(backend="netem"), False), (link(backend="netem", medium="shared"), True)]
+)
+def test_an_impossible_choice_says_what_to_write(asked: Link, available: bool) -> None:
+    with pytest.raises(ConfigError, match="backend: relay"):
+        choose(asked, available)
+
+
+def test_counters_survive_json_and_subtract() -> None:
+    earlier = WireCounters({(0, 1): PairCounter(1, 100, 1, 60, 0)})
+    later = WireCounters({(0, 1): PairCounter(5, 700, 2, 120, 1), (1, 0): PairCounter(2, 200, None, None, 0)})
+    assert WireCounters.from_json(json.loads(json.dumps(later.to_json()))) == later
+    assert later.minus(earlier).pairs[0, 1] == PairCounter(4, 600, 1, 60, 1)
+    assert later.total() == PairCounter(7, 900, None, None, 1)
+    assert WireCounters().total() == PairCounter()
+
+
+def test_statistics_count_what_entered_the_link() -> None:
+    statistics = RelayStatistics(3)
+    statistics.sent(0, 2, 10, 15_140, False)
+    statistics.sent(0, 2, 1, 66, True)
+    statistics.sent(2, 1, 1, 66, True)
+    statistics.refused(2, 1, 1, 66, True)
+    statistics.dropped(2, 1, 1)
+    assert statistics.counters().pairs == {
+        (0, 2): PairCounter(11, 15_206, 1, 66, 0),
+        (2, 1): PairCounter(0, 0, 0, 0, 1),
+    }
+    statistics.close()
+
+
+def test_lateness_quantiles() -> None:
+    statistics = RelayStatistics(2)
+    assert statistics.health()["lateness_p50_s"] is None
+    for number in range(1000):
+        statistics.late(number * 1e-5)
+    statistics.late(0.5)
+    health = statistics.health()
+    assert health["lateness_p50_s"] == pytest.approx(0.005, abs=3e-5)
+    assert health["lateness_p99_s"] == pytest.approx(0.0099, abs=3e-5)
+    assert health["lateness_max_s"] == pytest.approx(0.5)
+    statistics.close()
+
+
+def test_messages_and_descriptors_arrive_together() -> None:
+    ours, theirs = (ControlSocket(end) for end in socket.socketpair())
+    read, write = os.pipe()
+    ours.send({"op": "first", "text": "line\nbreak"}, [write])
+    ours.send({"op": "second"})
+    os.close(write)
+    first = theirs.receive()
+    second = theirs.receive()
+    assert first is not None and second is not None
+    assert first[0]["text"] == "line\nbreak" and second == ({"op": "second"}, [])
+    os.write(first[1][0], b"x")
+    os.close(first[1][0])
+    assert os.read(read, 10) == b"x"
+    os.close(read)
+    ours.close()
+    assert theirs.receive() is None
+    theirs.close()

@@ -1,0 +1,97 @@
+"""When a link is what was asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bwbench.network import probe_plan
+from bwbench.network.link import UNSHAPED, Link
+from bwbench.network.measurement import PairMeasurement, judge, loss_interval
+from bwbench.network.probe_node import goodput_bps
+
+LINK = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms"})
+
+
+def pair(**changes: float | int | None) -> PairMeasurement:
+    good = PairMeasurement(0, 1, 10e6, 9.7e6, 9.7e6, 0.0052, 0.0054, asked_loss=0.0, achieved_loss=0.0, loss_frames=500)
+    return replace(good, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes, word",
+    [
+        ({"achieved_goodput_bps": 0.97e6}, "goodput"),
+        ({"achieved_goodput_bps": 10.3e6}, "goodput"),
+        ({"achieved_goodput_bps": 0.0}, "goodput"),
+        ({"achieved_rtt_s": 0.05}, "round trip"),
+        ({"achieved_rtt_s": 0.0001}, "round trip"),
+        ({"achieved_rtt_s": None}, "no answer"),
+        ({"achieved_loss": 0.05}, "loss"),
+        ({"asked_loss": 0.5, "achieved_loss": 0.3}, "loss"),
+    ],
+)
+def test_what_is_out_of_tolerance_is_said(changes: dict[str, float | None], word: str) -> None:
+    measured = judge("relay", LINK, [pair(), pair(**changes)], 0.05)
+    assert measured.verdict == "out-of-tolerance"
+    assert len(measured.reasons) == 1 and word in measured.reasons[0]
+
+
+def test_small_errors_are_fine() -> None:
+    near = pair(achieved_goodput_bps=9.4e6, achieved_rtt_s=0.0060, achieved_loss=0.002)
+    measured = judge("relay", LINK, [near], 0.05)
+    assert (measured.verdict, measured.reasons) == ("ok", ())
+    assert json.loads(json.dumps(measured.to_json()))["pairs"][0]["achieved_goodput_bps"] == 9.4e6
+
+
+def test_an_unshaped_link_is_always_fine() -> None:
+    measured = pair(asked_goodput_bps=None, asked_rtt_s=None, achieved_loss=None)
+    assert judge("unshaped", UNSHAPED, [measured], 0.05).verdict == "ok"
+    assert judge("relay", LINK, [], 0.05).verdict == "ok"
+
+
+def test_the_loss_interval_holds_the_truth_and_shrinks() -> None:
+    low, high = loss_interval(0.02, 1000)
+    assert 0 < low < 0.02 < high < 0.05
+    assert loss_interval(0.02, 100_000)[1] < high
+    assert loss_interval(0.0, 0) == (0.0, 1.0)
+
+
+def test_the_asked_round_trip_includes_the_pings_own_serialisation() -> None:
+    frame_s = (probe_plan.PING_PAYLOAD_BYTES + 42) * 8 / 10e6
+    assert probe_plan.asked_rtt_s(LINK) == pytest.approx(0.005 + 4 * frame_s)
+
+
+def test_the_shared_air_is_divided_among_all_crossings() -> None:
+    shared = Link.model_validate({"bandwidth": "10 Mbit/s", "medium": "shared"})
+    assert probe_plan.asked_goodput_bps(shared, 4) == pytest.approx(10e6 / 8 * 1472 / 1514)
+    assert probe_plan.asked_goodput_bps(LINK, 4) == pytest.approx(10e6 * 1472 / 1514)
+
+
+@pytest.mark.parametrize("bandwidth, limit_s", [("1 Mbit/s", 4.0), ("10 Mbit/s", 1.5), ("1 Gbit/s", 1.5)])
+@pytest.mark.parametrize("num_nodes", [2, 4, 16])
+def test_the_probe_is_quick(bandwidth: str, limit_s: float, num_nodes: int) -> None:
+    link = Link.model_validate({"bandwidth": bandwidth, "latency": "2.5 ms"})
+    groups = probe_plan.ping_groups(link, num_nodes)
+    assert sorted(node for group in groups for node in group) == list(range(num_nodes))
+    duration_s = len(groups) * (probe_plan.NUM_PINGS + 2) * (probe_plan.asked_rtt_s(link) or 0)
+    for flow in (probe_plan.rate_flow(link, num_nodes), probe_plan.loss_flow(link, num_nodes)):
+        assert flow is not None
+        duration_s += flow.duration_s + flow.listen_s
+    assert duration_s < limit_s
+
+
+def test_the_goodput_is_the_slope_whatever_a_few_frames_do() -> None:
+    exact = [(5.0 + number * 1e-3, 1000) for number in range(500)]
+    assert goodput_bps(exact, 0.5) == pytest.approx(8e6)
+    late = [(time_s + (0.002 if number % 50 == 0 else 0.0), size) for number, (time_s, size) in enumerate(exact)]
+    assert goodput_bps(late, 0.5) == pytest.approx(8e6, rel=0.005)
+    paused = [(time_s + (0.05 if number > 220 else 0.0), size) for number, (time_s, size) in enumerate(exact)]
+    assert goodput_bps(paused, 0.5) == pytest.approx(8e6, rel=0.001)
+
+
+def test_hardly_any_frames_are_a_low_rate_and_no_error() -> None:
+    assert goodput_bps([], 0.5) == 0
+    assert goodput_bps([(1.0, 1000)], 0.5) == pytest.approx(16_000)
