@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from bwbench import __version__
 from bwbench.cli import clean, data, doctor, link, listing, plan, plot, run, show, status
 from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
+
+# typer brings its own copy of click from some version on and uses click itself before: its public class leads to either.
+_UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
     name="bwbench",
@@ -71,14 +73,11 @@ def _run(arguments: list[str]) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except click.UsageError as error:
+    except _UsageError as error:
         where = error.ctx.command_path if error.ctx else "bwbench"
         print(f"error: {error.format_message()} (see '{where} --help')", file=sys.stderr)
         return EXIT_USER_INPUT
-    except click.ClickException as error:
-        print(f"error: {error.format_message()}", file=sys.stderr)
-        return EXIT_USER_INPUT
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, e.g. `bwbench status | head`

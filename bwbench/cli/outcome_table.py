@@ -33,7 +33,9 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
         if status.get("status") not in ("done", None):
             stderr().print(f"{item.cell.slug}: {status['status']}: {status.get('reason', '')}")
     if left := sum(count for status, count in tally.earlier.items() if status != "done"):
-        stderr().print(f"{left} cell(s) ended badly in an earlier run and were left alone; --retry STATUS runs them again")
+        stderr().print(
+            f"{left} cell(s) ended badly in an earlier run and were left alone; --retry STATUS runs them again"
+        )
 
 
 def _row(item: PlannedCell, folder: CellFolder, status: dict[str, Any], single_s: float) -> tuple[str, ...]:

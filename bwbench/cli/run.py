@@ -21,7 +21,9 @@ def run(
         list[str] | None,
         typer.Option(help="Run cells again that ended as failed, timeout, diverged or invalid; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run, as `bwbench plan` does.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would run, as `bwbench plan` does.")
+    ] = False,
 ) -> int:
     """Run an experiment: every cell of its matrix that is not done yet.
 

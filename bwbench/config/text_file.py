@@ -38,7 +38,7 @@ def read_text_file(path: Path, max_bytes: int) -> str:
 
 def _near_files(path: Path) -> str:
     try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+        names = [entry.name for entry in path.parent.glob("[!.]*.y*ml")]
     except OSError:
         return f" There is no folder {path.parent} either"
     near = difflib.get_close_matches(path.name, names, n=1)

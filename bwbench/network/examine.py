@@ -15,9 +15,8 @@ from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.netem import netem_available
 from bwbench.network.network import open_network
 from bwbench.network.probe import verify
-from bwbench.units import BANDWIDTH
 
-_RELAY_TRIAL_BPS = 1e9  # asked of the relay to see what this machine makes of it
+_RELAY_TRIAL_RATE = "1 Gbit/s"  # asked of the relay to see what this machine makes of it
 _RELAY_TRIAL_NODES = 4
 _COMFORTABLE_CORES = 2
 
@@ -65,7 +64,7 @@ def _netem() -> Finding:
 
 
 def _relay() -> Finding:
-    link = Link(bandwidth=BANDWIDTH.format(_RELAY_TRIAL_BPS), latency="1 ms", backend="relay")
+    link = Link.model_validate({"bandwidth": _RELAY_TRIAL_RATE, "latency": "1 ms", "backend": "relay"})
     try:
         with open_network(link, _RELAY_TRIAL_NODES) as network:
             pairs = verify(network, link, _RELAY_TRIAL_NODES).pairs

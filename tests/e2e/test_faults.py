@@ -108,8 +108,9 @@ def test_a_full_disk_ends_clearly_and_keeps_what_was_there(tmp_path: Path) -> No
     small = tmp_path / "small"
     small.mkdir()
     script = (
-        f"mount -t tmpfs -o size=400k tmpfs {small} && {' '.join(BWBENCH)} run tiny.yaml --results small --set algorithm=single "
-        f"--set 'matrix={{}}' && dd if=/dev/zero of=small/filler bs=1k 2>/dev/null; "
+        f"mount -t tmpfs -o size=400k tmpfs {small} && "
+        f"{' '.join(BWBENCH)} run tiny.yaml --results small --set algorithm=single --set 'matrix={{}}' && "
+        f"dd if=/dev/zero of=small/filler bs=1k 2>/dev/null; "
         f"{' '.join(BWBENCH)} run tiny.yaml --results small; code=$?; find small -name status.json; exit $code"
     )
     result = subprocess.run(

@@ -35,7 +35,8 @@ def test_every_file_of_the_result_folder_is_there(finished: Path) -> None:
     assert link["achieved_before"]["verdict"] == "ok" and link["achieved_after"]["verdict"] == "ok"
     assert len(link["achieved_before"]["pairs"]) == 2
     assert (ring / "attempt-1" / "environment.json").is_file()
-    assert {path.name for path in ring.glob("attempt-1/rank*")} == {f"rank{r}.{e}" for r in (0, 1) for e in ("jsonl", "log")}
+    written = {path.name for path in ring.glob("attempt-1/rank*")}
+    assert written == {f"rank{rank}.{ending}" for rank in (0, 1) for ending in ("jsonl", "log")}
 
 
 def test_wire_bytes_are_the_payload_plus_headers(finished: Path) -> None:
