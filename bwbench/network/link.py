@@ -61,7 +61,7 @@ class Link(BaseModel):
     @property
     def rtt_s(self) -> float:
         """Round-trip time that the one-way latency makes, without serialisation."""
-        return 2 * self.latency_s
+        return float(2 * self.latency_s)
 
     @property
     def effective_queue_bytes(self) -> int:
@@ -82,7 +82,6 @@ class Link(BaseModel):
         if self.loss:
             text += f", loss {self.loss:.3g}"
         return text
-
 
 
 UNSHAPED = Link(shaped=False)

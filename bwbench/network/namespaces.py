@@ -100,8 +100,9 @@ def _refusal(error: OSError) -> str:
         remedies.append("allow it with 'sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0'")
     if _setting("kernel/unprivileged_userns_clone") == "0":
         remedies.append("allow it with 'sudo sysctl -w kernel.unprivileged_userns_clone=1'")
-    if _setting("user/max_user_namespaces") == "0":
-        remedies.append("allow it with 'sudo sysctl -w user.max_user_namespaces=10000'")
+    for kind in ("user", "net", "pid", "mnt"):
+        if _setting(f"user/max_{kind}_namespaces") == "0":
+            remedies.append(f"allow it with 'sudo sysctl -w user.max_{kind}_namespaces=10000'")
     if not remedies and Path("/.dockerenv").exists():
         remedies.append("in a container, start it with '--cap-add SYS_ADMIN --cap-add NET_ADMIN' or '--privileged'")
     remedies.append("or run the same command with sudo")

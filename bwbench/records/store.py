@@ -62,7 +62,9 @@ class CellFolder:
         """Ranks that wrote records in the last attempt."""
         if self.last_attempt is None:
             return []
-        return sorted(int(match[1]) for entry in os.scandir(self.last_attempt) if (match := _RANK_FILE.fullmatch(entry.name)))
+        return sorted(
+            int(match[1]) for entry in os.scandir(self.last_attempt) if (match := _RANK_FILE.fullmatch(entry.name))
+        )
 
     def events(self, rank: int) -> list[dict[str, Any]]:
         """The events that one rank recorded in the last attempt."""
@@ -99,7 +101,9 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
     if (folder / "cell.json").is_file():
         yield CellFolder(folder)
         return
-    for child in sorted(entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")):
+    for child in sorted(
+        entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
+    ):
         if os.path.isfile(os.path.join(child, "cell.json")):
             yield CellFolder(Path(child))
         elif not _ATTEMPT.fullmatch(os.path.basename(child)):
