@@ -70,6 +70,8 @@ def _of_split(dataset: AbstractDataset, split: Samples) -> Iterator[str]:
         yield f"targets {split.targets.shape}, {expected} expected"
     if split.inputs.dtype != (np.int64 if text else np.float32) or split.targets.dtype != np.int64:
         yield f"inputs of {split.inputs.dtype}, targets of {split.targets.dtype}"
+    if not (split.inputs.flags.writeable and split.targets.flags.writeable):
+        yield "arrays that are read-only, which torch does not take"
     if split.targets.min() < 0 or split.targets.max() >= spec.num_classes:
         yield f"targets {split.targets.min()} to {split.targets.max()} with {spec.num_classes} classes"
     if spec.task not in (CLASSIFICATION, LANGUAGE_MODELLING):
