@@ -1,0 +1,144 @@
+"""One cell as a flat row, from cell.json and status.json alone: tables of ten thousand cells stay quick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from bwbench.analysis.trial import target_of
+from bwbench.network.link import Link
+from bwbench.records import CellFolder
+from bwbench.units import BANDWIDTH, DURATION
+
+PLANNED = "missing"  # no attempt yet
+UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
+DONE = "done"
+
+OUTCOMES = (
+    "time_to_target_s",
+    "censored_at_s",
+    "samples_to_target",
+    "payload_bytes_to_target",
+    "wire_bytes_to_target",
+    "final_metric",
+    "test_metric",
+    "steps",
+    "samples",
+    "training_clock_s",
+    "evaluation_s",
+    "wall_s",
+    "overhead_s",
+    "payload_bytes",
+    "wire_bytes",
+    "replicas_identical",
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a cell was about, in the words of tables and captions. Numbers in SI; None where it does not apply."""
+
+    nodes: int
+    model: str
+    dataset: str
+    batch_size: int
+    accumulate: int
+    algorithm: str
+    collective: str
+    compression: str
+    seed: int
+    bandwidth_bps: float | None
+    rtt_s: float | None
+    link: str
+    target_metric: str | None
+    target_value: float | None
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one optimizer step over all nodes."""
+        return self.batch_size * self.accumulate * self.nodes
+
+    @property
+    def is_single(self) -> bool:
+        """One node, no network: the reference that belongs to every number of nodes and every link."""
+        return self.algorithm == "single"
+
+
+def setting_of(config: Mapping[str, Any]) -> Setting:
+    """The setting in a cell's configuration, which is read leniently: no plugin and no component is imported."""
+    link = config.get("link") or {}
+    target = target_of(config)
+    return Setting(
+        nodes=int(config["nodes"]),
+        model=name_of(config.get("model")),
+        dataset=name_of(config.get("dataset")),
+        batch_size=int(config.get("batch_size") or 0),
+        accumulate=int(config.get("accumulate") or 1),
+        algorithm=name_of(config.get("algorithm")),
+        collective=name_of(config.get("collective")),
+        compression="+".join(name_of(codec) for codec in config.get("compression") or ["none"]),
+        seed=int(config.get("seed") or 0),
+        bandwidth_bps=_quantity(BANDWIDTH.parse, link.get("bandwidth")) if _shaped(link) else None,
+        rtt_s=_twice(_quantity(DURATION.parse, link.get("latency"))) if _shaped(link) else None,
+        link=describe_link(link),
+        target_metric=target[0] if target else None,
+        target_value=target[1] if target else None,
+    )
+
+
+def name_of(component: object) -> str:
+    """Name of a component as it stands in cell.json; empty where there is none."""
+    if isinstance(component, Mapping):
+        return str(component.get("name", ""))
+    return "" if component is None else str(component)
+
+
+def describe_link(link: Mapping[str, Any]) -> str:
+    """A link in a few words for captions, with the round trip: ``10 Mbit/s, RTT 5 ms, shared air``."""
+    if not _shaped(link):
+        return "unshaped link"
+    try:
+        asked = Link.model_validate(link)
+    except ValidationError:  # a kind of link that this version does not know
+        return ", ".join(f"{key} {value}" for key, value in link.items() if value not in (None, True))
+    assert asked.bandwidth_bps is not None  # a shaped link has one
+    words = [BANDWIDTH.format(asked.bandwidth_bps), f"RTT {DURATION.format(asked.rtt_s)}"]
+    words.append("shared air" if asked.medium == "shared" else "switched")
+    if asked.jitter_s:
+        words.append(f"jitter {DURATION.format(asked.jitter_s)}")
+    if asked.loss:
+        words.append(f"loss {100 * asked.loss:.3g} %")
+    return ", ".join(words)
+
+
+def state_of(folder: CellFolder) -> str:
+    """Status of a cell; ``missing`` or ``unfinished`` where there is no status.json."""
+    if folder.status is not None:
+        return str(folder.status.get("status", UNFINISHED))
+    return UNFINISHED if folder.attempts else PLANNED
+
+
+def cell_row(folder: CellFolder) -> dict[str, Any]:
+    """Flat row of one cell: who it is, its setting, and what status.json says of it."""
+    cell, status = folder.cell, folder.status or {}
+    setting = setting_of(cell["config"])
+    row: dict[str, Any] = {key: cell.get(key) for key in ("id", "slug", "experiment", "arm", "repeat")}
+    row |= {**vars(setting), "global_batch": setting.global_batch}
+    row |= {"status": state_of(folder), "reason": status.get("reason")}
+    row |= {key: status.get(key) for key in OUTCOMES}
+    return row
+
+
+def _shaped(link: Mapping[str, Any]) -> bool:
+    return isinstance(link, Mapping) and bool(link.get("shaped", True)) and link.get("bandwidth") is not None
+
+
+def _quantity(parse: Any, text: object) -> float | None:
+    return None if text is None else float(parse(text))
+
+
+def _twice(value: float | None) -> float | None:
+    return None if value is None else 2 * value

@@ -1,0 +1,169 @@
+"""Where the time of a step goes: the ledger of every step, with waiting split into peers and link.
+
+A worker knows only how long it waited. Put beside each other, the ranks tell for whom: until the slowest node has its
+gradients ready, the others wait for a peer; after that, all of them wait for the link.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Event = Mapping[str, Any]
+
+RECORDED_PARTS = ("compute_s", "pad_s", "codec_s", "exposed_s", "optimizer_s", "other_s")
+PART_NAMES = {
+    "compute_s": "computing",
+    "pad_s": "padding to step_time",
+    "codec_s": "encoding, decoding",
+    "peers_s": "waiting for peers",
+    "link_s": "waiting for the link",
+    "exposed_s": "waiting for peers or link",
+    "optimizer_s": "optimizer",
+    "other_s": "other",
+}
+PARTS = tuple(PART_NAMES)
+ADDITIVITY_TOLERANCE = 0.02  # the parts add up to the step within this share, or the ledger is not to be trusted
+SAME_BOOT_S = 5.0  # wall clock minus monotonic clock at the start: equal on one boot, hours apart on two
+
+
+@dataclass(frozen=True)
+class StepLedger:
+    """One step of one rank. ``exposed_s`` holds waiting that could not be split; it is 0 where it was."""
+
+    rank: int
+    step: int
+    duration_s: float
+    compute_s: float
+    pad_s: float
+    codec_s: float
+    peers_s: float
+    link_s: float
+    exposed_s: float
+    optimizer_s: float
+    other_s: float
+
+
+@dataclass(frozen=True)
+class LedgerSummary:
+    """A trial's steps in one line.
+
+    Attributes:
+        mean_s: mean of each part over all steps and ranks; they add up to the mean step, and times the number of
+            steps to the training clock. A method that communicates only now and then is right in them alone.
+        median_s: median of each part over all steps and ranks; parts of a typical step, which need not add up.
+        step_mean_s, step_median_s: of the whole step.
+        num_steps, num_ranks: what was summarised.
+        peers_known: whether waiting could be split; if not, ``peers_reason`` says why.
+        estimated: the split between computing and waiting is an estimate (it hides inside torch's own DDP).
+        additivity_error: see ``additivity_error``.
+    """
+
+    mean_s: dict[str, float]
+    median_s: dict[str, float]
+    step_mean_s: float
+    step_median_s: float
+    num_steps: int
+    num_ranks: int
+    peers_known: bool
+    peers_reason: str | None
+    estimated: bool
+    additivity_error: float
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the parts add up to the step within 2 %."""
+        return self.additivity_error <= ADDITIVITY_TOLERANCE
+
+
+def summarise_ledger(events: Mapping[int, Sequence[Event]]) -> LedgerSummary | None:
+    """The ledger of one attempt from the events of its ranks; None where no step was recorded."""
+    reason = _why_not_split(events)
+    steps = list(step_ledgers(events))
+    if not steps:
+        return None
+    starts = [event for rank_events in events.values() for event in rank_events if event.get("event") == "start"]
+    columns = {part: [getattr(step, part) for step in steps] for part in PARTS}
+    durations = [step.duration_s for step in steps]
+    return LedgerSummary(
+        mean_s={part: statistics.fmean(values) for part, values in columns.items()},
+        median_s={part: statistics.median(values) for part, values in columns.items()},
+        step_mean_s=statistics.fmean(durations),
+        step_median_s=statistics.median(durations),
+        num_steps=len({step.step for step in steps}),
+        num_ranks=len({step.rank for step in steps}),
+        peers_known=reason is None,
+        peers_reason=reason,
+        estimated=any(bool(start.get("overlap_estimated")) for start in starts),
+        additivity_error=additivity_error(events) or 0.0,
+    )
+
+
+def step_ledgers(events: Mapping[int, Sequence[Event]]) -> Iterator[StepLedger]:
+    """Every step of every rank. Waiting is split where the ranks share a clock, else it stays in ``exposed_s``."""
+    split = _why_not_split(events) is None
+    last_ready = _last_ready_mono_s(events) if split else {}
+    for rank, rank_events in sorted(events.items()):
+        for event in rank_events:
+            if event.get("event") == "step" and event.get("ledger"):
+                yield _step_ledger(rank, event, last_ready.get(int(event["step"])))
+
+
+def additivity_error(events: Mapping[int, Sequence[Event]]) -> float | None:
+    """How far the parts of the steps are from adding up: sum of |parts - step| over sum of steps, worst rank.
+
+    Errors of single steps cannot cancel each other. None where no step has a ledger.
+    """
+    worst = None
+    for rank_events in events.values():
+        steps = [event for event in rank_events if event.get("event") == "step" and event.get("ledger")]
+        total_s = sum(float(event["duration_s"]) for event in steps)
+        if total_s <= 0:
+            continue
+        off_s = sum(abs(float(event["duration_s"]) - _sum_of_parts(event)) for event in steps)
+        worst = max(worst or 0.0, off_s / total_s)
+    return worst
+
+
+def _sum_of_parts(event: Event) -> float:
+    return sum(float(event["ledger"].get(part) or 0.0) for part in RECORDED_PARTS)
+
+
+def _step_ledger(rank: int, event: Event, last_ready_mono_s: float | None) -> StepLedger:
+    recorded = {part: float(event["ledger"].get(part) or 0.0) for part in RECORDED_PARTS}
+    waited_s = recorded.pop("exposed_s")
+    if last_ready_mono_s is None:
+        return StepLedger(rank, int(event["step"]), float(event["duration_s"]), **recorded,
+                          peers_s=0.0, link_s=0.0, exposed_s=waited_s)  # fmt: skip
+    # Waiting begins once the own gradients are ready; up to the slowest peer's it is the peer's doing.
+    peers_s = min(waited_s, max(0.0, last_ready_mono_s - float(event["ready_mono_s"])))
+    return StepLedger(rank, int(event["step"]), float(event["duration_s"]), **recorded,
+                      peers_s=peers_s, link_s=waited_s - peers_s, exposed_s=0.0)  # fmt: skip
+
+
+def _last_ready_mono_s(events: Mapping[int, Sequence[Event]]) -> dict[int, float]:
+    """When the slowest rank had its gradients ready, by step; only steps that every rank recorded."""
+    ready: dict[int, list[float]] = {}
+    for rank_events in events.values():
+        for event in rank_events:
+            if event.get("event") == "step" and event.get("ready_mono_s") is not None:
+                ready.setdefault(int(event["step"]), []).append(float(event["ready_mono_s"]))
+    return {step: max(times) for step, times in ready.items() if len(times) == len(events)}
+
+
+def _why_not_split(events: Mapping[int, Sequence[Event]]) -> str | None:
+    """Why waiting cannot be split into peers and link; None where it can."""
+    starts = [next((e for e in rank_events if e.get("event") == "start"), None) for rank_events in events.values()]
+    if len(starts) <= 1:
+        return None  # nobody to wait for
+    if any(start is None or start.get("time_unix_s") is None or start.get("mono_s") is None for start in starts):
+        return "a rank recorded no start, so that its clock cannot be compared"
+    boots = [float(start["time_unix_s"]) - float(start["mono_s"]) for start in starts if start is not None]
+    if max(boots) - min(boots) > SAME_BOOT_S:
+        return "the ranks ran on different machines, whose monotonic clocks cannot be compared"
+    steps = [e for rank_events in events.values() for e in rank_events if e.get("event") == "step"]
+    if not any(step.get("ready_mono_s") is not None for step in steps):
+        return "the ranks did not record when their gradients were ready"
+    return None

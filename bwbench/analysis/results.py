@@ -1,0 +1,123 @@
+"""What one picture shows: the cells of one group, their tables, and what a reader must know about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from bwbench.analysis.cells import DONE, PLANNED, UNFINISHED, state_of
+from bwbench.analysis.grouping import Group, bandwidth_label, group_cells
+from bwbench.analysis.provenance import provenance_note
+from bwbench.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
+from bwbench.records import CellFolder, iter_cells
+
+_NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
+
+
+@dataclass(frozen=True)
+class Results:
+    """Cells that are compared with each other. Tables are made when asked for.
+
+    Attributes:
+        experiment: name of the experiment.
+        label: for file names: what tells this group from the others; empty where there is one alone.
+        words: for captions: settings that vary over the experiment and that a caption does not mention anyway.
+        folders: all cells of the group, drawn or not.
+    """
+
+    experiment: str
+    label: str
+    words: str
+    folders: tuple[CellFolder, ...]
+    group: Group
+    reader: Reader = field(default_factory=Reader, repr=False)
+
+    @cached_property
+    def done(self) -> list[CellFolder]:
+        """The cells that figures draw."""
+        return [folder for folder in self.folders if state_of(folder) == DONE]
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """Table of the cells that are done."""
+        return cells_table(self.done)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Table of their validation evaluations."""
+        return curves_table(self.done, self.reader)
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """Table of where the time of their steps goes."""
+        return ledger_table(self.done, self.reader)
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """Table of time to accuracy by arm and bandwidth."""
+        return time_table(self.cells)
+
+    @property
+    def bandwidths(self) -> list[float | None]:
+        """Bandwidths in bit/s that done cells ran at; None is an unshaped link."""
+        done = set(self.done)
+        return Group(self.group.key, tuple(f for f in self.folders if f in done)).bandwidths
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What must stand under the picture: cells that are left out, hosts or commits that are mixed."""
+        notes = _left_out(self.folders)
+        provenance = provenance_note(self.done)
+        return [*notes, provenance] if provenance else notes
+
+    def by_bandwidth(self) -> list[Results]:
+        """The same group, one bandwidth at a time; itself where there is only one."""
+        bandwidths = self.group.bandwidths
+        if len(bandwidths) == 1:
+            return [self]
+        parts = []
+        for bandwidth in bandwidths:
+            label = "_".join(part for part in (self.label, bandwidth_label(bandwidth)) if part)
+            members = tuple(self.group.at(bandwidth))
+            parts.append(replace(self, label=label, folders=members, group=replace(self.group, folders=members)))
+        return parts
+
+
+def load_results(folder: Path) -> list[Results]:
+    """Every group of every experiment under ``folder``: ``results/``, one experiment in it, or one cell.
+
+    Raises RecordError where the folder does not exist or a cell.json is broken.
+    """
+    by_experiment: dict[str, list[CellFolder]] = {}
+    for cell in iter_cells(folder):
+        by_experiment.setdefault(str(cell.cell.get("experiment", cell.path.parent.name)), []).append(cell)
+    reader = Reader()
+    return [
+        Results(experiment, group.label, group.words, group.folders, group, reader)
+        for experiment, cells in sorted(by_experiment.items())
+        for group in group_cells(cells)
+    ]
+
+
+def _left_out(folders: Sequence[CellFolder]) -> list[str]:
+    """One note that counts and names the cells which are not drawn."""
+    by_state: dict[str, list[str]] = {}
+    for folder in folders:
+        if state_of(folder) != DONE:
+            name = f"{folder.cell['arm']} #{folder.cell['repeat']}"
+            by_state.setdefault(state_of(folder), []).append(name)
+    if not by_state:
+        return []
+    parts = []
+    for state, names in sorted(by_state.items()):
+        counted = Counter(names)
+        named = [name if times == 1 else f"{name} ({times}x)" for name, times in sorted(counted.items())]
+        more = f" and {len(named) - _NAMES_IN_A_NOTE} more" if len(named) > _NAMES_IN_A_NOTE else ""
+        words = {PLANNED: "not run yet", UNFINISHED: "unfinished"}.get(state, state)
+        parts.append(f"{len(names)} {words} ({', '.join(named[:_NAMES_IN_A_NOTE])}{more})")
+    return [f"Not drawn: {'; '.join(parts)}."]
