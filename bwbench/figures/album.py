@@ -1,0 +1,62 @@
+"""All pictures of a result folder: which ones apply, what their files are called, and what was not drawn and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bwbench.analysis.results import Results
+from bwbench.figures.base import AbstractFigure
+from bwbench.figures.save import save
+from bwbench.figures.style import PAGE_IN
+from bwbench.registry import FIGURES
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What came of it.
+
+    Attributes:
+        paths: files written, pictures and their tables.
+        skipped: one line for each picture that was not drawn: which, and why.
+        notes: what stands under the pictures, once each.
+    """
+
+    paths: list[Path] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def draw_album(
+    results: Sequence[Results], out: Path, names: Sequence[str] | None = None, width_in: float = PAGE_IN
+) -> Drawn:
+    """Draw every figure of every group into ``out``, with a folder for each experiment where there are several.
+
+    Args:
+        names: figures to draw; None draws all of ``registry.FIGURES``. Raises ConfigError for a name that is none.
+    """
+    figures: list[AbstractFigure] = [FIGURES.load(name)() for name in names or FIGURES.names()]
+    several = len({group.experiment for group in results}) > 1
+    drawn = Drawn()
+    for figure in figures:
+        for group in results:
+            folder = out / group.experiment if several else out
+            for part in _pictures(figure, group):
+                _draw(figure, part, folder, width_in, drawn)
+    return drawn
+
+
+def _pictures(figure: AbstractFigure, group: Results) -> Iterator[Results]:
+    yield from [group] if figure.compares_bandwidths else group.by_bandwidth()
+
+
+def _draw(figure: AbstractFigure, part: Results, folder: Path, width_in: float, drawn: Drawn) -> None:
+    what = " ".join(text for text in (figure.name, f"of {part.experiment}", part.label and f"({part.label})") if text)
+    why_not = figure.applies(part)
+    if why_not is not None:
+        drawn.skipped.append(f"{what}: {why_not}")
+        return
+    stem = folder / "_".join(text for text in (figure.name, part.label) if text)
+    drawn.paths.extend(save(figure.draw(part, width_in), figure.table(part), part, figure.name, stem))
+    drawn.notes.extend(note for note in part.notes if note not in drawn.notes)

@@ -1,0 +1,46 @@
+"""The contract of a figure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from bwbench.analysis.results import Results
+from bwbench.figures.style import PAGE_IN, look
+
+
+class AbstractFigure(ABC):
+    """One kind of picture. Made without arguments; holds no state.
+
+    Attributes:
+        name: as in the registry and in file names.
+        summary: what a reader learns from it, in one line.
+        compares_bandwidths: True draws all bandwidths into one picture, False makes one picture for each.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    compares_bandwidths: ClassVar[bool] = False
+
+    @abstractmethod
+    def applies(self, results: Results) -> str | None:
+        """Why there is nothing to draw, as half a sentence; None where there is."""
+
+    @abstractmethod
+    def table(self, results: Results) -> pd.DataFrame:
+        """The numbers that the picture shows, one row a mark; written beside it."""
+
+    @abstractmethod
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        """Draw; ``applies`` has returned None, and ``style.look`` is in force."""
+
+    def draw(self, results: Results, width_in: float = PAGE_IN) -> Figure:
+        """The picture, ``width_in`` inches wide. Touches no global state of matplotlib."""
+        with look():
+            figure = self._draw(results, width_in)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out for good: saving neither moves anything nor takes as long
+            return figure

@@ -1,0 +1,42 @@
+"""Labels that can be read: moved apart where they would overlap, and at round numbers on logarithmic axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+_FINE_UP_TO = 2.6  # decades; a longer axis has no room for 2 and 5 between the powers of ten
+
+
+def spread(wanted: Sequence[float], pitch: float, low: float, high: float) -> list[float]:
+    """Positions as near as possible to ``wanted`` that are ``pitch`` apart and, where they fit, inside low to high.
+
+    Order is kept; labels that touch form a block, which sits at the mean of what its members want (the least squares
+    solution). Returns the positions in the order of ``wanted``.
+    """
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    blocks: list[list[float]] = []  # each [sum of wanted offsets, members]
+    for rank, index in enumerate(order):
+        blocks.append([wanted[index] - rank * pitch, 1])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
+            total, members = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += members
+    base = [total / members for total, members in blocks for _ in range(int(members))]
+    room = max(low, high - pitch * (len(wanted) - 1))
+    positions = [0.0] * len(wanted)
+    for rank, index in enumerate(order):
+        positions[index] = min(max(base[rank], low), room) + rank * pitch
+    return positions
+
+
+def label_log_axis(axis: Axis, low: float, high: float) -> None:
+    """Plain numbers on a logarithmic axis that shows ``low`` to ``high``: 1, 2, 5, 10 …, or powers of ten alone."""
+    fine = math.log10(high / low) <= _FINE_UP_TO
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if fine else (1.0,)))
+    axis.set_minor_locator(NullLocator() if fine else LogLocator(subs=(2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,63 @@
+"""Writing a figure as PNG and PDF, with the cells it was made of, so that every number can be traced to a record."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from bwbench.analysis.cells import PLANNED, state_of
+from bwbench.analysis.results import Results
+from bwbench.errors import RecordError
+from bwbench.figures.style import look
+from bwbench.records import SCHEMA
+
+PNG_DPI = 200
+
+
+def save(figure: Figure, table: pd.DataFrame, results: Results, name: str, stem: Path) -> list[Path]:
+    """Write ``stem``.png, .pdf and .json; returns their paths. Equal records give equal bytes.
+
+    The JSON file holds the numbers that the picture shows and the ids of the cells behind them; the ids stand in the
+    metadata of both pictures too. Raises RecordError where the folder cannot be written.
+    """
+    cell_ids = sorted(str(folder.cell["id"]) for folder in results.done)
+    title = f"{name} of {results.experiment}"
+    subject = f"bwbench cells: {' '.join(cell_ids)}"
+    sidecar = {
+        "schema": SCHEMA,
+        "figure": name,
+        "experiment": results.experiment,
+        "group": dict(results.group.key),
+        "cells": cell_ids,
+        "not_drawn": [
+            {"id": folder.cell["id"], "arm": folder.cell["arm"], "repeat": folder.cell["repeat"], "status": state}
+            for folder in results.folders
+            if (state := state_of(folder)) != "done" and state != PLANNED
+        ],
+        "notes": results.notes,
+        "table": [{str(key): plain(value) for key, value in row.items()} for row in table.to_dict("records")],
+    }
+    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf", "json")]
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        with look():  # a date in the file would make every run differ; matplotlib leaves out what is None
+            figure.savefig(paths[0], dpi=PNG_DPI, metadata={"Title": title, "Description": subject, "Software": None})
+            figure.savefig(paths[1], metadata={"Title": title, "Subject": subject, "CreationDate": None})
+        paths[2].write_text(json.dumps(sidecar, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
+    return paths
+
+
+def plain(value: Any) -> Any:
+    """A cell of a table as JSON knows it: numpy's numbers as Python's, NaN and infinity as null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

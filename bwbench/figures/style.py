@@ -1,0 +1,131 @@
+"""The one look of all figures: sizes, fonts, and a colour, marker and line that an arm keeps everywhere.
+
+Colours are Okabe and Ito's and Tol's, which colour-blind readers can tell apart; in grey, marker and line style do it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+
+COLUMN_IN = 3.4  # one column of a two-column paper
+PAGE_IN = 7.0  # both columns
+WIDTHS_IN = {"column": COLUMN_IN, "page": PAGE_IN}
+
+TITLE_PT = 9.0
+TEXT_PT = 7.5
+SMALL_PT = 6.5
+NOTE_PT = 6.0
+
+INK = "#222222"
+FAINT = "#666666"
+GRID = "#e3e3e3"
+
+_SOLID: Any = "-"
+_DASHED: Any = (0, (5, 1.5))
+_DOTTED: Any = (0, (1.2, 1.2))
+_DASH_DOT: Any = (0, (5, 1.5, 1.2, 1.5))
+_LONG: Any = (0, (9, 2))
+
+
+@dataclass(frozen=True)
+class ArmStyle:
+    """How an arm is drawn. ``line`` is a matplotlib line style."""
+
+    color: str
+    marker: str
+    line: Any
+
+
+_ARMS = {
+    "single": ArmStyle("#000000", "s", _SOLID),
+    "no-communication": ArmStyle("#8c8c8c", "o", _DASHED),
+    "ddp": ArmStyle("#0072b2", "o", _SOLID),
+    "ring": ArmStyle("#d55e00", "^", _LONG),
+    "ring-fp16": ArmStyle("#e69f00", "v", _DASHED),
+    "threshold": ArmStyle("#009e73", "D", _DASH_DOT),
+    "parameter-server": ArmStyle("#cc79a7", "P", _DOTTED),
+    "ring-bf16": ArmStyle("#b8860b", "<", _DASH_DOT),
+    "bytegrad": ArmStyle("#56b4e9", "X", _SOLID),
+    "qadam": ArmStyle("#332288", "*", _DASHED),
+    "decentralized": ArmStyle("#882255", "h", _SOLID),
+    "low-precision-decentralized": ArmStyle("#aa4499", "H", _DASHED),
+    "async": ArmStyle("#999933", "p", _DOTTED),
+    "local-sgd": ArmStyle("#44aa99", ">", _SOLID),
+    "diloco": ArmStyle("#117733", "d", _LONG),
+    "top-k": ArmStyle("#6b4c2a", "8", _DASH_DOT),
+    "powersgd": ArmStyle("#661100", "X", _LONG),
+}
+_OTHER_COLORS = ("#56b4e9", "#882255", "#999933", "#332288", "#44aa99", "#6b4c2a", "#aa4499", "#117733")
+_OTHER_MARKERS = ("X", "h", "p", "<", ">", "d", "*", "8", "H")
+_OTHER_LINES = (_SOLID, _DASHED, _DASH_DOT, _LONG)
+
+# Parts of a step, from the node's own work to the network. Neighbours differ in lightness.
+PART_COLORS = {
+    "compute_s": "#4a5a70",
+    "pad_s": "#a9bad1",
+    "codec_s": "#f0e442",
+    "peers_s": "#56b4e9",
+    "link_s": "#d55e00",
+    "exposed_s": "#b08fc7",
+    "optimizer_s": "#007a5a",
+    "other_s": "#d6d6d6",
+}
+
+
+def arm_style(arm: str) -> ArmStyle:
+    """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum."""
+    if arm in _ARMS:
+        return _ARMS[arm]
+    number = zlib.crc32(arm.encode())
+    color = _OTHER_COLORS[number % len(_OTHER_COLORS)]
+    marker = _OTHER_MARKERS[number // 8 % len(_OTHER_MARKERS)]
+    return ArmStyle(color, marker, _OTHER_LINES[number // 128 % len(_OTHER_LINES)])
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """matplotlib's settings for the time of drawing and saving; what the caller has set is back afterwards."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        for name, value in _SETTINGS.items():
+            matplotlib.rcParams[name] = value  # type: ignore[index]  # newer stubs list every name as a literal
+        yield
+
+
+_SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture on every machine
+    "font.size": TEXT_PT,
+    "axes.titlesize": TEXT_PT,
+    "axes.labelsize": TEXT_PT,
+    "xtick.labelsize": TEXT_PT,
+    "ytick.labelsize": TEXT_PT,
+    "legend.fontsize": TEXT_PT,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "lines.solid_capstyle": "round",
+    "hatch.linewidth": 0.7,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # TrueType: text stays text, and journals accept it
+    "ps.fonttype": 42,
+    "savefig.dpi": 200,
+    "figure.dpi": 200,
+}
