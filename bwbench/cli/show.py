@@ -1,0 +1,106 @@
+"""``bwbench show``: everything that was recorded of one cell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bwbench.errors import EXIT_OK, ConfigError
+
+LOG_LINES = 20  # enough for a traceback's end
+_SHOWN_MATCHES = 8
+
+
+def show(
+    cell: Annotated[
+        str,
+        typer.Argument(metavar="CELL", help="Its folder, its id or the start of it, or its slug.", show_default=False),
+    ],
+    results: Annotated[Path, typer.Option(help="Where to look for an id or a slug.")] = Path("results"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> int:
+    """Show one cell: its configuration, the link it asked for and got, where its time went, bytes, and its log."""
+    record = cell_record(find_cell(cell, results))
+    if json:
+        from bwbench.cli.output import print_json
+
+        print_json(record)
+    else:
+        from bwbench.cli.cell_text import cell_text
+
+        for line in cell_text(record):
+            print(line)
+    return EXIT_OK
+
+
+def find_cell(name: str, results: Path) -> Path:
+    """Folder of the cell that ``name`` means: a path, or an id (or its start) or slug below ``results``.
+
+    Raises ConfigError where there is none, or more than one.
+    """
+    path = Path(name)
+    if path.name == "cell.json" and path.is_file():
+        return path.parent
+    if (path / "cell.json").is_file():
+        return path
+    if not results.is_dir():
+        raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
+
+    from bwbench.records import iter_cells
+
+    folders = [folder.path for folder in iter_cells(results)]
+    parts = [(folder, *folder.name.rpartition("-")[::2]) for folder in folders]  # <slug>-<id>
+    exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
+    near = exact or [folder for folder, slug, cell_id in parts if cell_id.startswith(name) or slug.startswith(name)]
+    if not near:
+        raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists all {len(folders)}")
+    if len(near) > 1:
+        listed = "\n  ".join(str(folder) for folder in near[:_SHOWN_MATCHES])
+        more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
+        raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
+    return near[0]
+
+
+def cell_record(path: Path) -> dict[str, Any]:
+    """All that is known of the cell in ``path``: the files' contents, and what the event files add up to."""
+    from dataclasses import asdict
+
+    from bwbench.analysis.cells import state_of
+    from bwbench.analysis.ledger import summarise_ledger
+    from bwbench.analysis.trial import curve_of
+    from bwbench.records import CellFolder
+
+    folder = CellFolder(path)
+    events = {rank: folder.events(rank) for rank in folder.ranks}
+    ledger = summarise_ledger(events)
+    ends = {rank: next((e for e in reversed(found) if e.get("event") == "end"), None) for rank, found in events.items()}
+    state = state_of(folder)
+    return {
+        "folder": str(path),
+        "state": state,
+        "cell": folder.cell,
+        "status": folder.status,
+        "attempts": len(folder.attempts),
+        "link": folder.link,
+        "environment": folder.environment,
+        "ledger": asdict(ledger) if ledger else None,
+        "evaluations": curve_of(events),
+        "ends": ends,
+        "logs": {} if state == "done" else _log_tails(folder.last_attempt, (folder.status or {}).get("reason")),
+    }
+
+
+def _log_tails(attempt: Path | None, reason: object) -> dict[str, list[str]]:
+    """Last lines of the log of the rank that the reason names, or of every rank."""
+    if attempt is None:
+        return {}
+    named = re.search(r"\brank (\d+)", str(reason or ""))
+    pattern = f"rank{named[1]}.log" if named else "rank*.log"
+    tails = {}
+    for log in sorted(attempt.glob(pattern)):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+        tails[log.name] = lines
+    return tails
