@@ -1,0 +1,118 @@
+"""What holds for every figure: it says why it does not apply, fits its width, and traces its numbers to cells."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures_records import PRESETS, Study, write_study
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from bwbench.analysis.results import Results, load_results
+from bwbench.figures.album import draw_album
+from bwbench.figures.style import WIDTHS_IN
+from bwbench.registry import FIGURES
+
+STUDIES = {
+    "one repeat": Study(repeats=1, limit_s=60.0, arms=tuple(PRESETS)),
+    "repeats, some censored, some broken": Study(
+        repeats=3, limit_s=8.0, step_time_s=0.03, environment={"cores": 4},
+        statuses={("ring-fp16", 2): ("failed", "rank 2"), ("ddp", 1): ("invalid", "link")},
+    ),
+    "several bandwidths": Study(
+        repeats=2, bandwidths_mbps=(1.0, 10.0, 100.0), limit_s=20.0, arms=("ddp", "ring", "threshold", "single")
+    ),
+    "not one clock": Study(repeats=1, same_boot=False, limit_s=3.0, arms=("ring", "parameter-server")),
+    "all censored": Study(repeats=2, limit_s=0.3),
+    "one node alone": Study(repeats=2, arms=("single",), limit_s=1.0),
+    "no target": Study(repeats=1, target=None, limit_s=1.0),
+    "nothing done": Study(repeats=1, limit_s=1.0, statuses={(arm, 0): ("failed", "x") for arm in PRESETS}),
+    "unknown long names": Study(
+        repeats=1, limit_s=2.0, model="transformer-of-a-plugin", dataset="an-uncommonly-long-name-of-a-data-set",
+        arms=("my-very-own-codec-of-a-plugin", "another-codec", "single"), bandwidths_mbps=(0.5, 2.0),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each study's folder."""
+    root = tmp_path_factory.mktemp("studies")
+    for name, study in STUDIES.items():
+        write_study(root / name.replace(" ", "-"), study)
+    return {name: root / name.replace(" ", "-") for name in STUDIES}
+
+
+def pictures(folder: Path, name: str) -> Iterator[tuple[Any, Results]]:
+    figure = FIGURES.load(name)()
+    for group in load_results(folder):
+        for part in [group] if figure.compares_bandwidths else group.by_bandwidth():
+            yield figure, part
+
+
+@pytest.mark.parametrize("name", FIGURES.names())
+def test_says_what_it_is(name: str) -> None:
+    figure = FIGURES.load(name)()
+    assert figure.name == name
+    assert figure.summary
+
+
+@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("name", FIGURES.names())
+def test_draws_or_says_why_not(
+    folders: dict[str, Path], name: str, study: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for figure, results in pictures(folders[study], name):
+        why_not = figure.applies(results)
+        if why_not is not None:
+            assert why_not.strip() and not why_not.endswith(".")
+            continue
+        assert len(figure.table(results)) > 0
+        for width_in in WIDTHS_IN.values():
+            picture = figure.draw(results, width_in)
+            assert picture.get_size_inches()[0] == pytest.approx(width_in)
+            check_text(picture, monkeypatch)
+
+
+def check_text(picture: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is cut off by the picture's edge, and no two texts lie on top of each other."""
+    drawn: list[Text] = []
+    draw = Text.draw
+
+    def note(text: Text, renderer: Any) -> None:
+        drawn.append(text)  # tick labels outside the axes exist, but are not drawn
+        draw(text, renderer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Text, "draw", note)
+        picture.draw_without_rendering()
+    frame = picture.bbox.padded(1)
+    boxes = []
+    for text in {id(text): text for text in drawn if text.get_visible() and text.get_text().strip()}.values():
+        box = Text.get_window_extent(text)  # of an annotation without its arrow
+        inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+        assert inside, f"cut off: {text.get_text()!r}"
+        boxes.append((text.get_text(), box.padded(-2)))
+    assert boxes
+    for (one, first), (other, second) in itertools.combinations(boxes, 2):
+        assert not first.overlaps(second), f"{one!r} lies on {other!r}"
+
+
+@pytest.mark.parametrize("name", FIGURES.names())
+def test_the_pictures_name_their_cells(folders: dict[str, Path], name: str, tmp_path: Path) -> None:
+    folder = folders["several bandwidths"]
+    drawn = draw_album(load_results(folder), tmp_path, [name])
+    assert drawn.paths and not drawn.skipped
+    known = {path.name.rpartition("-")[2] for path in folder.glob("*/*") if path.is_dir()}
+    for sidecar in (path for path in drawn.paths if path.suffix == ".json"):
+        content = json.loads(sidecar.read_text())
+        assert content["figure"] == name and content["table"]
+        assert content["cells"] and set(content["cells"]) <= known
+        subject = f"bwbench cells: {' '.join(content['cells'])}".encode()
+        assert subject in sidecar.with_suffix(".png").read_bytes()
+        assert content["cells"][0].encode() in sidecar.with_suffix(".pdf").read_bytes()
