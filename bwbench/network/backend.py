@@ -67,8 +67,8 @@ def _plus(one: int | None, other: int | None, sign: int) -> int | None:
 class WireCounters:
     """Counters of all pairs since the link was opened; ``pairs[src, dst]``.
 
-    A back end that cannot tell the receivers apart counts under ``(src, ANY_NODE)``. Pairs without traffic may be
-    missing.
+    A back end that cannot tell receivers or senders apart counts under ``ANY_NODE`` in their place. Pairs without
+    traffic may be missing.
     """
 
     ANY_NODE: ClassVar[int] = -1
