@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from bwbench.plan import Estimate, Plan, PlannedCell
 
 
+MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
+
+
 def plan(
     file: Annotated[Path, typer.Argument(help="Experiment file (YAML).", show_default=False)],
     set_: Annotated[
@@ -45,7 +48,9 @@ def plan(
     if json_:
         print_json(_content(made, planned, estimates))
         return EXIT_OK
-    _print_table(planned, estimates)
+    _print_table(planned[:MAX_ROWS], estimates)
+    if len(planned) > MAX_ROWS:
+        stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
     for text in (*made.experiment.warnings, *made.notes):
         stderr().print(f"note: {text}")
     todo = [item for item in planned if item.runs]

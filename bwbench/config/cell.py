@@ -88,7 +88,10 @@ class TargetConfig(_Section):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and len(value) == 1 and not {"metric", "value"} & set(value):
+        if isinstance(value, Mapping) and not {"metric", "value"} & set(value):
+            if len(value) != 1:
+                text = f"{show(value)} names {len(value)} metrics; a target is one, like {{accuracy: 0.95}}"
+                raise refused([problem(text)])
             metric, number = next(iter(value.items()))
             if isinstance(number, bool) or not isinstance(number, (int, float)):
                 text = f"{show(number)} is not a number; write it like {{{metric}: 0.95}}"

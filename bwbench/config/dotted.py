@@ -74,10 +74,12 @@ def assign(raw: Mapping[str, Any], key: Key, value: Any) -> tuple[dict[str, Any]
         return {**raw, head: value}, (head,)
     if head in COMPONENT_KEYS:
         new, path = _assign_in_component(old, rest, value)
-    elif head == "target" or not isinstance(old, Mapping):
+    elif head == "target" or old in (None, "unshaped"):
         new, path = {".".join(rest): value}, rest  # one target only; nothing of `link: unshaped` is kept
-    else:
+    elif isinstance(old, Mapping):
         new, path = {**old, rest[0]: value}, rest
+    else:
+        new, path = old, rest  # validation refuses the old value
     return {**raw, head: new}, (head, *path)
 
 
@@ -117,8 +119,10 @@ def _assign_in_component(old: Any, rest: Key, value: Any) -> tuple[Any, Location
         return [*old[:index], new, *old[index + 1 :]], (index, *path)
     if isinstance(old, str):
         old = {"name": old}
-    elif not isinstance(old, Mapping):
+    elif old is None:
         old = {}
+    elif not isinstance(old, Mapping):
+        return old, rest  # validation refuses the old value
     if len(old) == 1 and not {"name", "partition", head} & set(old):
         name, options = next(iter(old.items()))
         options = options if isinstance(options, Mapping) else {}

@@ -130,6 +130,8 @@ def _locate(finding: Finding, raw: Mapping[str, Any], placed: Sequence[tuple[Loc
     for path, place in reversed(placed):
         if loc[: len(path)] == path:
             return place.inside(*loc[len(path) :]).problem(finding.message)
+        if len(loc) > 1 and path[: len(loc)] == loc:  # the key itself is what is wrong
+            return place.problem(finding.message)
     return file.inside(*loc).problem(finding.message)
 
 

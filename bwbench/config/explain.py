@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 Location = tuple[int | str, ...]
 
@@ -27,6 +27,7 @@ _WORDS_ABOUT_TYPE = {
     "model_attributes_type": "a mapping (key: value)",
     "finite_number": "a finite number",
 }
+_PYDANTIC_KINDS = frozenset(typing.get_args(core_schema.ErrorType))
 _BOUNDS = {
     "greater_than": ("more than {}", "gt"),
     "greater_than_equal": ("{} or more", "ge"),
@@ -97,7 +98,7 @@ def _message(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind in _WORDS_ABOUT_TYPE:
         return f"{show(value)} is not {_WORDS_ABOUT_TYPE[kind]}"
     text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return text if kind not in ("value_error", "assertion_error") and "ctx" in detail else f"{show(value)}: {text}"
+    return f"{show(value)}: {text}" if kind in _PYDANTIC_KINDS else text  # messages of our own name the value
 
 
 def _model_at(model: type[BaseModel], loc: Location) -> type[BaseModel]:

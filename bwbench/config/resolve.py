@@ -72,6 +72,9 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], combine: bool = Tr
             notes.append(reason)
         except ValidationError:
             pass  # validation below says what is wrong with the compression
+        except Exception:  # a plugin's codec that lacks something: refusals() below says so
+            if not plugins:
+                raise
     if "target" not in content:
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
@@ -113,7 +116,8 @@ def _with_key(loc: Location, message: str) -> str:
         return message.replace("unknown key", f"{inside}: unknown key", 1) if inside else message
     if message.startswith("unknown ") or " has no option " in message:
         return message
-    return f"{'.'.join(map(str, loc))}: {message}"
+    hint = "; a probability from 0 to 1: 1 % is 0.01" if loc == ("link", "loss") else ""
+    return f"{'.'.join(map(str, loc))}: {message}{hint}"
 
 
 def _where_written(error: Finding, expanded: Expanded) -> Finding:

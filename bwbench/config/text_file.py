@@ -37,10 +37,12 @@ def read_text_file(path: Path, max_bytes: int) -> str:
 
 
 def _near_files(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" There is no folder {path.parent} either"
     try:
         names = [entry.name for entry in path.parent.glob("[!.]*.y*ml")]
     except OSError:
-        return f" There is no folder {path.parent} either"
+        return ""
     near = difflib.get_close_matches(path.name, names, n=1)
     if near:
         return f" Did you mean {str(path.parent / near[0])!r}?"
