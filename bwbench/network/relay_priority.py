@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import struct
 import time
 from pathlib import Path
 
@@ -12,6 +14,20 @@ from bwbench.network import namespaces
 _NICE = -10
 _LARGEST_SHARE = 0.7  # of a core: beyond that a real-time relay would keep others from running
 _CHECK_EVERY_S = 0.5
+
+
+# Its arguments are in no library; the number of the system call depends on the processor.
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+_SCHED_ATTRIBUTES = struct.Struct("=IIQiIQQQ")  # size, policy, flags, nice, priority, runtime, deadline, period
+_SLICE_NS = 100_000
+
+
+def _ask_for_short_slices() -> None:
+    """From Linux 6.12 on everyone may ask for short time slices: who takes little at a time is let in sooner."""
+    number = _SCHED_SETATTR.get(os.uname().machine)
+    if number is not None:
+        attributes = _SCHED_ATTRIBUTES.pack(_SCHED_ATTRIBUTES.size, os.SCHED_OTHER, 0, 0, 0, _SLICE_NS, 0, 0)
+        ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_int(0), attributes, ctypes.c_uint(0))
 
 
 class Priority:
@@ -53,3 +69,4 @@ class Priority:
             self.name = f"nice {_NICE}"
         except OSError:
             self.name = "normal"
+            _ask_for_short_slices()
