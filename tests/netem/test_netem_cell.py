@@ -13,7 +13,10 @@ import pytest
 from tests.netem.nodes import outside
 
 # The user-mode kernel has one processor, and importing torch takes it a quarter of a minute, for each worker.
-pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(280)]
+LIMIT_S = 360
+# A machine that does other work at the same time can spoil the probe's measurement: the program says so (invalid).
+TRIES = 2
+pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 10)]
 
 EXPERIMENT = """
 name: netem
@@ -33,21 +36,26 @@ limit: {samples: 2560}
 def test_a_cell_trains_over_netem_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "netem.yaml").write_text(EXPERIMENT)
     before = outside()
-    result = subprocess.run(
-        [sys.executable, "-m", "bwbench.cli.main", "run", "netem.yaml"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=270,
-    )
-    logs = {path.name: path.read_text()[-2000:] for path in tmp_path.glob("results/*/*/attempt-1/rank*.log")}
+    for _ in range(TRIES):
+        result = subprocess.run(
+            [sys.executable, "-m", "bwbench.cli.main", "run", "netem.yaml", "--retry", "invalid"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S / TRIES,
+        )
+        cells = [path.parent for path in tmp_path.glob("results/netem/*/status.json")]
+        assert len(cells) == 1, result.stderr
+        status = json.loads((cells[0] / "status.json").read_text())
+        attempt = cells[0] / f"attempt-{status['attempt']}"
+        if status["status"] != "invalid":
+            break
+    logs = {path.name: path.read_text()[-2000:] for path in attempt.glob("rank*.log")}
     assert result.returncode == 0, (result.stdout, result.stderr, logs)
-    (cell,) = (tmp_path / "results" / "netem").glob("*/")
-    status = json.loads((cell / "status.json").read_text())
     assert status["status"] == "done", status
     assert status["time_to_target_s"] is not None, status
-    link = json.loads((cell / "attempt-1" / "link.json").read_text())
+    link = json.loads((attempt / "link.json").read_text())
     assert link["backend"] == "netem"
     assert link["applied"]["qdiscs"]["up"]["rate_bytes_per_s"] == 1_250_000
     assert link["achieved_before"]["verdict"] == link["achieved_after"]["verdict"] == "ok"

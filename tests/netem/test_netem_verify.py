@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bwbench.network.link import Link
-from bwbench.network.measurement import LinkMeasurement
+from bwbench.network.measurement import LinkMeasurement, judge
 from bwbench.network.network import open_network
 from bwbench.network.probe import verify
 from tests.netem.nodes import outside
@@ -13,17 +13,21 @@ from tests.netem.nodes import outside
 pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.timeout(120)]
 
 NUM_NODES = 4
-TRIES = 5  # the user-mode kernel has one processor and shares it with whatever else the machine does
+# The user-mode kernel has one processor and shares it with whatever else the machine does. That spoils the measurement
+# of a pair now and then; a link that is wrong spoils it every time.
+TRIES = 8
 
 
 def test_the_probe_finds_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
     link = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms", "backend": "netem"})
     before = outside()
     measured: list[LinkMeasurement] = []
+    wrong = set(range(NUM_NODES))
     with open_network(link, NUM_NODES) as network:
         assert network.backend == "netem"
-        while len(measured) < TRIES and (not measured or measured[-1].verdict != "ok"):
+        while wrong and len(measured) < TRIES:
             measured.append(verify(network, link, NUM_NODES))
+            wrong &= {pair.src for pair in measured[-1].pairs if judge("netem", link, [pair], 0.05).verdict != "ok"}
     with capsys.disabled():
         for pair in measured[-1].pairs:
             print(
@@ -32,6 +36,6 @@ def test_the_probe_finds_what_was_asked(capsys: pytest.CaptureFixture[str]) -> N
                 f" round trip {(pair.achieved_rtt_s or 0) * 1e3:.2f} ms of {(pair.asked_rtt_s or 0) * 1e3:.2f}",
                 end="",
             )
-    assert measured[-1].verdict == "ok", [measurement.reasons for measurement in measured]
+    assert not wrong, [measurement.reasons for measurement in measured]
     assert len(measured[-1].pairs) == NUM_NODES
     assert outside() == before
