@@ -128,10 +128,10 @@ class RelayBackend(AbstractBackend):
         statistics = self._statistics
 
         def on_drop(src: int, dst: int, frame: bytes, entered: bool) -> None:
-            figures = charge(frame)
-            statistics.dropped(src, dst, figures.frames)
+            frames, num_bytes, is_ack = charge(frame)
+            statistics.dropped(src, dst, frames)
             if not entered:
-                statistics.refused(src, dst, *figures)
+                statistics.refused(src, dst, frames, num_bytes, is_ack)
 
         kind = SharedSchedule if self.link.medium == "shared" else SwitchedSchedule
         return kind(model, len(self.ports), on_drop)

@@ -6,22 +6,12 @@ A frame here is what an ``AF_PACKET`` socket with ``PACKET_VNET_HDR`` gives: 10 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 VNET_BYTES = 10
 ETHERNET_BYTES = 14
 MAC_BYTES = 6
 _IP = VNET_BYTES + ETHERNET_BYTES  # where the IP header begins
 _SMALLEST_DATA_FRAME = _IP + 60 + 60 + 1  # no TCP frame of this length or more is all headers
 _TCP = 6
-
-
-class Charge(NamedTuple):
-    """What a frame is charged: Ethernet frames and their bytes, and whether it is TCP without payload."""
-
-    frames: int
-    wire_bytes: int
-    is_ack: bool
 
 
 def destination(frame: bytes) -> bytes:
@@ -34,8 +24,11 @@ def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
 
-def charge(frame: bytes) -> Charge:
-    """Ethernet frames (14 B + IP, no preamble and no checksum) that ``frame`` makes, with the headers of each."""
+def charge(frame: bytes) -> tuple[int, int, bool]:
+    """What ``frame`` is charged, as (Ethernet frames, bytes, whether it is TCP without payload).
+
+    Bytes are those of 14 B + IP, without preamble and checksum; a super-packet counts the headers of every segment.
+    """
     num_bytes = len(frame) - VNET_BYTES
     if frame[1]:  # gso_type
         header_bytes = _header_bytes(frame)
@@ -43,8 +36,8 @@ def charge(frame: bytes) -> Charge:
         payload_bytes = num_bytes - header_bytes
         if segment_bytes and payload_bytes > 0:
             segments = -(-payload_bytes // segment_bytes)
-            return Charge(segments, num_bytes + (segments - 1) * header_bytes, False)
-    return Charge(1, num_bytes, num_bytes < _SMALLEST_DATA_FRAME - VNET_BYTES and _is_ack(frame))
+            return segments, num_bytes + (segments - 1) * header_bytes, False
+    return 1, num_bytes, num_bytes < _SMALLEST_DATA_FRAME - VNET_BYTES and _is_ack(frame)
 
 
 def _header_bytes(frame: bytes) -> int:

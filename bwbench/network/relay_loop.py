@@ -72,19 +72,20 @@ class Relay:
     def _take_in(self, earliest_s: float, now_s: float) -> None:
         """Submit what has come since ``earliest_s``, the last time that we looked."""
         clock_offset_s = time.time() - now_s  # read anew each time, since somebody may set the clock
+        node_of, statistics, submit = self._node_of, self._statistics, self._schedule.submit
         for src, port in enumerate(self._ports):
             for realtime_s, frame in port.receive():
                 if frame is None:
-                    self._statistics.overrun(1)
+                    statistics.overrun(1)
                     continue
-                dst = self._node_of.get(destination(frame))
+                dst = node_of.get(destination(frame))
                 if dst is None or dst == src:
                     continue
                 frames, wire_bytes, is_ack = charge(frame)
-                self._statistics.sent(src, dst, frames, wire_bytes, is_ack)
+                statistics.sent(src, dst, frames, wire_bytes, is_ack)
                 came_s = realtime_s - clock_offset_s
                 came_s = earliest_s if came_s < earliest_s else now_s if came_s > now_s else came_s
-                self._schedule.submit(came_s, src, dst, wire_bytes, frame)
+                submit(came_s, src, dst, wire_bytes, frame)
 
     def _send_due(self) -> None:
         pop_due, monotonic = self._schedule.pop_due, time.monotonic
