@@ -75,7 +75,12 @@ def _fetch_one(file: RemoteFile, data_dir: Path, report: ReportProgress) -> list
         part_path.parent.mkdir(parents=True, exist_ok=True)
         with part_path.open("ab") as part:
             _lock(part, part_path)
-            _complete(part, part_path, file, report)
+            try:
+                _complete(part, part_path, file, report)
+            except BaseException:
+                if os.fstat(part.fileno()).st_size == 0:
+                    part_path.unlink(missing_ok=True)  # nothing came: leave nothing
+                raise
             if file.members:
                 return _unpack(part_path, file, data_dir)
             os.fsync(part.fileno())

@@ -127,11 +127,10 @@ def test_a_whole_part_file_only_needs_its_name(server, file, target, tmp_path):
 
 
 def test_not_found(server, tmp_path):
-    file = RemoteFile("x", sha256=sha256(b""), url=server.url("/moved away"))
     with pytest.raises(FetchError, match="the server answered 404") as caught:
         fetch((RemoteFile("x", sha256="0", url=server.url("/gone")),), tmp_path)
     assert f"put it at {tmp_path / 'x'}" in str(caught.value)
-    assert file.relative_path not in names(tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_nobody_listens(tmp_path):
@@ -162,7 +161,7 @@ def test_nor_by_redirection(server, tmp_path, url):
     server.redirect_to = url
     with pytest.raises(FetchError):
         fetch((RemoteFile("x", sha256="0", url=server.url("/data.bin")),), tmp_path)
-    assert all(path.stat().st_size == 0 for path in tmp_path.rglob("*.part"))
+    assert names(tmp_path) == []
 
 
 class FullDisk:
