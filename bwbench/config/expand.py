@@ -16,6 +16,10 @@ from bwbench.config.yaml_document import Place
 from bwbench.errors import ConfigError, Problem
 
 _IDLE = {
+    "nodes": "'nodes' has no effect: every cell is 'single', on one node",
+    "link": "'link' has no effect: every cell is 'single', without a network",
+    "lr_scaling": "'lr_scaling' has no effect without 'base_batch': lr is used as it is",
+    "evaluate": "'evaluate.every' is more than 'limit.samples': evaluated is at the start and at the end only",
     "stop": "'stop: target' has no effect without a target: training goes on to the limit",
     "collective": "'collective' has no effect: no cell sends anything",
     "compression": "'compression' has no effect: no cell sends anything",

@@ -75,6 +75,8 @@ def expand_preset(raw: Mapping[str, Any]) -> Expanded:
         idle = [key for key in ("collective", "compression") if content.get(key, "none") not in ("none", "auto")]
         content.update(collective="none", compression="none")
         if name == "single":
+            idle += ["nodes"] if content.get("nodes", 1) != 1 else []
+            idle += ["link"] if content.get("link", "unshaped") != "unshaped" else []
             content.update(nodes=1, link="unshaped")
         return Expanded(content, spelling.name, tuple(idle))
     if preset is None:

@@ -81,9 +81,22 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], combine: bool = Tr
     refused_keys = {finding.loc[0] for finding in findings}
     config, errors = _validate({"optimizer": "sgd", "dataset": "digits", **content, "plugins": list(plugins)})
     findings += [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    if config is not None:
+        idle += _idle_settings(config)
     if config is not None and not findings and combine:
         findings += refusals(config)
     return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes))
+
+
+def _idle_settings(config: CellConfig) -> list[str]:
+    """Settings that another one makes void."""
+    optimizer = config.optimizer.options
+    idle = []
+    if "lr_scaling" in optimizer.model_fields_set and getattr(optimizer, "base_batch", 1) is None:
+        idle.append("lr_scaling")
+    if config.evaluate.every_samples > config.limit.samples:
+        idle.append("evaluate")
+    return idle
 
 
 def _is_spelled(algorithm: object) -> bool:

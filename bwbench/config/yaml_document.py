@@ -111,7 +111,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     elif "expected a single document" in context or "expected '<document start>'" in text:
         text += "; one experiment a file, without '---' in the middle"
     elif context and error.problem:
-        text = f"{text} ({context})"
+        begins = f" that begins in line {error.context_mark.line + 1}" if error.context_mark else ""
+        text = f"{text} ({context}{begins})"
     return Problem(f"not valid YAML: {text}", file, mark.line + 1 if mark else None)
 
 

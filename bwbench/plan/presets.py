@@ -31,9 +31,9 @@ def arm_name(config: CellConfig) -> str:
 
 
 def changed_options(component: Component) -> dict[str, object]:
-    """The options that differ from the defaults, as they stand in YAML."""
+    """The options that differ from the defaults, as they stand in YAML; without those that another option took out."""
     given = component.options
     if given == (defaults := type(given)()):
         return {}
     values, usual = (options.model_dump(mode="json", by_alias=True) for options in (given, defaults))
-    return {key: value for key, value in values.items() if value != usual[key]}
+    return {key: value for key, value in values.items() if value != usual[key] and value is not None}

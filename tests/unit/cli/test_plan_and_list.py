@@ -1,0 +1,134 @@
+"""``bwbench plan`` and ``bwbench list`` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bwbench.registry import REGISTRIES
+
+BASE = """\
+name: study
+nodes: 4
+link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}
+model: logistic
+optimizer: {sgd: {lr: 0.05}}
+matrix: {algorithm: [ring, threshold, single]}
+"""
+# Run the command in a fresh process; afterwards say which heavy modules were imported.
+PROGRAM = """
+import sys
+from bwbench.cli.main import main
+try:
+    main()
+finally:
+    heavy = {"torch", "pandas", "matplotlib", "pyroute2"} & set(sys.modules)
+    print("HEAVY", *sorted(heavy), file=sys.stderr)
+"""
+
+
+def bwbench(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "study.yaml").write_text(BASE)
+    return tmp_path
+
+
+BAD = [
+    ("nodes: 4", "nods: 4", ["study.yaml:2: unknown key 'nods'", "'nodes'"]),
+    ("10 Mbit/s", "10 Mbps", ["study.yaml:3: ", "Mbit/s"]),
+    ("10 Mbit/s", "10", ["study.yaml:3: ", "no unit"]),
+    ("10 Mbit/s", "0 Mbit/s", ["study.yaml:3: ", "out of range"]),
+    ("logistic", "logistik", ["study.yaml:4: ", "Did you mean 'logistic'?"]),
+    ("algorithm: [", "algoritm: [", ["study.yaml:6: ", "unknown key 'algoritm'"]),
+    ("nodes: 4", "nodes: [", ["study.yaml:4: ", "not valid YAML", "begins in line 2"]),
+    (BASE, "", ["study.yaml: ", "empty"]),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), BAD, ids=[row[1] or "empty" for row in BAD])
+def test_bad_input_ends_at_once_with_2_and_a_message_and_writes_nothing(
+    folder: Path, old: str, new: str, words: list[str]
+) -> None:
+    (folder / "study.yaml").write_text(BASE.replace(old, new))
+    started = time.monotonic()
+    ended = bwbench(folder, "plan", "study.yaml")
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert all(word in ended.stderr for word in words), ended.stderr
+    assert "Traceback" not in ended.stderr and "HEAVY\n" in ended.stderr
+    assert [path.name for path in folder.iterdir()] == ["study.yaml"]
+    assert time.monotonic() - started < 10  # a second on a machine that has nothing else to do
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("plan with spaces")
+    (folder / "study.yaml").write_text(BASE)
+    ended = bwbench(folder, "plan", "study.yaml", "--json")
+    assert ended.returncode == 0 and "HEAVY\n" in ended.stderr, ended.stderr
+    return folder, json.loads(ended.stdout)
+
+
+def test_plan_as_json(planned: tuple[Path, dict[str, Any]]) -> None:
+    _, content = planned
+    assert [cell["arm"] for cell in content["cells"]] == ["ring", "threshold", "single"]
+    ring = content["cells"][0]
+    assert (ring["status"], ring["why"], ring["rtt_s"]) == ("missing", "not run yet", 0.005)
+    assert ring["payload_bytes_per_rank"] == pytest.approx(1.5 * 4 * ring["num_parameters"])
+    assert ring["wire_bytes_per_step"] > ring["payload_bytes_per_step"] > 0 and ring["predicted_s"] > 0
+    assert set(ring) >= {"id", "slug", "status", "why", "predicted_s", "wire_bytes_per_step"}
+    assert content["cells"][2]["wire_bytes_per_step"] == 0
+    assert any("auto" in note for note in content["notes"]) is False
+
+
+def test_plan_shows_what_is_done_and_touches_nothing(planned: tuple[Path, dict[str, Any]]) -> None:
+    folder, content = planned
+    done = folder / "elsewhere" / "study" / Path(content["cells"][0]["folder"]).name
+    done.mkdir(parents=True)
+    (done / "status.json").write_text('{"status": "done"}')
+    before = sorted(path for path in folder.rglob("*") if "cache" not in path.parts)
+    ended = bwbench(folder, "plan", "study.yaml", "--results", "elsewhere", "--set", "repeats=2")
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert len(lines) == 7 and "RTT" in lines[0] and "at most" in lines[0]
+    assert "done" in lines[1] and "missing" in lines[4] and "5 ms" in lines[1]
+    assert "6 cells, 5 to run" in ended.stderr
+    assert sorted(path for path in folder.rglob("*") if "cache" not in path.parts) == before
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_list_names_everything(folder: Path, kind: str) -> None:
+    ended = bwbench(folder, "list", kind)
+    assert ended.returncode == 0 and "HEAVY\n" in ended.stderr, ended.stderr
+    shown = [line.split()[0] for line in ended.stdout.splitlines()[1:]]
+    assert set(shown) >= set(REGISTRIES[kind].names()) and len(set(shown)) == len(shown)
+
+
+def test_list_as_json_has_options_and_defaults(folder: Path) -> None:
+    rows = json.loads(bwbench(folder, "list", "optimizers", "--json").stdout)
+    (sgd,) = [row for row in rows if row["name"] == "sgd"]
+    assert sgd["summary"] and {option["name"] for option in sgd["options"]} >= {"lr", "momentum", "warmup"}
+    rows = json.loads(bwbench(folder, "list", "algorithms", "--json").stdout)
+    (ddp,) = [row for row in rows if row["name"] == "ddp"]
+    assert ddp["preset"] == {"algorithm": "every-step", "collective": "torch", "compression": "none"}
+
+
+def test_list_of_an_unknown_kind(folder: Path) -> None:
+    ended = bwbench(folder, "list", "codecs")
+    assert ended.returncode == 2 and "'codecs'" in ended.stderr and "compressions" in ended.stderr
