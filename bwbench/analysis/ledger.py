@@ -6,6 +6,7 @@ gradients ready, the others wait for a peer; after that, all of them wait for th
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,8 @@ def step_ledgers(events: Mapping[int, Sequence[Event]]) -> Iterator[StepLedger]:
     """Every step of every rank. Waiting is split where the ranks share a clock, else it stays in ``exposed_s``."""
     split = _why_not_split(events) is None
     last_ready = _last_ready_mono_s(events) if split else {}
+    if split and _nothing_sent(events):
+        last_ready = dict.fromkeys(last_ready, math.inf)  # a barrier off the link: nobody waits for the link
     for rank, rank_events in sorted(events.items()):
         for event in rank_events:
             if event.get("event") == "step" and event.get("ledger"):
@@ -151,6 +154,11 @@ def _last_ready_mono_s(events: Mapping[int, Sequence[Event]]) -> dict[int, float
             if event.get("event") == "step" and event.get("ready_mono_s") is not None:
                 ready.setdefault(int(event["step"]), []).append(float(event["ready_mono_s"]))
     return {step: max(times) for step, times in ready.items() if len(times) == len(events)}
+
+
+def _nothing_sent(events: Mapping[int, Sequence[Event]]) -> bool:
+    steps = [event for rank_events in events.values() for event in rank_events if event.get("event") == "step"]
+    return all(event.get("payload_bytes") == 0 for event in steps)
 
 
 def _why_not_split(events: Mapping[int, Sequence[Event]]) -> str | None:

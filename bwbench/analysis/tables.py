@@ -125,6 +125,20 @@ def arrivals_by_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
     return found
 
 
+def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
+    """Each seed's time for an arm that no link concerns, although it may have run at several bandwidths.
+
+    Runs of one seed are then the same run but for noise: their geometric mean stands for them, so that they do not
+    count as repeats.
+    """
+    by_bandwidth = [arrivals_by_seed(part) for _, part in cells.groupby("bandwidth_bps", dropna=False)]
+    found: dict[int, Arrival] = {}
+    for seed in sorted({seed for arrivals in by_bandwidth for seed in arrivals}):
+        centre = estimate([arrivals[seed] for arrivals in by_bandwidth if seed in arrivals])
+        found[seed] = Arrival(None, centre.at_least) if centre.value == float("inf") else Arrival(centre.value)
+    return found
+
+
 def _by_arm_and_bandwidth(cells: pd.DataFrame) -> Iterable[tuple[str, float | None, pd.DataFrame]]:
     if cells.empty:
         return

@@ -177,7 +177,7 @@ def _inline(value: Any) -> str:
         return ", ".join(f"{key} {_inline(item)}" for key, item in value.items() if item is not None) or "-"
     if isinstance(value, (list, tuple)):
         return ", ".join(_inline(item) for item in value) or "-"
-    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _rate(value: float | None) -> str:

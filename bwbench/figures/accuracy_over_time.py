@@ -96,7 +96,7 @@ def _finish(axes: Axes, results: Results, metric: str, unit: captions.TimeUnit, 
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol=" %"))
     if logarithmic:
         axes.set_xscale("log")
-        label_log_axis(axes.xaxis, *axes.get_xlim())
+        label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=2.7)
     else:
         axes.set_xlim(left=0)
     target_metric, value = captions.target(results)

@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETUP
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from bwbench.analysis.results import Results
 from bwbench.analysis.statistics import Arrival, estimate
-from bwbench.analysis.tables import arrivals_by_seed
+from bwbench.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.figures import captions
 from bwbench.figures.base import AbstractFigure
 from bwbench.figures.frame import framed_axes
@@ -24,6 +25,8 @@ from bwbench.units import BANDWIDTH
 
 LIMITS = ("single", "no-communication")  # no link concerns them: drawn across, as what there is to gain or to lose
 _LABEL_GAP_PT = 14.0
+_DOTS_PT = 5.0  # left of the mark, which would hide them
+_INTERVAL_SHOWN = 4.0  # of an interval beyond all marks; at n = 2 it may span decades
 _ARROW_IN = 0.085  # between censored arms at one bandwidth
 _DODGE = 0.012  # decades between neighbouring arms, so that their intervals do not hide each other
 
@@ -74,9 +77,12 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         for number, arm in enumerate(arms):
             dodge = 10 ** (_DODGE * (number - (len(arms) - 1) / 2))
             ends.append(_draw_arm(axes, shaped[shaped["arm"] == arm], str(arm), dodge, unit))
+            for bandwidth, part in results.cells[results.cells["arm"] == arm].groupby("bandwidth_bps"):
+                repeats = list(arrivals_by_seed(part).values())
+                _draw_repeats(figure, axes, float(str(bandwidth)) * dodge, repeats, arm_style(str(arm)).color, unit)
         leftmost = _draw_censored(axes, shaped, unit, width_in)
         ends += [end for arm in LIMITS if (end := _draw_limit(axes, results, arm, unit)) is not None]
-        _finish(axes, bandwidths, leftmost, unit)
+        _finish(axes, bandwidths, leftmost, table["at_least_s"] / unit.seconds, unit)
         _labels(figure, axes, ends)
         return figure
 
@@ -95,6 +101,20 @@ def _draw_arm(axes: Axes, rows: pd.DataFrame, arm: str, dodge: float, unit: capt
             ends = [row["low_s"] / unit.seconds, row["high_s"] / unit.seconds]
             axes.plot([at, at], ends, color=style.color, linewidth=0.9, marker="_", markersize=4, zorder=3)
     return _End(float(x.iloc[-1]), float(y.iloc[-1]), captions.arm_label(arm), style.color)
+
+
+def _draw_repeats(
+    figure: Figure, axes: Axes, x: float, repeats: list[Arrival], color: str, unit: captions.TimeUnit
+) -> None:
+    """Every repeat as a small dot left of the arm's mark, those that were given up as a caret at their limit."""
+    num_given_up = sum(1 for repeat in repeats if repeat.time_s is None)
+    if len(repeats) == 1 or num_given_up == len(repeats):
+        return  # the mark, or the arrow, says it all
+    beside = axes.transData + ScaledTranslation(-_DOTS_PT / 72, 0, figure.dpi_scale_trans)
+    for repeat in repeats:
+        marker: Any = "o" if repeat.time_s is not None else CARETUP
+        axes.plot(x, repeat.at_least / unit.seconds, marker=marker, markersize=2.2, color=color, markeredgewidth=0,
+                  transform=beside, zorder=3)  # fmt: skip
 
 
 def _draw_censored(axes: Axes, shaped: pd.DataFrame, unit: captions.TimeUnit, width_in: float) -> float:
@@ -121,7 +141,7 @@ def _draw_censored(axes: Axes, shaped: pd.DataFrame, unit: captions.TimeUnit, wi
 def _draw_limit(axes: Axes, results: Results, arm: str, unit: captions.TimeUnit) -> _End | None:
     """A horizontal line for an arm that no link concerns, with its interval as a band; each seed counts once."""
     cells = results.cells[results.cells["arm"] == arm]
-    arrivals = list(_one_a_seed(cells).values())
+    arrivals = list(arrivals_over_bandwidths(cells).values())
     if not arrivals:
         return None
     style, centre = arm_style(arm), estimate(arrivals)
@@ -129,34 +149,28 @@ def _draw_limit(axes: Axes, results: Results, arm: str, unit: captions.TimeUnit)
     axes.axhline(level, color=style.color, linestyle=style.line, linewidth=1.1, zorder=2)
     if centre.low is not None and centre.high is not None:
         axes.axhspan(centre.low / unit.seconds, centre.high / unit.seconds, color=style.color, alpha=0.1, linewidth=0)
+    if len(arrivals) > 1:
+        levels = [arrival.at_least / unit.seconds for arrival in arrivals]
+        axes.plot([0.012] * len(levels), levels, "o", transform=axes.get_yaxis_transform(), markersize=2.2,
+                  color=style.color, markeredgewidth=0, zorder=3)  # fmt: skip
     label = captions.arm_label(arm)
     return _End(None, level, f"{label}, not reached" if math.isinf(centre.value) else label, style.color)
 
 
-def _one_a_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
-    """Runs of one seed at several bandwidths are the same run but for noise: their geometric mean stands for them."""
-    by_bandwidth = [arrivals_by_seed(part) for _, part in cells.groupby("bandwidth_bps", dropna=False)]
-    seeds = sorted({seed for arrivals in by_bandwidth for seed in arrivals})
-    found: dict[int, Arrival] = {}
-    for seed in seeds:
-        centre = estimate([arrivals[seed] for arrivals in by_bandwidth if seed in arrivals])
-        found[seed] = Arrival(None, centre.at_least) if math.isinf(centre.value) else Arrival(centre.value)
-    return found
-
-
-def _finish(axes: Axes, bandwidths: list[float], leftmost: float, unit: captions.TimeUnit) -> None:
+def _finish(axes: Axes, bandwidths: list[float], leftmost: float, levels: pd.Series, unit: captions.TimeUnit) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid(True)
     axes.set_xlim(min(bandwidths[0] / 1.3, leftmost), bandwidths[-1] * 1.15)
     low, high = axes.get_ylim()
+    low, high = max(low, levels.min() / _INTERVAL_SHOWN), min(high, levels.max() * _INTERVAL_SHOWN)
     axes.set_ylim(low, high * 1.15)
     scale = next(name for name in reversed(BANDWIDTH.output) if BANDWIDTH.factors[name] <= max(bandwidths[0], 1.0))
     factor = BANDWIDTH.factors[scale]
     axes.xaxis.set_major_locator(FixedLocator(bandwidths))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
-    label_log_axis(axes.yaxis, *axes.get_ylim())
+    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=2.5)
     axes.set_xlabel(f"bandwidth of the link ({scale})")
     axes.set_ylabel(f"training time to target ({unit.symbol})")
 
@@ -185,9 +199,13 @@ def _readable(color: str) -> str:
 def _how_to_read(table: pd.DataFrame) -> list[str]:
     words = []
     if (table["num"] > 1).any():
-        words.append("Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on log time).")
+        words.append(
+            "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on log time)."
+        )
     else:
         words.append("One repeat an arm: no intervals; differences may be chance.")
     if (table["num_censored"] > 0).any():
         words.append("Hollow with arrow: target not reached within the training limit by the median repeat.")
+    if (table["bandwidth_bps"].isna() & ~table["arm"].isin(LIMITS)).any():
+        words.append("Runs on an unshaped link are not shown.")
     return [" ".join(words)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-_FINE_UP_TO = 2.6  # decades; a longer axis has no room for 2 and 5 between the powers of ten
+_LABEL_IN = 0.34  # room that a tick label of up to four digits needs along the axis
 
 
 def spread(wanted: Sequence[float], pitch: float, low: float, high: float) -> list[float]:
@@ -33,9 +33,9 @@ def spread(wanted: Sequence[float], pitch: float, low: float, high: float) -> li
     return positions
 
 
-def label_log_axis(axis: Axis, low: float, high: float) -> None:
-    """Plain numbers on a logarithmic axis that shows ``low`` to ``high``: 1, 2, 5, 10 …, or powers of ten alone."""
-    fine = math.log10(high / low) <= _FINE_UP_TO
+def label_log_axis(axis: Axis, low: float, high: float, length_in: float) -> None:
+    """Plain numbers on a logarithmic axis ``length_in`` long: 1, 2, 5, 10 … where they fit, else powers of ten."""
+    fine = 3 * math.log10(high / low) * _LABEL_IN <= length_in
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if fine else (1.0,)))
     axis.set_minor_locator(NullLocator() if fine else LogLocator(subs=(2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -22,6 +22,7 @@ from bwbench.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT, arm_st
 
 LOG_FROM_RATIO = 20.0  # beyond it bars would vanish; on a log axis points stand in for bars, which have no zero there
 _ROW_IN = 0.31
+_BESIDE_IN = 2.3  # names on the left, figures on the right
 _HALO = [patheffects.withStroke(linewidth=2.4, foreground="white")]  # a whisker must show on a black bar too
 
 
@@ -51,7 +52,7 @@ class TimeToAccuracy(AbstractFigure):
         scale = _scale_of(table)
         for position, row in enumerate(rows):
             _draw_row(axes, position, row, _repeats(results, row["arm"]), scale)
-        _finish(axes, rows, scale)
+        _finish(axes, rows, scale, width_in)
         _columns(axes, rows, wide=width_in >= PAGE_IN)
         return figure
 
@@ -129,7 +130,7 @@ def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -
                   markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
 
 
-def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale) -> None:
+def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
     axes.set_yticks(range(len(rows)), [captions.arm_label(row["arm"]) for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)  # fastest on top
@@ -138,7 +139,7 @@ def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale) -> None:
     if scale.logarithmic:
         axes.set_xscale("log")
         axes.margins(x=0.12)
-        label_log_axis(axes.xaxis, *axes.get_xlim())
+        label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - _BESIDE_IN)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3))
         axes.set_xlim(0, 1.07 * max(_rightmost(row) for row in rows) / scale.unit.seconds)

@@ -35,6 +35,15 @@ def test_waiting_for_peers_is_never_more_than_the_waiting() -> None:
     assert (fast.peers_s, fast.link_s) == (0.5, 0.0)
 
 
+def test_an_arm_that_sends_nothing_does_not_wait_for_the_link() -> None:
+    events = {0: [start(0), step(101.0, 2.5, 1.0)], 1: [start(1), step(103.0, 0.5, 3.0)]}
+    for _, event in events.values():
+        event["payload_bytes"] = 0
+    fast, slow = step_ledgers(events)
+    assert (fast.peers_s, fast.link_s) == (2.5, 0.0)
+    assert (slow.peers_s, slow.link_s) == (0.5, 0.0)
+
+
 @pytest.mark.parametrize("why", ["other boot", "no start", "not recorded"])
 def test_ranks_without_a_common_clock_are_not_split_and_it_is_said(why: str) -> None:
     ready = None if why == "not recorded" else 101.0

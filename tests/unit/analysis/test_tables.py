@@ -11,6 +11,7 @@ from fixtures_records import Study, write_study
 
 from bwbench.analysis.ledger import PARTS
 from bwbench.analysis.results import load_results
+from bwbench.analysis.tables import arrivals_over_bandwidths
 from bwbench.errors import RecordError
 
 
@@ -115,3 +116,13 @@ def test_a_broken_cell_says_which(tmp_path: Path) -> None:
 def test_without_target_there_are_no_times(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ring",), repeats=1, limit_s=1.0, target=None))
     assert load_results(tmp_path)[0].times.empty
+
+
+def test_an_arm_that_no_link_concerns_counts_each_seed_once(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ring", "no-communication"), repeats=2, bandwidths_mbps=(1.0, 10.0), limit_s=2.0))
+    (results,) = load_results(tmp_path)
+    free = results.cells[results.cells["arm"] == "no-communication"]
+    arrivals = arrivals_over_bandwidths(free)
+    assert len(free) == 4 and sorted(arrivals) == [0, 1]
+    times = free[free["seed"] == 0]["time_to_target_s"]
+    assert times.min() <= arrivals[0].or_infinity <= times.max()
