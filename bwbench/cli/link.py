@@ -114,6 +114,9 @@ def _table(link: Link, network: Network, measured: LinkMeasurement) -> Any:
     loss = _percent(applied.get("loss", 0))
     numbers = ("asked", "applied", "achieved", "error")
     table = new_table("pair", "quantity", *numbers, right=numbers)
+    if measured.alone is not None:
+        alone = PairMeasurement(0, 1, None, *measured.alone, None, None, 0.0, None)
+        table.add_row("0 > 1 alone", "UDP goodput", *goodput(alone))
     for quantity, row in (("UDP goodput", goodput), ("round trip", round_trip), ("loss", lost)):
         for pair in measured.pairs:
             table.add_row(f"{pair.src} > {pair.dst}", quantity, *row(pair))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -93,13 +92,12 @@ class AgentClient:
                 self._control.send({"id": 0, "op": "close"})
             self._control.close()
             try:
-                self._process.wait(CLOSE_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(CLOSE_LIMIT_S)
-            finally:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(CLOSE_LIMIT_S)
+            finally:  # interrupted or not
                 if self._process.poll() is None:
-                    self._process.send_signal(signal.SIGKILL)
+                    self._process.kill()
+                    self._process.wait(CLOSE_LIMIT_S)
             with contextlib.suppress(OSError):
                 os.close(self._errors_fd)
 

@@ -52,13 +52,19 @@ class PairMeasurement:
 
 @dataclass(frozen=True)
 class LinkMeasurement:
-    """All pairs with the verdict; ``reasons`` has a line for each thing out of tolerance."""
+    """All pairs with the verdict.
+
+    Attributes:
+        reasons: a line for each thing out of tolerance.
+        alone: on a shared air, the goodput of one pair alone, (asked, achieved) in bit/s.
+    """
 
     backend: str
     pairs: tuple[PairMeasurement, ...]
     verdict: Verdict
     reasons: tuple[str, ...]
     tolerance: float
+    alone: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As ``bwbench link verify --json`` prints it."""
@@ -68,10 +74,18 @@ class LinkMeasurement:
             "reasons": list(self.reasons),
             "tolerance": self.tolerance,
             "pairs": [asdict(pair) for pair in self.pairs],
+            "alone_asked_goodput_bps": self.alone[0] if self.alone else None,
+            "alone_achieved_goodput_bps": self.alone[1] if self.alone else None,
         }
 
 
-def judge(backend: str, link: Link, pairs: Sequence[PairMeasurement], tolerance: float) -> LinkMeasurement:
+def judge(
+    backend: str,
+    link: Link,
+    pairs: Sequence[PairMeasurement],
+    tolerance: float,
+    alone: tuple[float, float] | None = None,
+) -> LinkMeasurement:
     """Compare what was achieved with what was asked; an unshaped link is always ok.
 
     Args:
@@ -79,8 +93,13 @@ def judge(backend: str, link: Link, pairs: Sequence[PairMeasurement], tolerance:
             case, and the jitter that was asked for. Loss must lie within the binomial interval of the measured one.
     """
     reasons = [reason for pair in pairs for reason in _reasons(link, pair, tolerance)] if link.shaped else []
+    if alone is not None and abs(alone[1] / alone[0] - 1) > tolerance:
+        reasons.append(
+            f"one pair alone: goodput is {alone[1] / 1e6:.3f} Mbit/s instead of {alone[0] / 1e6:.3f} Mbit/s "
+            f"({alone[1] / alone[0] - 1:+.1%}, allowed {tolerance:.1%})"
+        )
     verdict: Verdict = "out-of-tolerance" if reasons else "ok"
-    return LinkMeasurement(backend, tuple(pairs), verdict, tuple(reasons), tolerance)
+    return LinkMeasurement(backend, tuple(pairs), verdict, tuple(reasons), tolerance, alone)
 
 
 def _reasons(link: Link, pair: PairMeasurement, tolerance: float) -> list[str]:

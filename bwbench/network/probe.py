@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,10 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
         probe.start()
         round_trips_s = _round_trips(probe, link)
         losses = _losses(probe, link)
-        rates = probe.flow(probe_plan.rate_flow(link, num_nodes))
+        alone = _alone(probe, link)
+        flow = probe_plan.rate_flow(link, num_nodes)
+        rates = probe.flow(flow)
+        time.sleep(probe_plan.drain_s(link, flow))
     finally:
         probe.close()
     goodput_bps = probe_plan.asked_goodput_bps(link, num_nodes)
@@ -58,7 +62,7 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
                 src, dst, link.bandwidth_bps, goodput_bps, achieved_bps, rtt_s, median_s, link.loss, share, frames
             )
         )
-    return judge(network.backend, link, pairs, tolerance)
+    return judge(network.backend, link, pairs, tolerance, alone)
 
 
 def _round_trips(probe: _Probe, link: Link) -> list[list[float]]:
@@ -89,6 +93,16 @@ def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
         sent, received = replies[src]["sent"], replies[(src + 1) % probe.num_nodes]["received"]
         losses.append((max(0.0, 1 - received / sent), sent) if sent else (None, 0))
     return losses
+
+
+def _alone(probe: _Probe, link: Link) -> tuple[float, float] | None:
+    """Goodput from node 0 to node 1 while nobody else sends, (asked, achieved) in bit/s; None on a switched link."""
+    flow, asked_bps = probe_plan.alone_flow(link), probe_plan.alone_goodput_bps(link)
+    if flow is None or asked_bps is None:
+        return None
+    achieved_bps: float = probe.flow(flow, senders=[0])[1]["goodput_bps"]
+    time.sleep(probe_plan.drain_s(link, flow))
+    return asked_bps, achieved_bps
 
 
 class _Probe:
@@ -124,11 +138,13 @@ class _Probe:
         """Data address of the node that ``node`` sends to."""
         return self._network.nodes[(node + 1) % self.num_nodes].data_address
 
-    def flow(self, flow: probe_plan.Flow) -> Sequence[dict[str, Any]]:
-        """Run the stream from all nodes at once; what each of them says afterwards."""
+    def flow(self, flow: probe_plan.Flow, senders: Sequence[int] | None = None) -> Sequence[dict[str, Any]]:
+        """Run the stream from all nodes (or ``senders``) at once; what each node says afterwards."""
         start_mono_s = time.monotonic() + LEAD_S
+        silence = replace(flow, datagrams_per_s=0.0, burst=0)
         for node in range(self.num_nodes):
-            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, **flow.to_json())
+            stream = flow if senders is None or node in senders else silence
+            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, **stream.to_json())
         limit_s = LEAD_S + flow.duration_s + flow.listen_s
         return [self.reply(node, limit_s) for node in range(self.num_nodes)]
 

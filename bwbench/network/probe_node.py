@@ -151,7 +151,7 @@ class ProbeNode:
                     sent += segments
             self._receive_all(tag, arrivals)
             if datagrams_per_s is not None or now_s >= stop_s:
-                pause_s = _PATIENCE_S if datagrams_per_s is None else segments / datagrams_per_s / 2
+                pause_s = segments / datagrams_per_s / 2 if datagrams_per_s else _PATIENCE_S
                 select.select([self._flow], [], [], min(max(pause_s, _PATIENCE_S / 2), max(0.0, end_s - now_s)))
         stop_realtime_s = time.time() - time.monotonic() + stop_s
         steady = [arrival for arrival in arrivals if arrival[0] <= stop_realtime_s]

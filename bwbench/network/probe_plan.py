@@ -10,9 +10,9 @@ from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32
 NUM_PINGS = 20
-SEQUENTIAL_PINGS_S = 0.7  # what the pairs' round trips may take one after another; beyond, some go at the same time
+SEQUENTIAL_PINGS_S = 0.5  # what the pairs' round trips may take one after another; beyond, some go at the same time
 
-OVERLOAD = 1.05  # more than the link carries, so that its queue never runs empty while we measure
+OVERLOAD = 1.2  # its queue never runs empty while we measure, and a link that is faster than asked is found out
 SHARED_OVERLOAD = 1.005  # each frame above the fair part takes one from the access point's turns: stay close to it
 RATE_FRAMES = 100
 RATE_S = (0.5, 2.5)
@@ -88,14 +88,39 @@ def rate_flow(link: Link, num_nodes: int) -> Flow:
     frames_bps = _pair_bps(link, num_nodes)
     if frames_bps is None:
         return Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
+    return _full_frames(link, frames_bps, OVERLOAD if link.medium == "switched" else SHARED_OVERLOAD)
+
+
+def alone_flow(link: Link) -> Flow | None:
+    """For a shared air, which the flow above hardly fills: full frames from one node alone, more than the air carries.
+
+    A station and the access point taking turns get half of it each.
+    """
+    if link.bandwidth_bps is None or link.medium == "switched":
+        return None
+    return _full_frames(link, link.bandwidth_bps / 2, OVERLOAD)
+
+
+def alone_goodput_bps(link: Link) -> float | None:
+    """UDP payload per second that arrives of ``alone_flow``."""
+    return asked_goodput_bps(link, 1) if link.medium == "shared" else None
+
+
+def drain_s(link: Link, flow: Flow) -> float:
+    """How long what a flow sent too much goes on arriving after its end."""
+    if link.bandwidth_bps is None or flow.datagrams_per_s is None:
+        return 0.0
+    backlog_bytes = (flow.burst + flow.datagrams_per_s * flow.duration_s) * ETHERNET_FRAME_BYTES * (1 - 1 / OVERLOAD)
+    return float(min(backlog_bytes, 2 * link.effective_queue_bytes) * 8 / link.bandwidth_bps)
+
+
+def _full_frames(link: Link, frames_bps: float, overload: float) -> Flow:
     frame_s = _frame_s(UDP_PAYLOAD_BYTES, frames_bps)
     shortest_s, longest_s = RATE_S
     duration_s = min(max(RATE_FRAMES * frame_s, shortest_s), max(longest_s, SLOWEST_FRAMES * frame_s))
     queue_frames = link.effective_queue_bytes // ETHERNET_FRAME_BYTES
     segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
-    shared = link.medium == "shared"
-    overload = SHARED_OVERLOAD if shared else OVERLOAD
-    burst = 0 if shared else int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
+    burst = 0 if overload == SHARED_OVERLOAD else int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
     listen_s = link.latency_s + 4 * link.jitter_s + LATE_S
     return Flow(UDP_PAYLOAD_BYTES, segments, overload / frame_s, duration_s, burst, max(2, queue_frames), listen_s)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typer.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from bwbench.cli import link
 

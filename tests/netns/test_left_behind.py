@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from bwbench.errors import LinkError
+from bwbench.network.link import UNSHAPED
+from bwbench.network.network import open_network
 from tests.netns.nodes import REPOSITORY
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
@@ -66,6 +69,14 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def start(code: str, *arguments: str, mark: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
@@ -81,7 +92,7 @@ def assert_nothing_left(mark: str) -> None:
     deadline_s = time.monotonic() + LIMIT_S
     while (left := marked(mark)) and time.monotonic() < deadline_s:
         time.sleep(0.05)
-    assert not left, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+    assert not left, [command(pid) for pid in left]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -120,6 +131,17 @@ def test_an_interrupt_leaves_nothing() -> None:
     _, errors = parent.communicate(timeout=20)
     assert "KeyboardInterrupt" in errors
     assert_nothing_left(mark)
+
+
+def test_an_agent_that_is_killed_takes_all_with_it_and_is_missed() -> None:
+    with open_network(UNSHAPED, 2) as network:
+        process = network.spawn(0, ["sleep", "1000"])
+        agents = [pid for pid in children_of(os.getpid()) if b"bwbench.network.agent" in command(pid)]
+        assert len(agents) == 1
+        os.kill(agents[0], signal.SIGKILL)
+        assert process.wait(LIMIT_S) == -signal.SIGKILL
+        with pytest.raises(LinkError, match="agent is gone"):
+            network.counters()
 
 
 def test_no_right_of_root_is_needed() -> None:

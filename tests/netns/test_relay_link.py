@@ -58,12 +58,21 @@ def test_one_node_has_nothing_to_measure() -> None:
     assert (measured.verdict, measured.pairs) == ("ok", ())
 
 
-@pytest.mark.parametrize("fault, words", [("rate=0.1", "goodput"), ("latency=10", "round trip")])
+@pytest.mark.parametrize(
+    "fault, medium, words",
+    [
+        ("rate=0.1", "switched", "goodput"),
+        ("rate=2", "switched", "goodput"),
+        ("rate=0.1", "shared", "goodput"),
+        ("rate=2", "shared", "one pair alone"),
+        ("latency=10", "switched", "round trip"),
+    ],
+)
 def test_a_link_that_is_not_what_was_asked_is_found_out(
-    fault: str, words: str, monkeypatch: pytest.MonkeyPatch
+    fault: str, medium: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BWBENCH_RELAY_FAULT", fault)
-    asked = link()
+    asked = link(medium=medium)
     with open_network(asked, 2) as network:
         measured = verify(network, asked, 2)
         assert (network.applied["bandwidth_bps"], network.applied["latency_s"]) == (10e6, 0.0025)

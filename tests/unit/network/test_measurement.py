@@ -46,6 +46,13 @@ def test_small_errors_are_fine() -> None:
     assert json.loads(json.dumps(measured.to_json()))["pairs"][0]["achieved_goodput_bps"] == 9.4e6
 
 
+@pytest.mark.parametrize(
+    "achieved_bps, verdict", [(4.8e6, "ok"), (0.48e6, "out-of-tolerance"), (9e6, "out-of-tolerance")]
+)
+def test_a_pair_alone_on_a_shared_air_is_judged_too(achieved_bps: float, verdict: str) -> None:
+    assert judge("relay", LINK, [pair()], 0.05, alone=(4.86e6, achieved_bps)).verdict == verdict
+
+
 def test_an_unshaped_link_is_always_fine() -> None:
     measured = pair(asked_goodput_bps=None, asked_rtt_s=None, achieved_loss=None)
     assert judge("unshaped", UNSHAPED, [measured], 0.05).verdict == "ok"
@@ -80,6 +87,7 @@ def test_the_probe_is_quick(bandwidth: str, limit_s: float, num_nodes: int) -> N
     for flow in (probe_plan.rate_flow(link, num_nodes), probe_plan.loss_flow(link, num_nodes)):
         assert flow is not None
         duration_s += flow.duration_s + flow.listen_s
+    duration_s += probe_plan.drain_s(link, probe_plan.rate_flow(link, num_nodes))
     assert duration_s < limit_s
 
 
