@@ -46,19 +46,19 @@ class ControlPath:
 
     def __init__(self, group: dist.ProcessGroup | None = None, store: Store | None = None) -> None:
         self._group, self._store = group, store
-        self._local_stop: Stop | None = None
+        self._local_stop: tuple[int, Stop] | None = None
         self.rank = group.rank() if group is not None else 0
         self.size = group.size() if group is not None else 1
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self._group is not None:
-            dist.barrier(group=self._group)
+            self._group.barrier().wait()
 
     def average(self, values: torch.Tensor) -> None:
         """Replace ``values`` (fp32) by their mean over all ranks, the same bits everywhere."""
         if self._group is not None:
-            dist.all_reduce(values, group=self._group)
+            self._group.allreduce([values]).wait()
             values /= self.size
 
     def mean(self, metrics: dict[str, float]) -> dict[str, float]:
@@ -67,20 +67,21 @@ class ControlPath:
             return dict(metrics)
         own = torch.tensor(list(metrics.values()), dtype=torch.float64)
         gathered = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(gathered, own, group=self._group)
+        self._group.allgather([gathered], [own]).wait()
         return dict(zip(metrics, torch.stack(gathered).mean(0).tolist(), strict=True))
 
-    def publish_stop(self, stop: Stop) -> None:
-        """Ask all ranks to end after the step that is running. The first rank to ask is the one that counts.
+    def publish_stop(self, stop: Stop, step: int) -> None:
+        """Ask all ranks to end after step number ``step``, which is running here. The first rank to ask is the one that
+        counts.
 
         To be called before this rank sends anything of the step: whoever completes the step has then received from this
         rank after the request was stored, so that all ranks find it at the end of the same step. No collective is
         needed, and no rank waits for another one that has stopped already.
         """
         if self._store is None:
-            self._local_stop = self._local_stop or stop
+            self._local_stop = self._local_stop or (step, stop)
         else:  # answered by the store, unlike set: the request is there when this returns
-            self._store.compare_set(_STOP_KEY, "", json.dumps(asdict(stop)))
+            self._store.compare_set(_STOP_KEY, "", json.dumps([step, asdict(stop)]))
 
     def withdraw_stop(self) -> None:
         """Forget a request, on all ranks. Between two barriers only."""
@@ -88,10 +89,16 @@ class ControlPath:
         if self._store is not None and self.rank == 0:
             self._store.delete_key(_STOP_KEY)
 
-    def published_stop(self) -> Stop | None:
-        """What a rank has asked for; to be called after a step's exchange is complete. Takes some 10 us."""
+    def published_stop(self, step: int) -> Stop | None:
+        """What a rank has asked for, once step number ``step`` is complete here. Takes some 10 us.
+
+        A faster rank may be a step ahead and ask for that one already: then there is nothing to do yet.
+        """
         if self._store is None:
-            return self._local_stop
-        if not self._store.check([_STOP_KEY]):
-            return None
-        return Stop(**json.loads(self._store.get(_STOP_KEY)))
+            found = self._local_stop
+        elif self._store.check([_STOP_KEY]):
+            last_step, stop = json.loads(self._store.get(_STOP_KEY))
+            found = last_step, Stop(**stop)
+        else:
+            found = None
+        return found[1] if found is not None and found[0] <= step else None
