@@ -12,7 +12,8 @@ from bwbench.network.probe import verify
 from bwbench.records import SCHEMA, write_json_atomic
 
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
-LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so
+LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
+FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
 class LinkRecord:
@@ -50,7 +51,8 @@ class LinkRecord:
         health = network.health()
         self._update(emulator=health, wire=_wire(outcome))
         lateness_s = health.get("lateness_p99_s") or 0.0
-        if lateness_s > LATE_EMULATOR_S:
+        num_frames = outcome.wire.frames if outcome.wire else 0
+        if lateness_s > LATE_EMULATOR_S and num_frames >= FRAMES_FOR_A_P99:
             return f"the emulator was late: 1 % of the frames left more than {lateness_s * 1e3:.0f} ms after their time"
         return None
 

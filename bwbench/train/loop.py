@@ -59,8 +59,8 @@ class TrainingLoop:
         trial = self._trial
         before = Snapshot.take(trial.model, trial.optimizer)
         stepper = Stepper(trial, trial.make_feed(), Pacer(None))
-        for _ in range(WARM_UP_STEPS):
-            stepper.step(samples=0)
+        for number in range(1, WARM_UP_STEPS + 1):
+            stepper.step(number, samples=0)
         stepper.measure_plain_backward()
         trial.algorithm.drain()
         before.restore(trial.model, trial.optimizer)
@@ -78,10 +78,10 @@ class TrainingLoop:
     def _train(self, stepper: Stepper, stop: Stop | None) -> Stop:
         config = self._trial.config
         while stop is None:
-            result = stepper.step(self._samples, self._time_is_up())
+            result = stepper.step(self._num_steps + 1, self._samples, self._time_is_up())
             evaluations_before = self._samples // config.evaluate.every_samples
             self._num_steps += 1
-            stop = self._control.published_stop()
+            stop = self._control.published_stop(self._num_steps)
             if stop is None and self._samples >= config.limit.samples:
                 stop = Stop("done", "samples")
             result.ledger.lap("other_s")

@@ -41,10 +41,11 @@ class Stepper:
         self._trial, self._feed, self._pacer = trial, feed, pacer
         self._control = trial.groups.control
 
-    def step(self, samples: int, stop: Stop | None = None) -> StepResult:
+    def step(self, number: int, samples: int, stop: Stop | None = None) -> StepResult:
         """One optimizer step.
 
         Args:
+            number: of this step, from 1.
             samples: trained on so far, over all ranks; decides the learning rate.
             stop: this rank wants training to end after this step.
         """
@@ -53,7 +54,7 @@ class Stepper:
         begin_mono_s = time.monotonic()
         ledger = StepLedger(trial.clock)
         if stop is not None:
-            self._control.publish_stop(stop)
+            self._control.publish_stop(stop, number)
         lr = trial.schedule.lr_at(samples, trial.config.global_batch)
         for group in trial.optimizer.param_groups:
             group["lr"] = lr
@@ -69,7 +70,7 @@ class Stepper:
                 ledger.lap("compute_s")
                 if not math.isfinite(loss_sum):
                     reason = f"the loss is {loss_sum} after {samples} samples, on rank {self._control.rank}"
-                    self._control.publish_stop(Stop("diverged", reason))
+                    self._control.publish_stop(Stop("diverged", reason), number)
                 if last:
                     ledger.lap("other_s")
                     self._pacer.pad(ledger.elapsed_s)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 BWBENCH = [sys.executable, "-m", "bwbench.cli.main"]
-MODULES = ("bwbench.network.agent", "bwbench.network.probe_node", "bwbench.train.worker")
+TAG = "BWBENCH_TEST_FOLDER"  # in the environment of everything that a test starts
 
 TINY = """
 name: tiny
@@ -34,7 +34,7 @@ def run(*arguments: str, cwd: Path, timeout_s: float = 100.0, **environment: str
     return subprocess.run(
         [*BWBENCH, *arguments],
         cwd=cwd,
-        env={**os.environ, **environment},
+        env={**os.environ, TAG: str(cwd), **environment},
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -43,10 +43,9 @@ def run(*arguments: str, cwd: Path, timeout_s: float = 100.0, **environment: str
 
 def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[bytes]:
     """``bwbench ARGUMENTS`` in the background, with its messages in ``cwd``/messages."""
+    environment = {**os.environ, TAG: str(cwd), **environment}
     with (cwd / "messages").open("ab") as messages:
-        return subprocess.Popen(
-            [*BWBENCH, *arguments], cwd=cwd, env={**os.environ, **environment}, stdout=messages, stderr=messages
-        )
+        return subprocess.Popen([*BWBENCH, *arguments], cwd=cwd, env=environment, stdout=messages, stderr=messages)
 
 
 def status_of(results: Path, **wanted: str) -> dict[str, dict[str, Any]]:
@@ -58,13 +57,12 @@ def status_of(results: Path, **wanted: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def family(tag: str) -> list[psutil.Process]:
-    """Processes of bwbench that mention ``tag``, or have an environment that does."""
+def family(folder: Path) -> list[psutil.Process]:
+    """Processes that descend from a ``bwbench`` started in ``folder``, wherever they hang now; itself left out."""
     found = []
     for process in psutil.process_iter():
         try:
-            command = " ".join(process.cmdline())
-            if any(module in command for module in MODULES) and tag in " ".join(process.environ().values()):
+            if process.environ().get(TAG) == str(folder) and "bwbench.cli.main" not in process.cmdline():
                 found.append(process)
         except psutil.Error:
             continue

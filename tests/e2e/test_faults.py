@@ -48,7 +48,7 @@ def test_a_worker_that_raises_fails_its_cell_and_no_other(tmp_path: Path) -> Non
 
 
 def test_divergence_is_named(tmp_path: Path) -> None:
-    write(tmp_path, TINY.replace("lr: 0.05", "lr: 1e30"))
+    write(tmp_path, TINY.replace("lr: 0.05", "lr: 1e10").replace("model: logistic", "model: mlp"))
     result = run("run", "tiny.yaml", cwd=tmp_path)
     assert result.returncode == 1
     (status,) = status_of(tmp_path / "results").values()
@@ -59,13 +59,14 @@ def test_a_killed_worker_is_named_and_the_rest_ended(tmp_path: Path) -> None:
     write(tmp_path, LONG)
     process = start("run", "tiny.yaml", cwd=tmp_path)
     wait_until_training(tmp_path)
-    worker = next(p for p in family(str(tmp_path)) if "bwbench.train.worker" in " ".join(p.cmdline()))
+    worker = next(p for p in family(tmp_path) if "bwbench.train.worker" in " ".join(p.cmdline()))
+    assert len(family(tmp_path)) >= 4, "agent (twice: outside and inside its namespace), relay, workers"
     rank = worker.environ()["RANK"]
     worker.kill()
     assert process.wait(20) == 1
     (status,) = status_of(tmp_path / "results").values()
     assert status["status"] == "failed" and f"rank {rank} was killed by SIGKILL" in status["reason"]
-    assert not family(str(tmp_path))
+    assert not family(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -77,16 +78,17 @@ def test_an_interrupted_run_says_so_and_leaves_nothing(tmp_path: Path, number: s
     assert process.wait(10) == 130
     (status,) = status_of(tmp_path / "results").values()
     assert status["status"] == "interrupted"
-    wait_for(lambda: not family(str(tmp_path)), 5, "the workers' end")
+    wait_for(lambda: not family(tmp_path), 5, "the workers' end")
 
 
 def test_nothing_outlives_a_killed_parent_and_the_next_run_resumes(tmp_path: Path) -> None:
     write(tmp_path, LONG)
     process = start("run", "tiny.yaml", cwd=tmp_path)
     wait_until_training(tmp_path)
+    assert family(tmp_path)
     process.kill()
     process.wait()
-    wait_for(lambda: not family(str(tmp_path)), 5, "the end of all processes")
+    wait_for(lambda: not family(tmp_path), 5, "the end of all processes")
     result = run("run", "tiny.yaml", "--set", "limit.samples=2000000", "--dry-run", cwd=tmp_path)
     assert "interrupted" in result.stdout
     write(tmp_path, TINY)
