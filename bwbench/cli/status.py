@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bwbench.cli.plot import check_folder
-from bwbench.errors import EXIT_OK
+from bwbench.errors import EXIT_OK, RecordError
 
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 
@@ -39,11 +39,18 @@ def status(
 def status_entry(folder: Any) -> dict[str, Any]:
     """One cell of ``--json``. Reads cell.json and status.json only, so that ten thousand cells take seconds.
 
-    ``status`` is ``missing`` before the first attempt, ``unfinished`` while an attempt runs or after it was cut off.
+    ``status`` is ``missing`` before the first attempt, ``unfinished`` while an attempt runs or after it was cut off,
+    ``unreadable`` where cell.json is broken: one such cell must not hide the others.
     """
     from bwbench.analysis.cells import state_of
 
-    cell, recorded = folder.cell, folder.status or {}
+    try:
+        cell, recorded = folder.cell, folder.status or {}
+    except RecordError as error:
+        slug, _, cell_id = folder.path.name.rpartition("-")
+        named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": "unreadable"}
+        empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
+        return {**named, **empty, "reason": str(error), "folder": str(folder.path)}
     entry = {key: cell.get(key) for key in ("id", "slug", "experiment", "arm", "repeat")}
     entry |= {"status": state_of(folder), "reason": recorded.get("reason")}
     entry |= {key: recorded.get(key) for key in ("metric", "time_to_target_s", "censored_at_s", "final_metric")}

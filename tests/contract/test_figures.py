@@ -105,7 +105,7 @@ def check_text(picture: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", FIGURES.names())
 def test_the_pictures_name_their_cells(folders: dict[str, Path], name: str, tmp_path: Path) -> None:
-    folder = folders["several bandwidths"]
+    folder = folders["several bandwidths" if name == "bandwidth" else "not one clock"]
     drawn = draw_album(load_results(folder), tmp_path, [name])
     assert drawn.paths and not drawn.skipped
     known = {path.name.rpartition("-")[2] for path in folder.glob("*/*") if path.is_dir()}

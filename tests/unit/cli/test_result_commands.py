@@ -49,6 +49,17 @@ def test_status_as_json_has_what_the_contract_says(results: Path, capsys: pytest
     assert "boom" in failed["reason"]  # in full, unlike in the table
 
 
+def test_one_broken_cell_does_not_hide_the_others(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = next((results / "wifi").glob("single-*"))
+    (broken / "cell.json").write_text("{")
+    assert status(results) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 6 and sum("unreadable" in line for line in lines) == 1
+    status(results, json=True)
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert [cell["id"] for cell in cells if cell["status"] == "unreadable"] == [broken.name.rpartition("-")[2]]
+
+
 def test_status_of_thousands_of_cells_takes_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = cell_of(STUDY, "ring", 10.0, 0)
     for number in range(2000):

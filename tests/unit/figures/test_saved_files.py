@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,18 +27,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "results" / "study"
 
 
-def test_equal_records_give_equal_bytes(folder: Path, tmp_path: Path) -> None:
+def test_equal_records_give_equal_bytes_where_there_is_no_torch(folder: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from bwbench.cli.plot import Width, plot\n"
         "sys.modules['torch'] = None\n"  # whoever imports it fails: figures are made where there is none
-        "plot(Path(sys.argv[1]), Path(sys.argv[2]), None, Width.column)"
+        "plot(Path(sys.argv[1]), Path(sys.argv[2]), ['accuracy-over-time', 'bandwidth'], Width.column)"
     )
     for name, seed in (("one", "1"), ("two", "2")):
-        environment = {"PYTHONHASHSEED": seed, "MPLCONFIGDIR": str(tmp_path / "mpl"), "PATH": ""}
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", code, str(folder), str(tmp_path / name)]
         subprocess.run(command, check=True, timeout=100, env=environment, capture_output=True)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert len(files) == 3 * (3 * 2 + 1)
+    assert len(files) == 3 * (2 + 1)
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
@@ -54,12 +55,8 @@ def test_fonts_are_inside_and_dates_are_not(folder: Path, tmp_path: Path) -> Non
 
 
 def test_files_say_which_group_they_show(folder: Path, tmp_path: Path) -> None:
-    drawn = draw_album(load_results(folder), tmp_path)
-    stems = sorted({path.stem for path in drawn.paths})
-    assert stems == [
-        "accuracy-over-time_10Mbps", "accuracy-over-time_1Mbps", "bandwidth", "step-time_10Mbps", "step-time_1Mbps",
-        "time-to-accuracy_10Mbps", "time-to-accuracy_1Mbps",
-    ]  # fmt: skip
+    drawn = draw_album(load_results(folder), tmp_path, ["bandwidth", "step-time"])
+    assert sorted({path.stem for path in drawn.paths}) == ["bandwidth", "step-time_10Mbps", "step-time_1Mbps"]
 
 
 def test_several_experiments_get_a_folder_each(tmp_path: Path) -> None:
