@@ -66,10 +66,9 @@ def _outcome(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _configuration(config: Mapping[str, Any]) -> Iterator[str]:
     setting = setting_of(config)
-    yield (
-        f"{setting.model} on {setting.dataset}, {setting.nodes} {'node' if setting.nodes == 1 else 'nodes'} x "
-        f"{setting.accumulate} x batch {setting.batch_size} = {setting.global_batch} samples a step, seed {setting.seed}"
-    )
+    nodes = "1 node" if setting.nodes == 1 else f"{setting.nodes} nodes"
+    samples = f"{nodes} x {setting.accumulate} x batch {setting.batch_size} = {setting.global_batch} samples a step"
+    yield f"{setting.model} on {setting.dataset}, {samples}, seed {setting.seed}"
     width = max(len(key) for key in config)
     for key, value in config.items():
         yield f"{key:<{width}}  {_inline(value)}"
