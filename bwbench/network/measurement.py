@@ -24,6 +24,7 @@ class PairMeasurement:
         asked_goodput_bps: UDP payload per second that this leaves to the pair while all nodes send.
         asked_rtt_s: both latencies and the serialisation of the probe's own frames.
         loss_frames: frames on which ``achieved_loss`` rests.
+        rate_frames: frames on which ``achieved_goodput_bps`` rests.
     """
 
     src: int
@@ -36,6 +37,7 @@ class PairMeasurement:
     asked_loss: float
     achieved_loss: float | None
     loss_frames: int = 0
+    rate_frames: int = 0
 
     @property
     def goodput_error(self) -> float | None:
@@ -90,7 +92,8 @@ def judge(
 
     Args:
         tolerance: relative, of the goodput and of the round-trip time. The latter is allowed ``RTT_SLACK_S`` in any
-            case, and the jitter that was asked for. Loss must lie within the binomial interval of the measured one.
+            case, and the jitter that was asked for; the former what chance makes of the loss that was asked for. Loss
+        must lie within the binomial interval of the measured one.
     """
     reasons = [reason for pair in pairs for reason in _reasons(link, pair, tolerance)] if link.shaped else []
     if alone is not None and abs(alone[1] / alone[0] - 1) > tolerance:
@@ -105,14 +108,16 @@ def judge(
 def _reasons(link: Link, pair: PairMeasurement, tolerance: float) -> list[str]:
     reasons = []
     who = f"node {pair.src} to node {pair.dst}"
+    allowed_s = max(tolerance * (pair.asked_rtt_s or 0.0), RTT_SLACK_S) + link.jitter_s
     error = pair.goodput_error
+    if 0 < link.loss < 1 and pair.rate_frames:
+        tolerance += LOSS_Z * math.sqrt(link.loss / (1 - link.loss) / pair.rate_frames)
     if error is not None and abs(error) > tolerance:
         reasons.append(
             f"{who}: goodput is {pair.achieved_goodput_bps / 1e6:.3f} Mbit/s instead of "
             f"{(pair.asked_goodput_bps or 0) / 1e6:.3f} Mbit/s ({error:+.1%}, allowed {tolerance:.1%})"
         )
     asked_s = pair.asked_rtt_s or 0.0
-    allowed_s = max(tolerance * asked_s, RTT_SLACK_S) + link.jitter_s
     if pair.achieved_rtt_s is None:
         reasons.append(f"{who}: no answer to any ping")
     elif abs(pair.achieved_rtt_s - asked_s) > allowed_s:

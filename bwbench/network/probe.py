@@ -23,6 +23,7 @@ from bwbench.network.measurement import LinkMeasurement, PairMeasurement, judge
 from bwbench.network.network import Network
 from bwbench.network.node_process import NodeProcess
 from bwbench.network.probe_node import CHANNEL_FD
+from bwbench.network.probe_stream import Flow
 
 START_LIMIT_S = 30.0
 SLACK_S = 15.0  # what a reply may take beyond the time that the work itself needs, on a machine that is busy
@@ -59,7 +60,17 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
         achieved_bps = rates[dst]["goodput_bps"]  # the receiver tells
         pairs.append(
             PairMeasurement(
-                src, dst, link.bandwidth_bps, goodput_bps, achieved_bps, rtt_s, median_s, link.loss, share, frames
+                src,
+                dst,
+                link.bandwidth_bps,
+                goodput_bps,
+                achieved_bps,
+                rtt_s,
+                median_s,
+                link.loss,
+                share,
+                frames,
+                rates[dst]["received"],
             )
         )
     return judge(network.backend, link, pairs, tolerance, alone)
@@ -69,12 +80,13 @@ def _round_trips(probe: _Probe, link: Link) -> list[list[float]]:
     """Round-trip times from each node to the next, in seconds."""
     asked_s = probe_plan.asked_rtt_s(link) or 1e-3
     timeout_s = max(0.1, LATENCY_ROOM * asked_s if link.loss == 0 else 3 * asked_s)
-    budget_s = max(1.0, 2 * probe_plan.NUM_PINGS * asked_s)
+    count = probe_plan.num_pings(link)
+    budget_s = max(1.0, 2 * count * asked_s)
     found: list[list[float]] = [[] for _ in range(probe.num_nodes)]
     for group in probe_plan.ping_groups(link, probe.num_nodes):
         for node in group:
             probe.ask(
-                node, "ping", peer=probe.neighbour(node), count=probe_plan.NUM_PINGS,
+                node, "ping", peer=probe.neighbour(node), count=count,
                 payload_bytes=probe_plan.PING_PAYLOAD_BYTES, timeout_s=timeout_s, budget_s=budget_s,
             )  # fmt: skip
         for node in group:
@@ -138,13 +150,13 @@ class _Probe:
         """Data address of the node that ``node`` sends to."""
         return self._network.nodes[(node + 1) % self.num_nodes].data_address
 
-    def flow(self, flow: probe_plan.Flow, senders: Sequence[int] | None = None) -> Sequence[dict[str, Any]]:
+    def flow(self, flow: Flow, senders: Sequence[int] | None = None) -> Sequence[dict[str, Any]]:
         """Run the stream from all nodes (or ``senders``) at once; what each node says afterwards."""
         start_mono_s = time.monotonic() + LEAD_S
         silence = replace(flow, datagrams_per_s=0.0, burst=0)
         for node in range(self.num_nodes):
             stream = flow if senders is None or node in senders else silence
-            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, **stream.to_json())
+            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, flow=stream.to_json())
         limit_s = LEAD_S + flow.duration_s + flow.listen_s
         return [self.reply(node, limit_s) for node in range(self.num_nodes)]
 

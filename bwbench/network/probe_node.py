@@ -1,7 +1,7 @@
 """The probe's part inside a node: answers pings, sends pings, sends and receives paced streams.
 
-Started as ``python -m bwbench.network.probe_node ADDRESS``; told what to do by JSON lines on file descriptor 3. Uses
-the standard library alone, so that it starts in no time. Round trips and rates come from the kernel's receive
+Started as ``python -m bwbench.network.probe_node ADDRESS``; told what to do by JSON lines on file descriptor 3. Imports
+next to nothing, so that it starts in no time. Round trips and rates come from the kernel's receive
 timestamps, and what the echoing node takes to answer is subtracted: they are the link's, not this program's.
 """
 
@@ -16,7 +16,10 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+from bwbench.network.probe_stream import Arrival, Flow, Pacer, goodput_bps
 
 CHANNEL_FD = 3
 ECHO_PORT, PING_PORT, FLOW_PORT = 7001, 7002, 7003
@@ -28,12 +31,10 @@ _TIMESPEC = struct.Struct("@qq")
 _ANCILLARY_BYTES = 128
 _PING = struct.Struct("!Id")  # number, seconds that the echoing node took to answer
 _TAG = struct.Struct("!I")  # number of the stream, the same in all nodes
+_END = b"end"  # comes after all datagrams of a stream, as a link keeps the order
+_NUM_ENDS = 3  # since it may lose some
 _WARM_UP_PINGS = 2
 _NICE = -10
-_PATIENCE_S = 0.001  # the longest sleep between two looks at the socket while a stream runs
-_NUM_SLICES, _SLICE_FRAMES = 10, 40
-
-Arrival = tuple[float, int]  # CLOCK_REALTIME in seconds, payload bytes
 
 
 def main() -> None:
@@ -51,7 +52,10 @@ def main() -> None:
         *lines, buffer = (buffer + received).split(b"\n")
         for line in lines:
             request = json.loads(line)
-            reply = node.ping(**request) if request.pop("op") == "ping" else node.flow(**request)
+            if request.pop("op") == "flow":
+                reply = node.flow(request["peer"], request["start_mono_s"], Flow(**request["flow"]))
+            else:
+                reply = node.ping(**request)
             channel.sendall(json.dumps(reply).encode() + b"\n")
 
 
@@ -116,51 +120,36 @@ class ProbeNode:
                     break
         return {"round_trips_s": round_trips_s}
 
-    def flow(
-        self,
-        peer: str,
-        start_mono_s: float,
-        payload_bytes: int,
-        segments: int,
-        datagrams_per_s: float | None,
-        duration_s: float,
-        burst: int,
-        catch_up: int,
-        listen_s: float,
-    ) -> dict[str, Any]:
-        """Send a paced stream to ``peer`` while receiving one; the parameters are those of ``probe_plan.Flow``."""
+    def flow(self, peer: str, start_mono_s: float, flow: Flow) -> dict[str, Any]:
+        """Send a paced stream to ``peer`` while receiving one; all nodes begin at the same time."""
         self._num_flows += 1
         tag = _TAG.pack(self._num_flows)
         self._receive_all(tag, [])  # what an earlier stream has left
-        if not _set_if_known(self._flow, _SOL_UDP, _UDP_SEGMENT, payload_bytes if segments > 1 else 0):
-            segments = 1
-        payload, target = tag.ljust(payload_bytes, b"\0") * segments, (peer, FLOW_PORT)
+        if not _set_if_known(self._flow, _SOL_UDP, _UDP_SEGMENT, flow.payload_bytes if flow.segments > 1 else 0):
+            flow = replace(flow, segments=1)
+        payload, target = tag.ljust(flow.payload_bytes, b"\0") * flow.segments, (peer, FLOW_PORT)
+        pacer = Pacer(flow)
         arrivals: list[Arrival] = []
-        sent = skipped = 0
+        has_told = neighbour_has_ended = False
         time.sleep(max(0.0, start_mono_s - time.monotonic()))
-        stop_s, end_s = start_mono_s + duration_s, start_mono_s + duration_s + listen_s
-        while (now_s := time.monotonic()) < end_s:
-            if now_s < stop_s:
-                due = sent + segments
-                if datagrams_per_s is not None:
-                    due = burst + int((now_s - start_mono_s) * datagrams_per_s) - skipped
-                    if due - sent > catch_up:
-                        skipped += due - sent - catch_up
-                        due = sent + catch_up
-                while due - sent >= segments and self._send(payload, target):
-                    sent += segments
-            self._receive_all(tag, arrivals)
-            if datagrams_per_s is not None or now_s >= stop_s:
-                pause_s = segments / datagrams_per_s / 2 if datagrams_per_s else _PATIENCE_S
-                select.select([self._flow], [], [], min(max(pause_s, _PATIENCE_S / 2), max(0.0, end_s - now_s)))
-        stop_realtime_s = time.time() - time.monotonic() + stop_s
+        while (elapsed_s := time.monotonic() - start_mono_s) < flow.duration_s + flow.listen_s:
+            for _ in range(pacer.due(elapsed_s)):
+                if not self._send(payload, target):
+                    break
+                pacer.sent += flow.segments
+            if elapsed_s >= flow.duration_s and not has_told:
+                has_told = True
+                for _ in range(_NUM_ENDS):
+                    self._send(tag + _END, target)
+            neighbour_has_ended = self._receive_all(tag, arrivals) or neighbour_has_ended
+            if has_told and neighbour_has_ended:
+                break
+            select.select([self._flow], [], [], pacer.pause_s(elapsed_s))
+        stop_realtime_s = time.time() - time.monotonic() + start_mono_s + flow.duration_s
         steady = [arrival for arrival in arrivals if arrival[0] <= stop_realtime_s]
-        received_bytes = sum(num_bytes for _, num_bytes in arrivals)
-        return {
-            "sent": sent,
-            "received": received_bytes // payload_bytes,
-            "goodput_bps": goodput_bps(steady, duration_s),
-        }
+        goodput = goodput_bps(steady, flow.duration_s, flow.max_slices)
+        received = sum(num_bytes for _, num_bytes in arrivals) // flow.payload_bytes
+        return {"sent": pacer.sent, "received": received, "goodput_bps": goodput}
 
     def _send(self, payload: bytes, target: tuple[str, int]) -> bool:
         try:
@@ -169,14 +158,17 @@ class ProbeNode:
             return False
         return True
 
-    def _receive_all(self, tag: bytes, arrivals: list[Arrival]) -> None:
-        """Take in what has come of the stream ``tag``, and drop what comes late from an earlier one."""
+    def _receive_all(self, tag: bytes, arrivals: list[Arrival]) -> bool:
+        """Take in what has come of the stream ``tag``, drop what is left of earlier ones; whether it has ended."""
+        has_ended = False
         while True:
             try:
                 data, arrived_s = _receive(self._flow)
             except BlockingIOError:
-                return
-            if data.startswith(tag):
+                return has_ended
+            if data == tag + _END:
+                has_ended = True
+            elif data.startswith(tag):
                 arrivals.append((arrived_s, len(data)))
 
     def _answer(self) -> None:
@@ -184,34 +176,6 @@ class ProbeNode:
         number, _ = _PING.unpack_from(data)
         arrived_s = _timestamp_s(ancillary)
         self._echo.sendto(_PING.pack(number, time.time() - arrived_s) + data[_PING.size :], sender)
-
-
-def goodput_bps(arrivals: Sequence[Arrival], duration_s: float) -> float:
-    """Payload bits per second of a stream that keeps its link busy: the slope of bytes over time.
-
-    A slope, since single frames come late now and then; where there are enough frames the median of the slopes of a few
-    slices, since a sender may not be scheduled for a while.
-    """
-    if len(arrivals) < 4:
-        return sum(num_bytes for _, num_bytes in arrivals) * 8 / duration_s
-    num_slices = _NUM_SLICES if len(arrivals) >= _NUM_SLICES * _SLICE_FRAMES else 1
-    length = len(arrivals) // num_slices
-    slopes = sorted(_slope(arrivals[first * length : (first + 1) * length]) for first in range(num_slices))
-    return slopes[num_slices // 2] * 8
-
-
-def _slope(arrivals: Sequence[Arrival]) -> float:
-    """Bytes per second by least squares (of time over bytes: the times are what is uncertain)."""
-    total = 0
-    sums = []
-    for _, num_bytes in arrivals:
-        total += num_bytes
-        sums.append(total)
-    times = [arrived_s - arrivals[0][0] for arrived_s, _ in arrivals]
-    mean_sum, mean_time = sum(sums) / len(sums), sum(times) / len(times)
-    covariance = sum((s - mean_sum) * (t - mean_time) for s, t in zip(sums, times, strict=True))
-    variance = sum((s - mean_sum) ** 2 for s in sums)
-    return variance / covariance if covariance > 0 else 0.0
 
 
 def _udp_socket(address: str, port: int) -> socket.socket:

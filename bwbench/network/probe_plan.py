@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
+from bwbench.network.probe_stream import Flow
 
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32
-NUM_PINGS = 20
+NUM_PINGS, FEWEST_PINGS = 20, 6
+LONG_PINGS_S = 2.0  # a pair's round trips take this long before some are left out
 SEQUENTIAL_PINGS_S = 0.5  # what the pairs' round trips may take one after another; beyond, some go at the same time
 
 OVERLOAD = 1.2  # its queue never runs empty while we measure, and a link that is faster than asked is found out
@@ -25,38 +24,13 @@ LOSS_LOAD = 0.6  # of the link: far from the queue's limit
 LOSS_LARGEST_PPS = 4000.0
 LOSS_QUICK_S = 0.15  # where no loss was asked
 LOSS_LONGEST_S = 3.0
+LOSS_PATIENCE_S = 0.5  # late is not lost
 LOSS_FRAMES = 1000
 LOSS_EXPECTED = 20  # lost frames, for an interval that says something
 
 UNSHAPED_S = 0.3
 LATE_S = 0.05  # by which frames may be late on a busy machine
 FIRST_FRAMES_S = 0.01  # a burst at the beginning, so that a sender that is not scheduled for a while leaves no gap
-
-
-@dataclass(frozen=True)
-class Flow:
-    """A paced stream of UDP datagrams from every node to its neighbour.
-
-    Attributes:
-        payload_bytes: of a datagram.
-        segments: datagrams handed to the kernel at once (1: single frames).
-        datagrams_per_s: None sends as fast as the machine can.
-        burst: datagrams sent at once at the beginning.
-        catch_up: at most so many are sent at once after a delay; the rest is left out.
-        listen_s: how long after its end late frames are waited for.
-    """
-
-    payload_bytes: int
-    segments: int
-    datagrams_per_s: float | None
-    duration_s: float
-    burst: int
-    catch_up: int
-    listen_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
 
 
 def asked_goodput_bps(link: Link, num_nodes: int) -> float | None:
@@ -76,9 +50,14 @@ def asked_rtt_s(link: Link) -> float | None:
     return link.rtt_s + 4 * _frame_s(PING_PAYLOAD_BYTES, link.bandwidth_bps)
 
 
+def num_pings(link: Link) -> int:
+    """How many round trips to measure: fewer where each takes long, since their spread does not grow with them."""
+    return max(FEWEST_PINGS, min(NUM_PINGS, int(LONG_PINGS_S / max(asked_rtt_s(link) or 0.0, 1e-6))))
+
+
 def ping_groups(link: Link, num_nodes: int) -> list[list[int]]:
     """Sources that ping at the same time, group after group: one at a time unless that takes too long."""
-    each_s = NUM_PINGS * (asked_rtt_s(link) or 0.0)
+    each_s = num_pings(link) * (asked_rtt_s(link) or 0.0)
     number = max(1, min(num_nodes, int(SEQUENTIAL_PINGS_S / each_s))) if each_s else num_nodes
     return [list(range(first, num_nodes, number)) for first in range(number)]
 
@@ -122,7 +101,10 @@ def _full_frames(link: Link, frames_bps: float, overload: float) -> Flow:
     segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
     burst = 0 if overload == SHARED_OVERLOAD else int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
     listen_s = link.latency_s + 4 * link.jitter_s + LATE_S
-    return Flow(UDP_PAYLOAD_BYTES, segments, overload / frame_s, duration_s, burst, max(2, queue_frames), listen_s)
+    max_slices = 1 if link.loss else 10  # a slice has too few frames to tell how many are lost
+    return Flow(
+        UDP_PAYLOAD_BYTES, segments, overload / frame_s, duration_s, burst, max(2, queue_frames), listen_s, max_slices
+    )
 
 
 def loss_flow(link: Link, num_nodes: int) -> Flow | None:
@@ -138,7 +120,7 @@ def loss_flow(link: Link, num_nodes: int) -> Flow | None:
         1, link.effective_queue_bytes // ETHERNET_FRAME_BYTES // 4
     )  # netem's queue counts frames of any size
     queue_s = min(0.5, link.effective_queue_bytes * 8 / frames_bps)
-    listen_s = link.latency_s + 4 * link.jitter_s + queue_s / 2 + LATE_S
+    listen_s = link.latency_s + 4 * link.jitter_s + queue_s + LOSS_PATIENCE_S
     return Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s)
 
 

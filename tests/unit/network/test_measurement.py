@@ -10,7 +10,7 @@ import pytest
 from bwbench.network import probe_plan
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.measurement import PairMeasurement, judge, loss_interval
-from bwbench.network.probe_node import goodput_bps
+from bwbench.network.probe_stream import Flow, Pacer, goodput_bps
 
 LINK = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms"})
 
@@ -83,10 +83,10 @@ def test_the_probe_is_quick(bandwidth: str, limit_s: float, num_nodes: int) -> N
     link = Link.model_validate({"bandwidth": bandwidth, "latency": "2.5 ms"})
     groups = probe_plan.ping_groups(link, num_nodes)
     assert sorted(node for group in groups for node in group) == list(range(num_nodes))
-    duration_s = len(groups) * (probe_plan.NUM_PINGS + 2) * (probe_plan.asked_rtt_s(link) or 0)
+    duration_s = len(groups) * (probe_plan.num_pings(link) + 2) * (probe_plan.asked_rtt_s(link) or 0)
     for flow in (probe_plan.rate_flow(link, num_nodes), probe_plan.loss_flow(link, num_nodes)):
         assert flow is not None
-        duration_s += flow.duration_s + flow.listen_s
+        duration_s += flow.duration_s + link.latency_s  # then the mark of its end arrives
     duration_s += probe_plan.drain_s(link, probe_plan.rate_flow(link, num_nodes))
     assert duration_s < limit_s
 
@@ -103,3 +103,15 @@ def test_the_goodput_is_the_slope_whatever_a_few_frames_do() -> None:
 def test_hardly_any_frames_are_a_low_rate_and_no_error() -> None:
     assert goodput_bps([], 0.5) == 0
     assert goodput_bps([(1.0, 1000)], 0.5) == pytest.approx(16_000)
+
+
+def test_a_paced_stream_catches_up_a_little_and_leaves_the_rest_out() -> None:
+    pacer = Pacer(Flow(1472, 1, 1000.0, duration_s=1.0, burst=3, catch_up=10, listen_s=0.0))
+    assert pacer.due(0.0) == 3
+    pacer.sent += 3
+    assert pacer.due(0.002) == 2
+    pacer.sent += 2
+    assert pacer.due(0.5) == 10
+    pacer.sent += 10
+    assert pacer.due(0.501) == 1
+    assert pacer.due(1.0) == 0
