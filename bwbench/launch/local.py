@@ -108,6 +108,8 @@ class LocalLauncher:
             if len(self._ends) == self._num_ranks:
                 self._await_exits()
                 return self._ended()
+            if self._network.health().get("alive") is False:
+                return LaunchOutcome("failed", "the emulator of the link has ended", self._ends, self._wire())
             now = time.monotonic()
             seen = self._activity()
             if seen != activity:
