@@ -18,10 +18,11 @@ LIMIT_S = 360
 TRIES = 2
 pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 10)]
 
+# A long link with a queue of 0.25 s asks little of a machine: a delay of the whole kernel hardly shows on it.
 EXPERIMENT = """
 name: netem
 nodes: 2
-link: {bandwidth: 10 Mbit/s, latency: 2.5 ms, backend: netem}
+link: {bandwidth: 8 Mbit/s, latency: 20 ms, queue: 256 kB, backend: netem}
 model: mlp
 dataset: digits
 batch_size: 32
@@ -57,7 +58,7 @@ def test_a_cell_trains_over_netem_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert status["time_to_target_s"] is not None, status
     link = json.loads((attempt / "link.json").read_text())
     assert link["backend"] == "netem"
-    assert link["applied"]["qdiscs"]["up"]["rate_bytes_per_s"] == 1_250_000
+    assert link["applied"]["qdiscs"]["up"]["rate_bytes_per_s"] == 1_000_000
     assert link["achieved_before"]["verdict"] == link["achieved_after"]["verdict"] == "ok"
     for pair in link["achieved_before"]["pairs"]:
         assert pair["achieved_goodput_bps"] == pytest.approx(pair["asked_goodput_bps"], rel=0.05)

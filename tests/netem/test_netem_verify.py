@@ -19,7 +19,9 @@ TRIES = 8
 
 
 def test_the_probe_finds_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    link = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms", "backend": "netem"})
+    # Just fast enough for the probe to take the median of several slices, and a queue of 0.3 s: so the whole kernel may
+    # stand back for a moment.
+    link = Link.model_validate({"bandwidth": "7 Mbit/s", "latency": "2.5 ms", "queue": "256 kB", "backend": "netem"})
     before = outside()
     measured: list[LinkMeasurement] = []
     wrong = set(range(NUM_NODES))
