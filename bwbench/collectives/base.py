@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bwbench.collectives.meter import Meter
 from bwbench.compression.base import AbstractCodec, as_flat_fp32
 from bwbench.config.component import ComponentConfig
+from bwbench.network.link import Link
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class AbstractCollective(abc.ABC):
         self.meter = Meter()
         self.rank = 0
         self.size = 1
+        self.link: Link | None = None
         self._group: dist.ProcessGroup | None = None
         self._scratch: dict[tuple[int, str], torch.Tensor] = {}
 
@@ -54,9 +56,16 @@ class AbstractCollective(abc.ABC):
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
         """``average`` for two ranks or more and an fp32 vector."""
 
-    def connect(self, group: dist.ProcessGroup) -> None:
-        """Use ``group`` from now on, never the default one: it decides which network the payload crosses."""
+    def connect(self, group: dist.ProcessGroup, link: Link | None = None) -> None:
+        """Use ``group`` from now on, never the default one: it decides which network the payload crosses.
+
+        Args:
+            group: connected to all ranks.
+            link: what that network is asked to be, for collectives that adapt to it; None where it is not known. Has
+                no influence on results.
+        """
         self._group = group
+        self.link = link
         self.rank, self.size = group.rank(), group.size()
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bwbench.collectives.base import AbstractCollective
 from bwbench.collectives.ring_traffic import ring_traffic
-from bwbench.collectives.segments import Span, aligned, chunks, cut
+from bwbench.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
 from bwbench.compression.base import AbstractCodec
 from bwbench.plan.traffic import Traffic
 
@@ -16,16 +17,26 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
 
+class _Incoming(NamedTuple):
+    """A segment that will arrive: its place in the bucket, the round, the buffer, and what to wait for."""
+
+    span: Span
+    round: int
+    buffer: torch.Tensor
+    work: dist.Work
+
+
 class Ring(AbstractCollective):
     """Each rank sends to the next one only: 2(N-1) rounds of a chunk of 1/N, so 2(N-1)/N of the bucket a rank.
 
-    After Patarasuk and Yuan 2009, known from Baidu's 2017 article. Chunks are cut into segments, and a segment travels
-    on as soon as it is here: the link idles only where a chunk takes less time than the latency. All receive buffers of
-    a bucket are announced before its first byte is sent, because gloo holds a message back until the receiver has
-    announced a buffer, which would cost one more latency in every round.
+    After Patarasuk and Yuan 2009, known from Baidu's article of 2017. Chunks are cut into segments, and a segment
+    travels on as soon as it is here: the link idles only where a chunk takes less time than the latency. All receive
+    buffers are announced before the first byte is sent, because gloo holds a message back until the receiver has
+    announced a buffer, which would cost one more latency in every round. On a shaped link no more than fits into it and
+    its queue is under way at a time (``in_flight_bytes``): large buckets go round in several groups.
 
     Sums are kept in fp32 where the receiver adds. The last rank to add to a chunk divides, encodes once, adopts what
-    that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run.
+    that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
     """
 
     @classmethod
@@ -42,48 +53,70 @@ class Ring(AbstractCollective):
         return ring_traffic(num_nodes, bucket_payload_bytes)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        last_sum = self.size - 2  # the round after which a chunk is complete
-        segments = [cut(begin, end, codec) for begin, end in chunks(bucket.numel(), self.size)]
-        incoming = self._announce(segments, codec, tag)
-        sends = []
-        to_rank = (self.rank + 1) % self.size
-        for begin, end in segments[self.rank]:
+        groups = ring_groups(bucket.numel(), self.size, codec, in_flight_bytes(self.link))
+        incoming = self._announce(groups, codec, tag)
+        last_round = 2 * (self.size - 1) - 1
+        sends: list[dist.Work] = []
+
+        def send(payload: torch.Tensor) -> None:
+            sends.append(self._send(payload, (self.rank + 1) % self.size, tag))
+
+        def send_own(own: deque[Span]) -> None:
+            begin, end = own.popleft()
             with self.meter.codec():
                 payload = codec.encode(bucket[begin:end])
-            sends.append(self._send(payload, to_rank, tag))
-        for round_, messages in enumerate(incoming):
-            for (begin, end), payload, work in messages:
-                work.wait()
-                with self.meter.codec():
-                    part = bucket[begin:end]
-                    if round_ <= last_sum:
-                        codec.decode_add(payload, part)
-                        if round_ == last_sum:
-                            part /= self.size
-                        payload = codec.encode(part)
-                    if round_ >= last_sum:
-                        part.copy_(codec.decode(payload, end - begin))
-                if round_ < len(incoming) - 1:
-                    sends.append(self._send(payload, to_rank, tag))
-        for send in sends:
-            send.wait()
+            send(payload)
+
+        # The order of sending is the order in which the next rank has announced its buffers: group, round, segment.
+        own = [deque(group[self.rank]) for group in groups] + [deque()]
+        while own[0]:
+            send_own(own[0])
+        for number, messages in enumerate(incoming):
+            following = own[number + 1]
+            for message in messages:
+                message.work.wait()
+                payload = self._take_in(message, bucket, codec)
+                if message.round < last_round:
+                    send(payload)
+                elif following:
+                    send_own(following)
+            while following:
+                send_own(following)
+        for work in sends:
+            work.wait()
+
+    def _take_in(self, message: _Incoming, bucket: torch.Tensor, codec: AbstractCodec) -> torch.Tensor:
+        """Add a segment to the bucket or put it there; returns what to pass on."""
+        completing = self.size - 2  # the round in which the last summand of a chunk is added
+        begin, end = message.span
+        part, payload = bucket[begin:end], message.buffer
+        with self.meter.codec():
+            if message.round <= completing:
+                codec.decode_add(payload, part)
+                if message.round == completing:
+                    part /= self.size
+                payload = codec.encode(part)
+            if message.round >= completing:
+                part.copy_(codec.decode(payload, end - begin))
+        return payload
 
     def _announce(
-        self, segments: Sequence[Sequence[Span]], codec: AbstractCodec, tag: int
-    ) -> list[list[tuple[Span, torch.Tensor, dist.Work]]]:
-        """Post every receive of the exchange: by round, its segments with buffer and pending work."""
+        self, groups: Sequence[Sequence[Sequence[Span]]], codec: AbstractCodec, tag: int
+    ) -> list[list[_Incoming]]:
+        """Post every receive of the exchange, by group, in the order in which the rank before sends."""
         from_rank = (self.rank - 1) % self.size
         # Chunk that arrives in each round: sums first, then the complete chunks.
         arriving = [(self.rank - 1 - i) % self.size for i in range(self.size - 1)]
         arriving += [(self.rank - i) % self.size for i in range(self.size - 1)]
-        sizes = [[codec.payload_bytes(end - begin) for begin, end in segments[chunk]] for chunk in arriving]
+        expected = [[(i, span) for i, chunk in enumerate(arriving) for span in group[chunk]] for group in groups]
+        sizes = [[codec.payload_bytes(end - begin) for _, (begin, end) in messages] for messages in expected]
         room = self._buffer(tag, "ring", sum(aligned(size) for row in sizes for size in row))
-        offset, rounds = 0, []
-        for chunk, row in zip(arriving, sizes, strict=True):
-            messages = []
-            for span, size in zip(segments[chunk], row, strict=True):
+        offset, incoming = 0, []
+        for messages, row in zip(expected, sizes, strict=True):
+            posted = []
+            for (round_, span), size in zip(messages, row, strict=True):
                 buffer = room[offset : offset + size]
                 offset += aligned(size)
-                messages.append((span, buffer, self._receive(buffer, from_rank, tag)))
-            rounds.append(messages)
-        return rounds
+                posted.append(_Incoming(span, round_, buffer, self._receive(buffer, from_rank, tag)))
+            incoming.append(posted)
+        return incoming

@@ -1,43 +1,74 @@
-"""How a message is cut, so that its first part is already on the way on while the last one still arrives."""
+"""How messages are cut, so that the first part is already on its way on while the last one still arrives."""
 
 from __future__ import annotations
 
 from bwbench.compression.base import AbstractCodec
+from bwbench.network.link import Link
 
-# Below this a segment is little more than two frames: gloo's own messages (48 bytes of header, and an announcement of
-# the receive buffer that is a frame of its own) would cost more than the pipeline gains.
+Span = tuple[int, int]  # first element and the one after the last
+
+# Two segments let a round of a ring take the longer of (its chunk) and (half of it + the latency). Below this size a
+# segment would be less than three frames: its own header of 48 bytes, the announcement of its receive buffer (a frame
+# of 114 bytes) and a frame that is not full would cost more than that gains.
 SMALLEST_SEGMENT_BYTES = 4096
-# A round of a ring takes the longer of (its chunk) and (one segment + the latency). Four segments leave no gap as soon
-# as a chunk takes 4/3 of the latency; more of them cost processor time on every node and gain at most that third.
-FEWEST_WHEN_LARGE = 4
+# More than two only in pieces of this size: measured at 10 Mbit/s, smaller ones lose 2-3 % to headers.
+COMFORTABLE_SEGMENT_BYTES = 16 * 1024
+MOST_SEGMENTS = 4  # no gap is left as soon as a chunk takes 4/3 of the latency; a fifth segment would gain little
 # No larger, so that decoding and adding (1 GB/s and more) never hold up the link for long.
 LARGEST_SEGMENT_BYTES = 256 * 1024
 ALIGNMENT_BYTES = 8  # of payloads inside a buffer, so that they can be read as any type of number
 
-Span = tuple[int, int]  # first element and the one after the last
+LEAST_IN_FLIGHT_BYTES = 16 * 1024  # also where a tiny queue is asked for: less would be all headers
 
 
-def cut(begin: int, end: int, codec: AbstractCodec) -> list[Span]:
-    """Spans of nearly equal length that cover ``begin`` to ``end``; none where that is empty.
+def in_flight_bytes(link: Link | None) -> float:
+    """How much to have under way to the next node at a time: what fits into the link one way and into its queue.
 
-    Depends on nothing but its arguments, so that sender and receiver cut alike.
+    More than that is lost in one burst, and TCP takes several round trips to mend it: at 10 Mbit/s a ring over 1 MB
+    with this limit comes to 95 % of what the link can carry, without it to 90 %. No limit where nothing is shaped.
     """
-    num_elements = end - begin
-    if num_elements <= 0:
-        return []
-    count = min(segment_count(codec.payload_bytes(num_elements)), num_elements)
-    return [(begin + num_elements * i // count, begin + num_elements * (i + 1) // count) for i in range(count)]
+    if link is None or link.bandwidth_bps is None:
+        return float("inf")
+    pipe_bytes = link.bandwidth_bps / 8 * link.latency_s
+    return float(max(LEAST_IN_FLIGHT_BYTES, link.effective_queue_bytes + pipe_bytes))
 
 
 def segment_count(payload_bytes: int) -> int:
     """How many segments a payload is cut into."""
-    count = min(FEWEST_WHEN_LARGE, payload_bytes // SMALLEST_SEGMENT_BYTES)
-    return max(1, count, -(-payload_bytes // LARGEST_SEGMENT_BYTES))
+    if payload_bytes < 2 * SMALLEST_SEGMENT_BYTES:
+        return 1
+    count = min(MOST_SEGMENTS, max(2, payload_bytes // COMFORTABLE_SEGMENT_BYTES))
+    return max(count, -(-payload_bytes // LARGEST_SEGMENT_BYTES))
 
 
-def chunks(num_elements: int, num_chunks: int) -> list[Span]:
-    """``num_chunks`` spans of nearly equal length; some are empty where there are fewer elements."""
-    return [(num_elements * i // num_chunks, num_elements * (i + 1) // num_chunks) for i in range(num_chunks)]
+def split(begin: int, end: int, count: int) -> list[Span]:
+    """``count`` spans of nearly equal length that cover ``begin`` to ``end``; some are empty if there are too few."""
+    length = end - begin
+    return [(begin + length * i // count, begin + length * (i + 1) // count) for i in range(count)]
+
+
+def cut(begin: int, end: int, codec: AbstractCodec) -> list[Span]:
+    """The segments of one message; none where it is empty.
+
+    Depends on nothing but its arguments, so that sender and receiver cut alike.
+    """
+    if begin >= end:
+        return []
+    return split(begin, end, min(segment_count(codec.payload_bytes(end - begin)), end - begin))
+
+
+def ring_groups(num_elements: int, num_ranks: int, codec: AbstractCodec, most_bytes: float) -> list[list[list[Span]]]:
+    """Segments of a ring, by group and chunk: ``[group][chunk][segment]``.
+
+    There are as many chunks as ranks. Each is cut into equally many parts of at most ``most_bytes``, one a group; a
+    ring runs over the first part of all chunks, then over the second parts, and so on. Which chunk an element is in,
+    and with it the order of summation, does not depend on ``most_bytes``.
+    """
+    chunks = split(0, num_elements, num_ranks)
+    payload_bytes = codec.payload_bytes(-(-num_elements // num_ranks))
+    num_groups = max(1, int(-(-payload_bytes // most_bytes)))
+    parts = [split(begin, end, num_groups) for begin, end in chunks]
+    return [[cut(*parts[chunk][group], codec) for chunk in range(num_ranks)] for group in range(num_groups)]
 
 
 def aligned(num_bytes: int) -> int:

@@ -71,7 +71,7 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
     collective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:
-        collective.connect(groups.data)
+        collective.connect(groups.data, config.link)
     algorithm.attach(
         Context(model, collective, lambda: build_codec(config.compression), groups.data, groups.control, clock)
     )

@@ -9,6 +9,7 @@ import torch
 
 from bwbench.compression import build_codec
 from bwbench.config.component import Component
+from bwbench.network.link import Link
 from bwbench.registry import COLLECTIVES, COMPRESSIONS
 from tests.ranks import run_ranks
 
@@ -170,6 +171,26 @@ def test_concurrent_buckets_keep_apart(collective, codec):
     for mine in run_ranks(3, work):
         for result, expected in zip(mine, alone, strict=True):
             assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 5])
+@pytest.mark.parametrize("num_elements", [1, 4, 50_001, 200_003])
+@pytest.mark.parametrize("codec", ["none", "fp16"])
+def test_a_ring_gives_the_same_bits_on_every_link(codec, num_elements, num_ranks):
+    tensors = inputs(num_ranks, num_elements)
+
+    def work(group, rank):
+        buckets = []
+        for link in (None, Link(bandwidth="10 Mbit/s", latency="2 ms"), Link(bandwidth="1 Gbit/s", latency="1 ms")):
+            collective = COLLECTIVES.load("ring")()
+            collective.connect(group, link)
+            buckets.append(tensors[rank].clone())
+            collective.average(buckets[-1], make_codec(codec), tag=0)
+        return buckets
+
+    results = run_ranks(num_ranks, work)
+    for buckets in results:
+        assert all(torch.equal(bucket, results[0][0]) for bucket in buckets)
 
 
 def test_a_lost_peer_is_an_error_and_not_a_hang():
