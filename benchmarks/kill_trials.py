@@ -1,0 +1,132 @@
+"""``kill -9`` of a run at random moments: what is left after 5 s, and whether the next run completes the result.
+
+Each trial starts a run of a small experiment, kills its parent at a random moment, and counts what is there 5 s later:
+processes of the run, network namespaces, interfaces and qdiscs of this machine. At the end one run goes on to the end.
+
+Usage: python benchmarks/kill_trials.py [--json FILE] [--quick] [--trials N] [--seed N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TAG = "BWBENCH_KILL_TRIAL"
+LEFT_AFTER_S = 5.0
+LONGEST_S = 20.0
+EXPERIMENT = """
+name: killed
+nodes: 4
+link: {bandwidth: 100 Mbit/s, latency: 1 ms}
+model: mlp
+dataset: digits
+optimizer: {sgd: {lr: 0.05}}
+evaluate: {every: 640 samples}
+limit: {samples: 12800}
+matrix:
+  algorithm: [ring, ddp, threshold]
+"""
+
+
+def processes(tag: str) -> list[psutil.Process]:
+    """Everything that a run with this tag has started, however deep."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TAG) == tag:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Network namespaces, interfaces and qdiscs as they are now."""
+    namespaces = set()
+    for process in psutil.process_iter():
+        try:
+            namespaces.add(os.readlink(f"/proc/{process.pid}/ns/net"))
+        except OSError:
+            continue
+    shown = {
+        name: subprocess.run(command, capture_output=True, text=True, timeout=10).stdout
+        for name, command in (("links", ["ip", "-br", "link"]), ("qdiscs", ["tc", "qdisc"]))
+    }
+    return {"namespaces": len(namespaces), **shown}
+
+
+def trial(folder: Path, number: int, moment_s: float, before: dict[str, Any]) -> dict[str, Any]:
+    """Kill one run ``moment_s`` after its start."""
+    tag = f"{os.getpid()}-{number}"
+    command = [sys.executable, "-m", "bwbench.cli.main", "run", "killed.yaml"]
+    with (folder / "messages").open("ab") as messages:
+        run = subprocess.Popen(command, cwd=folder, env={**os.environ, TAG: tag}, stdout=messages, stderr=messages)
+    try:
+        run.wait(moment_s)
+    except subprocess.TimeoutExpired:
+        pass
+    ended = run.poll()
+    alive = len(processes(tag))
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    killed_s = time.monotonic()
+    while processes(tag) and time.monotonic() - killed_s < LEFT_AFTER_S:
+        time.sleep(0.02)
+    gone_s = time.monotonic() - killed_s
+    left = processes(tag)
+    after = machine()
+    for process in left:
+        process.kill()
+    changed = [name for name in before if after[name] != before[name]]
+    row = {"trial": number, "moment_s": moment_s, "processes_before": alive, "gone_after_s": gone_s}
+    return {**row, "processes_left": len(left), "changed": changed, "had_ended": ended is not None}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--trials", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    moments = random.Random(options.seed)
+    num_trials = options.trials or (3 if options.quick else 20)
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "killed.yaml").write_text(EXPERIMENT)
+        before = machine()
+        for number in range(1, num_trials + 1):
+            row = trial(folder, number, moments.uniform(0.2, 8.0 if options.quick else LONGEST_S), before)
+            rows.append(row)
+            print(
+                f"trial {number:2}: killed after {row['moment_s']:5.2f} s with {row['processes_before']:2} processes, "
+                f"all gone after {row['gone_after_s']:.2f} s, left {row['processes_left']}, changed {row['changed']}"
+            )
+        command = [sys.executable, "-m", "bwbench.cli.main", "run", "killed.yaml"]
+        resumed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+        ended = [json.loads(file.read_text()) for file in folder.glob("results/killed/*/status.json")]
+        statuses = [status["status"] for status in ended]
+        reasons = [status["reason"] for status in ended if status["status"] != "done"]
+        print(f"resumed: exit status {resumed.returncode}, cells {statuses}", *reasons, sep="\n")
+    complete = resumed.returncode == 0 and statuses == ["done"] * 3
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"rows": rows, "resumed_complete": complete}, indent=1) + "\n")
+    if not complete or any(row["processes_left"] or row["changed"] for row in rows):
+        raise SystemExit("something was left behind, or the resumed result is not complete")
+
+
+if __name__ == "__main__":
+    main()
