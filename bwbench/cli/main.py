@@ -13,7 +13,7 @@ from bwbench import __version__
 from bwbench.cli import clean, data, doctor, link, listing, plan, plot, run, show, status
 from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
 
-# typer brings its own copy of click from some version on and uses click itself before: its public class leads to either.
+# Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(

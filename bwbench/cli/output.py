@@ -1,4 +1,4 @@
-"""Where output goes: data on stdout, progress and messages on stderr; never wrapped where nobody looks at a terminal."""
+"""Where output goes: data on stdout, messages on stderr, nothing wrapped where nobody looks at a terminal."""
 
 from __future__ import annotations
 

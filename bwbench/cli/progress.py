@@ -12,6 +12,7 @@ from rich.text import Text
 from bwbench.cli.output import new_table, seconds, stderr
 from bwbench.plan.cell import Cell
 
+PLAIN_EVERY_S = 2.0  # a log shall show that a cell gets on, not every evaluation
 _STYLES = {"done": "green", "running": "cyan"}
 
 
@@ -44,6 +45,7 @@ class PlainProgress:
         self._console = stderr()
         self._rows: dict[str, _Row] = {}
         self._total = 0
+        self._said_s = 0.0
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -62,13 +64,14 @@ class PlainProgress:
         self._rows[cell.id].phase = phase
 
     def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
-        """Say every evaluation once, as rank 0 reports it."""
-        if rank == 0 and event.get("event") == "eval":
-            row = self._rows[cell.id]
-            row.note(event)
-            split = "" if event.get("split") == "validation" else "test: "
-            if event.get("split") == "validation":
-                self._say(cell, f"{split}{row.metric} after {row.samples} samples, {seconds(row.clock_s)} of training")
+        """Say how far it is, now and then, as rank 0 reports it."""
+        row = self._rows[cell.id]
+        if rank != 0 or event.get("event") != "eval" or event.get("split") != "validation":
+            return
+        row.note(event)
+        if time.monotonic() - self._said_s > PLAIN_EVERY_S:
+            self._said_s = time.monotonic()
+            self._say(cell, f"{row.metric} after {row.samples} samples, {seconds(row.clock_s)} of training")
 
     def cell_finished(self, cell: Cell, status: dict[str, Any]) -> None:
         """Say how the cell ended."""

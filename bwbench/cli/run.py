@@ -35,8 +35,8 @@ def run(
     if dry_run:
         return show_plan(file, set_=set_, results=results, retry=retry, json_=False)
 
-    from bwbench.cli.output import stderr
     from bwbench.cli.outcome_table import print_outcome
+    from bwbench.cli.output import stderr
     from bwbench.cli.progress import LiveProgress, PlainProgress
     from bwbench.config import load_experiment
     from bwbench.plan import assess, build_plan, estimate_cells

@@ -71,9 +71,7 @@ def _relay() -> Finding:
     except BwbenchError as error:
         return Finding("relay", "unfit", str(error))
     slowest_bps = min(pair.achieved_goodput_bps for pair in pairs)
-    text = (
-        f"carries {slowest_bps / 1e6:.0f} Mbit/s a node with {_RELAY_TRIAL_NODES} nodes sending at once"
-    )
+    text = f"carries {slowest_bps / 1e6:.0f} Mbit/s a node with {_RELAY_TRIAL_NODES} nodes sending at once"
     return Finding("relay", "ok", text)
 
 
