@@ -11,8 +11,8 @@ Span = tuple[int, int]  # first element and the one after the last
 # segment would be less than three frames: its own header of 48 bytes, the announcement of its receive buffer (a frame
 # of 114 bytes) and a frame that is not full would cost more than that gains.
 SMALLEST_SEGMENT_BYTES = 4096
-# More than two only in pieces of this size: measured at 10 Mbit/s, smaller ones lose 2-3 % to headers.
-COMFORTABLE_SEGMENT_BYTES = 16 * 1024
+# More than two only in pieces of this size: each costs some 280 bytes beside its payload, and processor time.
+COMFORTABLE_SEGMENT_BYTES = 24 * 1024
 MOST_SEGMENTS = 4  # no gap is left as soon as a chunk takes 4/3 of the latency; a fifth segment would gain little
 # No larger, so that decoding and adding (1 GB/s and more) never hold up the link for long.
 LARGEST_SEGMENT_BYTES = 256 * 1024
