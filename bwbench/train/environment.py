@@ -1,4 +1,4 @@
-"""What a worker is told by its environment variables; see docs/concepts.md. Without any: rank 0 of 1."""
+"""What a worker is told by its environment variables. Without any: rank 0 of 1."""
 
 from __future__ import annotations
 
