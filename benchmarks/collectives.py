@@ -41,8 +41,7 @@ def payload_of_about(seconds: float, rate_bps: float) -> int:
 
 def measure(rate_bps: float, payloads: list[int], runs: int) -> list[dict[str, Any]]:
     """Rows for every payload at one rate."""
-    link = Link(bandwidth=BANDWIDTH.format(rate_bps), latency=LATENCY)
-    with tempfile.TemporaryDirectory() as folder, open_network(link, NODES) as network:
+    with tempfile.TemporaryDirectory() as folder, open_network(link_of(rate_bps), NODES) as network:
         out = Path(folder) / "times.json"
         processes = []
         for rank, node in enumerate(network.nodes):
@@ -56,7 +55,7 @@ def measure(rate_bps: float, payloads: list[int], runs: int) -> list[dict[str, A
                 "CONTROL": node.control_interface,
                 "DATA": node.data_interface,
             }
-            argv = [sys.executable, __file__, "--worker", str(out), str(runs), *map(str, payloads)]
+            argv = [sys.executable, __file__, "--worker", str(out), str(runs), str(rate_bps), *map(str, payloads)]
             processes.append(network.spawn(rank, argv, env=environment, stdout=2, stderr=2))
         deadline = time.monotonic() + TIME_LIMIT_S
         for process in processes:
@@ -74,7 +73,12 @@ def measure(rate_bps: float, payloads: list[int], runs: int) -> list[dict[str, A
     return rows
 
 
-def worker(out: Path, runs: int, payloads: list[int]) -> None:
+def link_of(rate_bps: float) -> Link:
+    """The link that is measured on; the ring is told of it, as it is in training."""
+    return Link.model_validate({"bandwidth": BANDWIDTH.format(rate_bps), "latency": LATENCY})
+
+
+def worker(out: Path, runs: int, rate_bps: float, payloads: list[int]) -> None:
     """One rank: time both collectives in turn and let rank 0 write the slowest rank's times."""
     import torch
     import torch.distributed as dist
@@ -88,7 +92,7 @@ def worker(out: Path, runs: int, payloads: list[int]) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["DATA"]
     data = dist.new_group(backend="gloo")
     ring, codec = Ring(), NoCompression()
-    ring.connect(data)
+    ring.connect(data, link_of(rate_bps))
     times: dict[str, list[float]] = {}
     for payload in payloads:
         for run in range(runs + 1):
@@ -117,7 +121,8 @@ def main() -> None:
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        worker(Path(options.worker[0]), int(options.worker[1]), [int(size) for size in options.worker[2:]])
+        out, runs, rate_bps, *payloads = options.worker
+        worker(Path(out), int(runs), float(rate_bps), [int(size) for size in payloads])
     rates = [10e6, 100e6] if options.quick else [1e6, 10e6, 100e6, 1000e6]
     seconds, runs = (0.5, 5) if options.quick else (1.0, 7)
     rows = []

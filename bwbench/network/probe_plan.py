@@ -9,12 +9,12 @@ HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32
 NUM_PINGS, FEWEST_PINGS = 20, 6
 LONG_PINGS_S = 2.0  # a pair's round trips take this long before some are left out
-SEQUENTIAL_PINGS_S = 0.5  # what the pairs' round trips may take one after another; beyond, some go at the same time
+SEQUENTIAL_PINGS_S = 0.3  # what the pairs' round trips may take one after another; beyond, some go at the same time
 
 OVERLOAD = 1.2  # its queue never runs empty while we measure, and a link that is faster than asked is found out
 SHARED_OVERLOAD = 1.005  # each frame above the fair part takes one from the access point's turns: stay close to it
-RATE_FRAMES = 100
-RATE_S = (0.5, 2.5)
+RATE_FRAMES = 80
+RATE_S = (0.4, 2.0)
 SLOWEST_FRAMES = 30  # however long they take
 MAX_SEGMENTS = 40  # of a super-datagram of at most 64 kB
 SEGMENTS_S = 0.001  # datagrams of this time are handed to the kernel at once, which makes single frames of them

@@ -16,6 +16,7 @@ from bwbench.plan.cell import Cell
 from bwbench.records import EventWriter
 from bwbench.train.channel import Channel
 from bwbench.train.environment import WorkerEnvironment
+from bwbench.train.lean_start import leave_compiler_out
 from bwbench.train.loop import TrainingLoop
 from bwbench.train.process_groups import Groups, connect
 from bwbench.train.recorder import Recorder, error_event
@@ -31,6 +32,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m bwbench.train.worker CELL_JSON", file=sys.stderr)
         return EXIT_USER_INPUT
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    leave_compiler_out()
     channel = Channel.from_environment()
     recorder: Recorder | None = None
     try:
