@@ -140,6 +140,10 @@ def _status(
     """Content of status.json: how it ended, and what the records say about the trial."""
     folder = CellFolder(item.folder)
     summary = summarise({rank: folder.events(rank) for rank in folder.ranks}, item.cell.to_json(), link)
+    declared_s = item.cell.config.compute.step_time_s
+    if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
+        reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
+        outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
     return {
         "schema": SCHEMA,
         "id": item.cell.id,
