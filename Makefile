@@ -10,7 +10,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 22
 
-demo: $(VENV)/ready ## four nodes on one 10 Mbit/s WiFi: which method gets there first? (about 3 minutes)
+demo: $(VENV)/ready ## four nodes on one 10 Mbit/s WiFi: which method gets there first? (2 minutes, after installing)
 	$(BIN)/bwbench run configs/wifi_10mbps.yaml
 	$(BIN)/bwbench plot results/wifi_10mbps
 
@@ -21,7 +21,7 @@ setup: $(VENV)/ready ## the virtual environment that every other target uses
 
 # torch first and alone, by the constraints file: a bare `torch` would bring gigabytes of CUDA to a machine without GPU.
 $(VENV)/ready: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt torch
 	$(PIP) install -q -c constraints.txt -e '.[test,check]'
 	touch $@
@@ -32,7 +32,7 @@ check: $(VENV)/ready ## style, types, and who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/ready ## benchmarks: link accuracy, collectives; writes tables below benchmarks/out
+bench: $(VENV)/ready ## benchmarks: collectives, kill -9, start-up; tables below benchmarks/out
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
 
 paper-figures: $(VENV)/ready ## figures of every experiment below results/

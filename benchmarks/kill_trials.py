@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,12 +108,16 @@ def main() -> None:
         folder = Path(name)
         (folder / "killed.yaml").write_text(EXPERIMENT)
         before = machine()
-        for number in range(1, num_trials + 1):
-            row = trial(folder, number, moments.uniform(0.2, 8.0 if options.quick else LONGEST_S), before)
+        while len(rows) < num_trials:
+            shutil.rmtree(folder / "results", ignore_errors=True)  # so that every kill meets a run at work
+            row = trial(folder, len(rows) + 1, moments.uniform(0.2, 8.0 if options.quick else LONGEST_S), before)
+            if row["had_ended"]:
+                continue
             rows.append(row)
             print(
-                f"trial {number:2}: killed after {row['moment_s']:5.2f} s with {row['processes_before']:2} processes, "
-                f"all gone after {row['gone_after_s']:.2f} s, left {row['processes_left']}, changed {row['changed']}"
+                f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s "
+                f"with {row['processes_before']:2} processes, all gone after {row['gone_after_s']:.2f} s, left {row['processes_left']}, changed {row['changed']}",
+                flush=True,
             )
         command = [sys.executable, "-m", "bwbench.cli.main", "run", "killed.yaml"]
         resumed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)

@@ -24,7 +24,9 @@ from bwbench.records.lock import locked
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
-_NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_NOT_WRITABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR, errno.EEXIST,
+)  # fmt: skip
 
 
 class Observer(Protocol):
@@ -105,6 +107,7 @@ def _run_cell(item: PlannedCell, wall_limit_s: float, observer: Observer) -> dic
     except BwbenchError as error:
         outcome = LaunchOutcome("failed", str(error))
         if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
+            outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
             raise  # the next cell would meet the same
     finally:
         status = _status(item, attempt, outcome, record.content, time.monotonic() - started)

@@ -52,8 +52,9 @@ class LedgerSummary:
     """A trial's steps in one line.
 
     Attributes:
-        mean_s: mean of each part over all steps and ranks; they add up to the mean step, and times the number of
-            steps to the training clock. A method that communicates only now and then is right in them alone.
+        mean_s: mean of each part over all steps and ranks; they add up to the mean step. Times the number of steps
+            that is the training clock, but for the waiting at evaluations (``waited_s`` of their events). A method
+            that communicates only now and then is right in them alone.
         median_s: median of each part over all steps and ranks; parts of a typical step, which need not add up.
         step_mean_s, step_median_s: of the whole step.
         num_steps, num_ranks: what was summarised.

@@ -44,6 +44,8 @@ def verify(
 
     asked = {"bandwidth": bandwidth, "latency": latency, "jitter": jitter, "loss": loss, "queue": queue}
     link = _link({**asked, "medium": medium, "backend": backend})
+    if nodes < 2:
+        raise ConfigError(f"--nodes {nodes}: a link has two ends; give 2 or more")
     if not 0 < tolerance < 1:
         raise ConfigError(f"--tolerance: {tolerance} is out of range: more than 0 and less than 1, such as 0.05")
     with open_network(link, nodes) as network:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from bwbench.cli.output import new_table, seconds, size, stderr, stdout
 from bwbench.plan.assess import PlannedCell
 from bwbench.records import CellFolder
 from bwbench.runner import Tally
+
+_METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")
 
 
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
@@ -73,6 +76,7 @@ def _time_to_target(status: dict[str, Any] | None) -> float:
     return float(reached_s) if reached_s is not None else math.inf
 
 
-def _workload(item: PlannedCell) -> tuple[Any, ...]:
-    config = item.cell.config
-    return config.model.name, config.dataset.source.name, config.batch_size, config.accumulate, config.seed
+def _workload(item: PlannedCell) -> str:
+    """What is trained, apart from how nodes agree and over what: cells with the same workload compare with `single`."""
+    config = item.cell.config.model_dump(mode="json", by_alias=True)
+    return json.dumps({key: value for key, value in config.items() if key not in _METHOD_KEYS}, sort_keys=True)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bwbench.errors import Problem
+    from bwbench.plan import Cell
 
 
 def run(
@@ -48,6 +54,7 @@ def run(
     for warning in experiment.warnings:
         stderr().print(f"note: {warning}")
     todo = [item for item in planned if item.runs]
+    check_data([item.cell for item in todo])
     predicted_s: dict[str, float] = {}
     if todo:
         estimates = estimate_cells([item.cell for item in todo])
@@ -56,6 +63,21 @@ def run(
         tally = run_experiment(planned, plan.to_json(), results, predicted_s, progress)
     print_outcome(planned, tally)
     return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
+
+
+def check_data(cells: Sequence[Cell]) -> None:
+    """Raise ConfigError where a data set that ``cells`` need has not been fetched: before anything starts."""
+    from bwbench.datasets.folder import data_folder
+    from bwbench.errors import ConfigError
+    from bwbench.registry import DATASETS
+
+    problems: list[Problem] = []
+    for name in dict.fromkeys(cell.config.dataset.source.name for cell in cells):
+        source = next(cell.config.dataset.source for cell in cells if cell.config.dataset.source.name == name)
+        missing = source.build(DATASETS).missing(data_folder())
+        problems += missing.problems if missing is not None else []
+    if problems:
+        raise ConfigError(problems)
 
 
 def check_retry(retry: list[str] | None) -> list[str]:

@@ -53,7 +53,7 @@ class Ring(AbstractCollective):
         return ring_traffic(num_nodes, bucket_payload_bytes)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        groups = ring_groups(bucket.numel(), self.size, codec, in_flight_bytes(self.link))
+        groups = ring_groups(bucket.numel(), self.size, codec, in_flight_bytes(self.link, self.size))
         incoming = self._announce(groups, codec, tag)
         last_round = 2 * (self.size - 1) - 1
         sends: list[dist.Work] = []

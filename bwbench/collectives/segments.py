@@ -21,8 +21,10 @@ ALIGNMENT_BYTES = 8  # of payloads inside a buffer, so that they can be read as 
 LEAST_IN_FLIGHT_BYTES = 16 * 1024  # also where a tiny queue is asked for: less would be all headers
 
 
-def in_flight_bytes(link: Link | None) -> float:
-    """How much to have under way to the next node at a time: what fits into the link one way and into its queue.
+def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
+    """How much one exchange has under way to the next node at a time: what fits into the link one way and its queue.
+
+    On a shared air all ranks meet in one queue, the access point's, and divide it.
 
     More than that is lost in one burst, and TCP takes several round trips to mend it: at 10 Mbit/s a ring over 1 MB
     with this limit comes to 95 % of what the link can carry, without it to 90 %. No limit where nothing is shaped.
@@ -30,7 +32,8 @@ def in_flight_bytes(link: Link | None) -> float:
     if link is None or link.bandwidth_bps is None:
         return float("inf")
     pipe_bytes = link.bandwidth_bps / 8 * link.latency_s
-    return float(max(LEAST_IN_FLIGHT_BYTES, link.effective_queue_bytes + pipe_bytes))
+    sharing = num_ranks if link.medium == "shared" else 1
+    return float(max(LEAST_IN_FLIGHT_BYTES, (link.effective_queue_bytes + pipe_bytes) / sharing))
 
 
 def segment_count(payload_bytes: int) -> int:

@@ -108,18 +108,28 @@ class AbstractDataset(ABC):
         Raises ConfigError where a file is missing or damaged; its message says what to do.
         """
 
+    def missing(self, data_dir: Path) -> ConfigError | None:
+        """The error for the first file that is not in ``data_dir``; None where all are there."""
+        for file in (result for remote in self.files for result in remote.results):
+            if not (data_dir / file.relative_path).is_file():
+                return self._not_there(data_dir, file.relative_path)
+        return None
+
     def read(self, data_dir: Path, relative_path: str) -> bytes:
         """Content of a file of this data set; raises ConfigError that says how to get it where it is missing."""
         path = data_dir / relative_path
         try:
             return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            raise ConfigError(
-                f"data set {self.name!r} needs {path}, which is missing. Get it with 'bwbench data fetch {self.name}', "
-                f"or set BWBENCH_DATA to the folder that holds {relative_path}"
-            ) from None
+            raise self._not_there(data_dir, relative_path) from None
         except OSError as error:
             raise ConfigError(f"data set {self.name!r}: {path} cannot be read: {error.strerror}") from error
+
+    def _not_there(self, data_dir: Path, relative_path: str) -> ConfigError:
+        return ConfigError(
+            f"data set {self.name!r} needs {data_dir / relative_path}, which is missing. Get it with "
+            f"'bwbench data fetch {self.name}', or set BWBENCH_DATA to the folder that holds {relative_path}"
+        )
 
     def damaged(self, path: Path, what: str) -> ConfigError:
         """The error for a file that cannot be what it should be."""

@@ -13,6 +13,7 @@ from bwbench.records import SCHEMA, write_json_atomic
 
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
 LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
+MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
 FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
@@ -39,11 +40,13 @@ class LinkRecord:
 
     def add_measurement(self, network: Network, when: str) -> str | None:
         """Probe the link into field ``when``; returns what is out of tolerance, None where nothing is."""
+        rejected: list[list[str]] = []
         for number in range(1, VERIFY_TRIES + 1):
             measured = verify(network, self._link, len(network.nodes))
-            self._update(**{when: {**measured.to_json(), "tries": number}})
+            self._update(**{when: {**measured.to_json(), "tries": number, "rejected": rejected}})
             if measured.verdict == "ok":
                 return None
+            rejected = [*rejected, list(measured.reasons)]
         return "; ".join(measured.reasons)
 
     def add_traffic(self, network: Network, outcome: LaunchOutcome) -> str | None:
@@ -52,6 +55,9 @@ class LinkRecord:
         self._update(emulator=health, wire=_wire(outcome))
         lateness_s = health.get("lateness_p99_s") or 0.0
         num_frames = outcome.wire.frames if outcome.wire else 0
+        lost_frames = int(health.get("overruns") or 0) + int(health.get("unsent") or 0)
+        if lost_frames > MOST_LOST_SHARE * max(num_frames, FRAMES_FOR_A_P99):
+            return f"the emulator lost {lost_frames} frames that the link would have carried"
         if lateness_s > LATE_EMULATOR_S and num_frames >= FRAMES_FOR_A_P99:
             return f"the emulator was late: 1 % of the frames left more than {lateness_s * 1e3:.0f} ms after their time"
         return None

@@ -16,6 +16,7 @@ from bwbench.network.network import Network, NodeProcess
 from bwbench.plan.cell import Cell
 
 POLL_S = 0.2
+LOOK_S = 1.0  # how often to ask the agent for counters and health: looking costs time that the workers need
 STARTUP_LIMIT_S = 180.0  # importing torch and loading data, many workers on few cores
 STALL_LIMIT_S = 60.0  # nothing sent and nothing computed by anyone for this long: nobody is going to
 END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
@@ -89,7 +90,7 @@ class LocalLauncher:
         channels.close_worker_ends()
 
     def _supervise(self, channels: Channels, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
-        started = last_alive = time.monotonic()
+        started = last_alive = last_look = time.monotonic()
         activity: object = None
 
         def handle(rank: int, event: dict[str, Any]) -> None:
@@ -108,9 +109,12 @@ class LocalLauncher:
             if len(self._ends) == self._num_ranks:
                 self._await_exits()
                 return self._ended()
+            now = time.monotonic()
+            if now - last_look < LOOK_S:
+                continue
+            last_look = now
             if self._network.health().get("alive") is False:
                 return LaunchOutcome("failed", "the emulator of the link has ended", self._ends, self._wire())
-            now = time.monotonic()
             seen = self._activity()
             if seen != activity:
                 activity, last_alive = seen, now
@@ -139,9 +143,9 @@ class LocalLauncher:
 
     def _settled_counters(self) -> Any:
         """Wire counters once nothing moves any more: what was sent may still be on its way through the queues."""
-        deadline = time.monotonic() + SETTLE_LIMIT_S
         latest = self._network.counters()
         quiet_s = SETTLE_S + 2 * self._cell.config.link.latency_s
+        deadline = time.monotonic() + SETTLE_LIMIT_S + 2 * quiet_s
         while time.monotonic() < deadline:
             time.sleep(quiet_s)
             previous, latest = latest, self._network.counters()
@@ -167,6 +171,10 @@ class LocalLauncher:
         reason = f"rank {rank} {describe_exit(fallen[rank])}"
         if rank in self._errors:
             reason += f": {self._errors[rank]}"
+        return self._with_log(reason, rank)
+
+    def _with_log(self, reason: str, rank: int) -> str:
+        """``reason`` and the last lines that the rank printed, where it printed any."""
         tail = log_tail(self._attempt / f"rank{rank}.log")
         return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
 
@@ -186,7 +194,8 @@ class LocalLauncher:
                 process.wait(max(0.0, deadline - time.monotonic()))
 
     def _ended(self) -> LaunchOutcome:
-        diverged = next((end for end in self._ends.values() if end.get("status") == "diverged"), None)
-        if diverged is not None:
-            return LaunchOutcome("diverged", str(diverged.get("reason", "")), self._ends, self._wire())
+        for rank, end in self._ends.items():
+            if end.get("status") == "diverged":
+                reason = self._with_log(str(end.get("reason", "")), rank)
+                return LaunchOutcome("diverged", reason, self._ends, self._wire())
         return LaunchOutcome("done", str(self._ends[0].get("reason", "")), self._ends, self._wire())

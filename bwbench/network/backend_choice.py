@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bwbench.errors import ConfigError
+from bwbench.errors import ConfigError, UnfitMachineError
 from bwbench.network.link import Link
 
 
 def choose(link: Link, netem_available: bool) -> tuple[str, str]:
     """Name of the back end and the reason in words.
 
-    Raises ConfigError where the link asks for a back end that cannot carry it, and for netem on a kernel without it.
+    Raises ConfigError where the link asks for a back end that cannot carry it, UnfitMachineError where it asks for
+    netem on a kernel without it.
     """
     if not link.shaped:
         return "unshaped", "the link asks for no shaping"
@@ -20,7 +21,7 @@ def choose(link: Link, netem_available: bool) -> tuple[str, str]:
         if beyond_netem:
             raise ConfigError(f"backend: netem cannot do {beyond_netem}; write 'backend: relay' or 'backend: auto'")
         if not netem_available:
-            raise ConfigError(
+            raise UnfitMachineError(
                 "backend: netem is asked for, but this kernel has no sch_netem; try 'sudo modprobe sch_netem' (package "
                 "linux-modules-extra or kernel-modules-extra), or write 'backend: relay' or 'backend: auto'"
             )

@@ -14,7 +14,7 @@ TCP_PAYLOAD_BYTES = 1448  # of such a frame, with TCP timestamps: 1514 - 14 - 20
 UDP_PAYLOAD_BYTES = 1472  # of such a frame: 1514 - 14 - 20 - 8
 MINIMUM_QUEUE_BYTES = 64_000  # below one BDP of 64 kB a single super-packet of the sender would not fit
 
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class Link(BaseModel):

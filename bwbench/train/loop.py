@@ -31,6 +31,7 @@ class TrainingLoop:
         self._clock, self._control = trial.clock, trial.groups.control
         self._global_batch = trial.config.global_batch
         self._num_steps = 0
+        self._step_end_s = 0.0  # on the training clock
         self._payload_bytes = 0
         self._evaluation_s = 0.0
         self._ledger_check = LedgerCheck()
@@ -85,6 +86,7 @@ class TrainingLoop:
             if stop is None and self._samples >= config.limit.samples:
                 stop = Stop("done", "samples")
             result.ledger.lap("other_s")
+            self._step_end_s = self._clock.now_s()
             self._record(result)
             due = self._samples // config.evaluate.every_samples > evaluations_before
             if stop is not None and stop.status == "diverged":
@@ -119,8 +121,10 @@ class TrainingLoop:
         """Evaluate off the clock; returns why training ends here, None where it does not."""
         self._trial.algorithm.drain()
         self._control.barrier()  # on the clock: all clocks stop at the same moment, whoever was last
+        waited_s = self._clock.now_s() - self._step_end_s
         with self._clock.held():
             event = self._evaluation("validation", self._trial.validation, self._clock.now_s())
+            event["waited_s"] = waited_s
             self._recorder.evaluation(event)
             self._recorder.write()
             self._control.barrier()  # and go on together
