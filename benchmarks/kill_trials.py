@@ -115,8 +115,9 @@ def main() -> None:
                 continue
             rows.append(row)
             print(
-                f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s "
-                f"with {row['processes_before']:2} processes, all gone after {row['gone_after_s']:.2f} s, left {row['processes_left']}, changed {row['changed']}",
+                f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s with {row['processes_before']:2} processes",
+                f"all gone after {row['gone_after_s']:.2f} s, left {row['processes_left']}, changed {row['changed']}",
+                sep=", ",
                 flush=True,
             )
         command = [sys.executable, "-m", "bwbench.cli.main", "run", "killed.yaml"]

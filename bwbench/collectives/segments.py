@@ -36,10 +36,10 @@ def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
         return float("inf")
     pipe_bytes = link.bandwidth_bps / 8 * link.latency_s
     sharing = num_ranks if link.medium == "shared" else 1
-    fitting_bytes = (link.effective_queue_bytes + pipe_bytes) / sharing
+    fitting_bytes = link.effective_queue_bytes + pipe_bytes
     if fitting_bytes * 8 / link.bandwidth_bps < SHORTEST_LIMIT_S:
         return float("inf")
-    return float(max(LEAST_IN_FLIGHT_BYTES, fitting_bytes))
+    return float(max(LEAST_IN_FLIGHT_BYTES, fitting_bytes / sharing))
 
 
 def segment_count(payload_bytes: int) -> int:

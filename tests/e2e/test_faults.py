@@ -137,3 +137,5 @@ def test_without_rights_for_namespaces_it_says_what_to_do(tmp_path: Path) -> Non
     )
     assert result.returncode == 3, result.stderr
     assert "namespace" in result.stderr and "Traceback" not in result.stderr
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "interrupted", "it has to run once the machine is fit"

@@ -62,6 +62,22 @@ def test_status_and_figures_come_from_the_folder_alone(finished: Path) -> None:
         assert (finished / line).stat().st_size > 500
 
 
+def test_a_data_set_that_is_not_there_is_said_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(MATRIX.replace("dataset: digits", "dataset: fashion-mnist"))
+    result = run("run", "tiny.yaml", cwd=tmp_path, BWBENCH_DATA=str(tmp_path / "nowhere"))
+    assert result.returncode == 2
+    assert "bwbench data fetch fashion-mnist" in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_file_where_the_results_should_go_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(MATRIX)
+    (tmp_path / "taken").write_text("a file")
+    result = run("run", "tiny.yaml", "--results", "taken", cwd=tmp_path)
+    assert result.returncode == 3
+    assert "taken" in result.stderr and "Traceback" not in result.stderr
+
+
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(MATRIX)
     result = run("run", "tiny.yaml", "--dry-run", cwd=tmp_path)
