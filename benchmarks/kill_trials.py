@@ -115,7 +115,7 @@ def main() -> None:
                 continue
             rows.append(row)
             print(
-                f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s with {row['processes_before']:2} processes",
+                f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s with {row['processes_before']} processes",
                 f"all gone after {row['gone_after_s']:.2f} s, left {row['processes_left']}, changed {row['changed']}",
                 sep=", ",
                 flush=True,
