@@ -115,8 +115,9 @@ def main() -> None:
                 continue
             rows.append(row)
             print(
-                f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s with {row['processes_before']} processes",
-                f"all gone after {row['gone_after_s']:.2f} s, left {row['processes_left']}, changed {row['changed']}",
+                f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s",
+                f"{row['processes_before']} processes gone after {row['gone_after_s']:.2f} s",
+                f"left {row['processes_left']}, changed {row['changed']}",
                 sep=", ",
                 flush=True,
             )

@@ -21,7 +21,7 @@ from tests.netns.link_command import verify
         ("bandwidth", "fast", "10 Mbit/s"),
         ("latency", "2.5", "2.5 ms"),
         ("latency", "2.5 Mbit/s", "ms"),
-        ("loss", "1.5", "at most 1"),
+        ("loss", "1.5", "less than 1"),
         ("loss", "much", "number"),
         ("queue", "64", "kB"),
         ("medium", "wifi", "switched, shared"),

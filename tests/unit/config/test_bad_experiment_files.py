@@ -51,7 +51,7 @@ REPLACED = [
     ("link:", "link: {bandwidth: -5 Mbit/s}", 3, ["'-5 Mbit/s' is out of range"]),
     ("link:", "link: {bandwidth: 1e999 Mbit/s}", 3, ["1e999"]),
     ("link:", "link: {bandwidth: fast}", 3, ["'fast' is not a bandwidth", "10 Mbit/s"]),
-    ("link:", "link: {bandwidth: 1 Mbit/s, loss: 1.5}", 3, ["link.loss: 1.5 is out of range", "at most 1"]),
+    ("link:", "link: {bandwidth: 1 Mbit/s, loss: 1.5}", 3, ["link.loss: 1.5 is out of range", "less than 1"]),
     ("link:", "link: {bandwidth: 1 Mbit/s, loss: 150 %}", 3, ["'150 %'", "1 % is 0.01"]),
     ("link:", "link: {bandwidth: 1 Mbit/s, loss: .nan}", 3, ["link.loss", "out of range"]),
     ("link:", "link: {bandwidth: 1 Mbit/s, latency: -1 ms}", 3, ["'-1 ms' is out of range"]),

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from bwbench.errors import ConfigError
+from bwbench.errors import ConfigError, UnfitMachineError
 from bwbench.network.backend import PairCounter, WireCounters
 from bwbench.network.backend_choice import choose
 from bwbench.network.control_socket import ControlSocket
@@ -39,10 +39,14 @@ def test_the_choice_and_its_reason(asked: Link, netem_available: bool, expected:
 
 
 @pytest.mark.parametrize(
-    "asked, available", [(link(backend="netem"), False), (link(backend="netem", medium="shared"), True)]
+    "asked, available, error",
+    [
+        (link(backend="netem"), False, UnfitMachineError),
+        (link(backend="netem", medium="shared"), True, ConfigError),
+    ],
 )
-def test_an_impossible_choice_says_what_to_write(asked: Link, available: bool) -> None:
-    with pytest.raises(ConfigError, match="backend: relay"):
+def test_an_impossible_choice_says_what_to_write(asked: Link, available: bool, error: type[Exception]) -> None:
+    with pytest.raises(error, match="backend: relay"):
         choose(asked, available)
 
 
