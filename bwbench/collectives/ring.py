@@ -32,8 +32,9 @@ class Ring(AbstractCollective):
     After Patarasuk and Yuan 2009, known from Baidu's article of 2017. Chunks are cut into segments, and a segment
     travels on as soon as it is here: the link idles only where a chunk takes less time than the latency. All receive
     buffers are announced before the first byte is sent, because gloo holds a message back until the receiver has
-    announced a buffer, which would cost one more latency in every round. On a shaped link no more than fits into it and
-    its queue is under way at a time (``in_flight_bytes``): large buckets go round in several groups.
+    announced a buffer, which would cost one more latency in every round. On a slow link an
+    exchange keeps no more under way than fits into it and its queue (``in_flight_bytes``): large buckets go round in
+    several groups.
 
     Sums are kept in fp32 where the receiver adds. The last rank to add to a chunk divides, encodes once, adopts what
     that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
