@@ -10,8 +10,8 @@ from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError, Problem
 
 if TYPE_CHECKING:
     from bwbench.network.link import Link
-    from bwbench.network.measurement import LinkMeasurement
     from bwbench.network.network import Network
+    from bwbench.network.probe.measurement import LinkMeasurement
 
 app = typer.Typer(help="The link layer by itself: ask for a link, measure what it does.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def verify(
     """
     from bwbench.cli.output import print_json, stderr, stdout
     from bwbench.network.network import open_network
-    from bwbench.network.probe import verify as measure
+    from bwbench.network.probe.verify import verify as measure
 
     asked = {"bandwidth": bandwidth, "latency": latency, "jitter": jitter, "loss": loss, "queue": queue}
     link = _link({**asked, "medium": medium, "backend": backend})
@@ -96,7 +96,7 @@ def _link(asked: dict[str, str | None]) -> Link:
 def _table(link: Link, network: Network, measured: LinkMeasurement) -> Any:
     """asked | applied | achieved | error: the goodput of every pair, then the round trips, then the losses."""
     from bwbench.cli.output import new_table
-    from bwbench.network.measurement import PairMeasurement
+    from bwbench.network.probe.measurement import PairMeasurement
     from bwbench.units import BANDWIDTH, DURATION
 
     def goodput(pair: PairMeasurement) -> tuple[str, ...]:

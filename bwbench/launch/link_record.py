@@ -8,7 +8,7 @@ from typing import Any
 from bwbench.launch.outcome import LaunchOutcome
 from bwbench.network.link import Link
 from bwbench.network.network import Network
-from bwbench.network.probe import verify
+from bwbench.network.probe.verify import verify
 from bwbench.records import SCHEMA, write_json_atomic
 
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded

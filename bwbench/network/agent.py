@@ -29,7 +29,7 @@ from bwbench.network.backend_choice import choose
 from bwbench.network.children import Children
 from bwbench.network.control_socket import ControlSocket
 from bwbench.network.link import Link
-from bwbench.network.netem_check import netem_available
+from bwbench.network.netem.check import netem_available
 from bwbench.network.topology import Topology
 
 # Errors that cross to the parent as themselves; anything else arrives as a LinkError with the traceback's last line.
@@ -182,11 +182,11 @@ class Agent:
 def _backend_class(name: str) -> type[AbstractBackend]:
     """The class of a back end; imported when it is needed, as only one ever is."""
     if name == "relay":
-        from bwbench.network.relay import RelayBackend
+        from bwbench.network.relay.backend import RelayBackend
 
         return RelayBackend
     if name == "netem":
-        from bwbench.network.netem import NetemBackend
+        from bwbench.network.netem.backend import NetemBackend
 
         return NetemBackend
     from bwbench.network.bridge import UnshapedBackend

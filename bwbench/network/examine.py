@@ -12,9 +12,9 @@ from typing import Any, Literal
 from bwbench.errors import BwbenchError
 from bwbench.network.leftovers import find_leftovers
 from bwbench.network.link import UNSHAPED, Link
-from bwbench.network.netem import netem_available
+from bwbench.network.netem.backend import netem_available
 from bwbench.network.network import open_network
-from bwbench.network.probe import verify
+from bwbench.network.probe.verify import verify
 
 _RELAY_TRIAL_RATE = "1 Gbit/s"  # asked of the relay to see what this machine makes of it
 _RELAY_TRIAL_NODES = 4

@@ -8,7 +8,7 @@ import psutil
 
 from bwbench.errors import UnfitMachineError
 
-_MODULES = ("bwbench.network.agent", "bwbench.network.probe_node", "bwbench.train.worker")
+_MODULES = ("bwbench.network.agent", "bwbench.network.probe.node", "bwbench.train.worker")
 _END_LIMIT_S = 5.0
 
 

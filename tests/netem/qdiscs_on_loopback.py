@@ -10,8 +10,8 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from bwbench.errors import LinkError
-from bwbench.network.netem_qdisc import add_netem, remove_netem
-from bwbench.network.shape import NetemQdisc
+from bwbench.network.netem.qdisc import add_netem, remove_netem
+from bwbench.network.netem.shape import NetemQdisc
 
 LOOPBACK = 1
 

@@ -15,7 +15,7 @@ import pytest
 
 from bwbench.network.backend import WireCounters
 from bwbench.network.link import Link
-from bwbench.network.netem_check import netem_available
+from bwbench.network.netem.check import netem_available
 from bwbench.network.network import Network, open_network
 from tests.netem.nodes import REPOSITORY, output_of, outside
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from bwbench.network.link import UNSHAPED
+from bwbench.network.netem.shape import MAX_RATE_BYTES_PER_S, NetemQdisc
 from bwbench.network.network import open_network
-from bwbench.network.shape import MAX_RATE_BYTES_PER_S, NetemQdisc
 from tests.netem.nodes import output_of, outside
 
 pytestmark = [pytest.mark.netem, pytest.mark.netns]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bwbench.network.link import Link
-from bwbench.network.measurement import LinkMeasurement, judge
 from bwbench.network.network import open_network
-from bwbench.network.probe import verify
+from bwbench.network.probe.measurement import LinkMeasurement, judge
+from bwbench.network.probe.verify import verify
 from tests.netem.nodes import outside
 
 pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.timeout(120)]

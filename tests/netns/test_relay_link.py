@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from bwbench.network.link import TCP_PAYLOAD_BYTES, Link
-from bwbench.network.measurement import LinkMeasurement
 from bwbench.network.network import open_network
-from bwbench.network.probe import verify
+from bwbench.network.probe.measurement import LinkMeasurement
+from bwbench.network.probe.verify import verify
 from tests.netns.nodes import transfer
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(90)]

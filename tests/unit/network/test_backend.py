@@ -13,7 +13,7 @@ from bwbench.network.backend import PairCounter, WireCounters
 from bwbench.network.backend_choice import choose
 from bwbench.network.control_socket import ControlSocket
 from bwbench.network.link import UNSHAPED, Link
-from bwbench.network.relay_statistics import RelayStatistics
+from bwbench.network.relay.statistics import RelayStatistics
 
 
 def link(**asked: object) -> Link:

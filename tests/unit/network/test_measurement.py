@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from bwbench.network import probe_plan
 from bwbench.network.link import UNSHAPED, Link
-from bwbench.network.measurement import PairMeasurement, judge, loss_interval
-from bwbench.network.probe_stream import Flow, Pacer, goodput_bps
+from bwbench.network.probe import plan as probe_plan
+from bwbench.network.probe.measurement import PairMeasurement, judge, loss_interval
+from bwbench.network.probe.stream import Flow, Pacer, goodput_bps
 
 LINK = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms"})
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bwbench.network.relay_air import SharedSchedule
-from bwbench.network.relay_schedule import NEVER, LinkModel
+from bwbench.network.relay.air import SharedSchedule
+from bwbench.network.relay.schedule import NEVER, LinkModel
 
 LATENCY_S = 0.0025
 MODEL = LinkModel(bandwidth_bps=8e6, latency_s=LATENCY_S, jitter_s=0.0, loss=0.0, queue_bytes=64_000)

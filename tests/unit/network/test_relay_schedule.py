@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.network.relay_schedule import NEVER, LinkModel, SwitchedSchedule
+from bwbench.network.relay.schedule import NEVER, LinkModel, SwitchedSchedule
 
 BANDWIDTH_BPS = 8e6  # a byte takes a microsecond
 LATENCY_S = 0.0025

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bwbench.errors import ConfigError
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UNSHAPED, Link
-from bwbench.network.shape import (
+from bwbench.network.netem.shape import (
     DISTRIBUTION_SCALE,
     MAX_RATE_BYTES_PER_S,
     normal_distribution,

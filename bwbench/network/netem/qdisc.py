@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bwbench.errors import LinkError
-from bwbench.network.shape import NetemQdisc, normal_distribution
+from bwbench.network.netem.shape import NetemQdisc, normal_distribution
 
 # Our qdiscs are recognised by their handle. "bb" in hexadecimal digits, as the major number.
 HANDLE = 0xBBBB_0000

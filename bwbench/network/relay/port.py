@@ -10,7 +10,7 @@ import mmap
 import socket
 import struct
 
-from bwbench.network.relay_frames import VNET_BYTES
+from bwbench.network.relay.frames import VNET_BYTES
 
 _ETH_P_ALL = 0x0003
 _SOL_PACKET = 263

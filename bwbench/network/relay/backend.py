@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from bwbench.errors import LinkError
 from bwbench.network import namespaces
 from bwbench.network.backend import AbstractBackend, WireCounters
-from bwbench.network.relay_air import SharedSchedule
-from bwbench.network.relay_frames import charge, mac_bytes
-from bwbench.network.relay_loop import Relay
-from bwbench.network.relay_port import FRAME_SLOT_BYTES, SUPER_SLOT_BYTES, RelayPort
-from bwbench.network.relay_schedule import AbstractSchedule, LinkModel, SwitchedSchedule
-from bwbench.network.relay_statistics import RelayStatistics
+from bwbench.network.relay.air import SharedSchedule
+from bwbench.network.relay.frames import charge, mac_bytes
+from bwbench.network.relay.loop import Relay
+from bwbench.network.relay.port import FRAME_SLOT_BYTES, SUPER_SLOT_BYTES, RelayPort
+from bwbench.network.relay.schedule import AbstractSchedule, LinkModel, SwitchedSchedule
+from bwbench.network.relay.statistics import RelayStatistics
 from bwbench.network.topology import wants_offloads
 
 START_LIMIT_S = 20.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
-from bwbench.network.probe_stream import Flow
+from bwbench.network.probe.stream import Flow
 
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32

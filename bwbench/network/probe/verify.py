@@ -17,13 +17,13 @@ from typing import Any
 
 import bwbench
 from bwbench.errors import LinkError
-from bwbench.network import probe_plan
 from bwbench.network.link import Link
-from bwbench.network.measurement import LinkMeasurement, PairMeasurement, judge
 from bwbench.network.network import Network
 from bwbench.network.node_process import NodeProcess
-from bwbench.network.probe_node import CHANNEL_FD
-from bwbench.network.probe_stream import Flow
+from bwbench.network.probe import plan as probe_plan
+from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement, judge
+from bwbench.network.probe.node import CHANNEL_FD
+from bwbench.network.probe.stream import Flow
 
 START_LIMIT_S = 30.0
 SLACK_S = 15.0  # what a reply may take beyond the time that the work itself needs, on a machine that is busy
@@ -137,7 +137,7 @@ class _Probe:
                 self._processes.append(
                     self._network.spawn(
                         node,
-                        [sys.executable, "-m", "bwbench.network.probe_node", self._network.nodes[node].data_address],
+                        [sys.executable, "-m", "bwbench.network.probe.node", self._network.nodes[node].data_address],
                         cwd=Path(bwbench.__file__).parent.parent,
                         stderr=self._errors_fd,
                         pass_fds={CHANNEL_FD: theirs.fileno()},

@@ -1,6 +1,6 @@
 """The probe's part inside a node: answers pings, sends pings, sends and receives paced streams.
 
-Started as ``python -m bwbench.network.probe_node ADDRESS``; told what to do by JSON lines on file descriptor 3. Imports
+Started as ``python -m bwbench.network.probe.node ADDRESS``; told what to do by JSON lines on file descriptor 3. Imports
 next to nothing, so that it starts in no time. Round trips and rates come from the kernel's receive
 timestamps, and what the echoing node takes to answer is subtracted: they are the link's, not this program's.
 """
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bwbench.network.probe_stream import Arrival, Flow, Pacer, goodput_bps
+from bwbench.network.probe.stream import Arrival, Flow, Pacer, goodput_bps
 
 CHANNEL_FD = 3
 ECHO_PORT, PING_PORT, FLOW_PORT = 7001, 7002, 7003

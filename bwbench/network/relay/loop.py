@@ -7,11 +7,11 @@ import select
 import time
 from collections.abc import Sequence
 
-from bwbench.network.relay_frames import charge, destination
-from bwbench.network.relay_port import RelayPort
-from bwbench.network.relay_priority import Priority
-from bwbench.network.relay_schedule import NEVER, AbstractSchedule
-from bwbench.network.relay_statistics import RelayStatistics
+from bwbench.network.relay.frames import charge, destination
+from bwbench.network.relay.port import RelayPort
+from bwbench.network.relay.priority import Priority
+from bwbench.network.relay.schedule import NEVER, AbstractSchedule
+from bwbench.network.relay.statistics import RelayStatistics
 
 _LONGEST_SLEEP_S = 0.5
 _LONGEST_DEAF_S = 0.002  # a burst at the speed of the machine must not overrun the receive rings

@@ -18,9 +18,9 @@ from bwbench.errors import LinkError
 from bwbench.network.ack_counter import ACK_FRAME_BYTES, AckCounter
 from bwbench.network.backend import AbstractBackend, PairCounter, Port, WireCounters
 from bwbench.network.link import Link
-from bwbench.network.netem_check import netem_available
-from bwbench.network.netem_qdisc import QdiscCounts, add_netem, read_counts, remove_netem
-from bwbench.network.shape import NetemQdisc, NodeShape, shape
+from bwbench.network.netem.check import netem_available
+from bwbench.network.netem.qdisc import QdiscCounts, add_netem, read_counts, remove_netem
+from bwbench.network.netem.shape import NetemQdisc, NodeShape, shape
 
 __all__ = ["NetemBackend", "netem_available"]
 

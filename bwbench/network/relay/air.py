@@ -6,7 +6,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Generic, NamedTuple
 
-from bwbench.network.relay_schedule import NEVER, AbstractSchedule, FrameT, LinkModel, OnDrop
+from bwbench.network.relay.schedule import NEVER, AbstractSchedule, FrameT, LinkModel, OnDrop
 
 
 class _Waiting(NamedTuple, Generic[FrameT]):

@@ -1,0 +1,12 @@
+"""What the network is asked to be: one pure description, used by both back ends, by the probe and by prediction."""
+
+from bwbench.network.link.link import (
+    ETHERNET_FRAME_BYTES,
+    MINIMUM_QUEUE_BYTES,
+    TCP_PAYLOAD_BYTES,
+    UDP_PAYLOAD_BYTES,
+    UNSHAPED,
+    Link,
+)
+
+__all__ = ["ETHERNET_FRAME_BYTES", "MINIMUM_QUEUE_BYTES", "TCP_PAYLOAD_BYTES", "UDP_PAYLOAD_BYTES", "UNSHAPED", "Link"]

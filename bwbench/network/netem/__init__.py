@@ -1,0 +1,1 @@
+"""The netem back end: the kernel shapes."""

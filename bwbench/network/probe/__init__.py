@@ -1,0 +1,1 @@
+"""What a link really does, measured between the nodes."""
