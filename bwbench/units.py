@@ -95,7 +95,7 @@ def _validator(dimension: Dimension, low: float | None, exclusive: bool, high: f
             text = f"{str(value)!r} is beyond all bounds"
             raise PydanticCustomError("quantity_range", "{message}", {"message": text})
         if low is not None and (number <= low if exclusive else number < low):
-            bound = "more than 0" if exclusive else "0 or more"
+            bound = "more than 0" if exclusive else f"{dimension.format(low)} or more" if low else "0 or more"
             raise PydanticCustomError(
                 "quantity_range", "{message}", {"message": f"{str(value)!r} is out of range: it must be {bound}"}
             )
@@ -122,4 +122,7 @@ Bandwidth = _quantity(BANDWIDTH, exclusive=True)
 Duration = _quantity(DURATION)
 PositiveDuration = _quantity(DURATION, exclusive=True)
 Memory = _quantity(MEMORY, exclusive=True)
+# Of a link: slower than a modem, faster than any port, or later than TCP waits is a slip of the unit.
+LinkRate = _quantity(BANDWIDTH, low=1e3, high=1e12)
+LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)

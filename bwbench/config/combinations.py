@@ -12,12 +12,9 @@ from bwbench.config.explain import Location, nearest
 from bwbench.data_spec import LANGUAGE_MODELLING
 from bwbench.errors import ConfigError
 from bwbench.network.backend_choice import choose
-from bwbench.network.link import ETHERNET_FRAME_BYTES
 from bwbench.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
-from bwbench.units import BANDWIDTH, DURATION
+from bwbench.units import DURATION
 
-MIN_BANDWIDTH_BPS, MAX_BANDWIDTH_BPS = 1e3, 1e12  # slower than a modem, faster than any port: a slip of the unit
-MAX_DELAY_S = 60.0  # no acknowledgement would come before TCP gives up
 MAX_TIME_S = 365 * 86400.0
 
 
@@ -127,17 +124,6 @@ def _check_target(config: CellConfig) -> Iterator[Finding]:
 
 
 def _check_ranges(config: CellConfig) -> Iterator[Finding]:
-    link = config.link
-    rate_bps = link.bandwidth_bps
-    if rate_bps is not None and not MIN_BANDWIDTH_BPS <= rate_bps <= MAX_BANDWIDTH_BPS:
-        bounds = f"{BANDWIDTH.format(MIN_BANDWIDTH_BPS)} to {BANDWIDTH.format(MAX_BANDWIDTH_BPS)}"
-        yield Finding(("link", "bandwidth"), f"{BANDWIDTH.format(rate_bps)} is out of range: {bounds}")
-    for key, delay_s in (("latency", link.latency_s), ("jitter", link.jitter_s)):
-        if not delay_s <= MAX_DELAY_S:
-            yield Finding(("link", key), f"{DURATION.format(delay_s)} is out of range: at most 60 s")
-    if link.queue_bytes is not None and not ETHERNET_FRAME_BYTES <= link.queue_bytes <= 1e10:
-        text = f"a queue of {link.queue_bytes:g} B is out of range: one frame ({ETHERNET_FRAME_BYTES} B) to 10 GB"
-        yield Finding(("link", "queue"), text)
     for path, time_s in (
         (("compute", "step_time"), config.compute.step_time_s),
         (("limit", "time"), config.limit.time_s),

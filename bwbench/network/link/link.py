@@ -1,61 +1,122 @@
-"""What the network is asked to be: one pure description, used by both back ends, by the probe and by prediction."""
+"""The link as a user asks for it: validated, frozen, with every default filled in."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from bwbench.units import BANDWIDTH, DURATION, Bandwidth, Duration, Memory
+from bwbench.network.link import consistency
+from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
+from bwbench.network.link.jitter import Distribution
+from bwbench.network.link.loss import GilbertElliott
+from bwbench.network.link.node_link import NodeLink, Path, path_between
+from bwbench.network.link.node_number import NodeNumber, NodeNumbers, as_tuple
+from bwbench.network.link.outage import Outage
+from bwbench.network.link.presets import expand_preset
+from bwbench.network.link.queue import ETHERNET_FRAME_BYTES, MINIMUM_QUEUE_BYTES, QueueSize, default_queue_bytes
+from bwbench.network.link.tcp import TcpSettings
+from bwbench.network.link.trace import Traces
+from bwbench.units import BANDWIDTH, DURATION, LinkDelay, LinkRate
 
-ETHERNET_FRAME_BYTES = 1514  # a full frame with its Ethernet header: 1500 B of IP behind 14 B
-TCP_PAYLOAD_BYTES = 1448  # of such a frame, with TCP timestamps: 1514 - 14 - 20 - 32
-UDP_PAYLOAD_BYTES = 1472  # of such a frame: 1514 - 14 - 20 - 8
-MINIMUM_QUEUE_BYTES = 64_000  # below one BDP of 64 kB a single super-packet of the sender would not fit
+__all__ = ["ETHERNET_FRAME_BYTES", "MINIMUM_QUEUE_BYTES", "TCP_PAYLOAD_BYTES", "UDP_PAYLOAD_BYTES", "UNSHAPED", "Link"]
+
+TCP_PAYLOAD_BYTES = 1448  # of a full frame, with TCP timestamps: 1514 - 14 - 20 - 32
+UDP_PAYLOAD_BYTES = 1472  # of a full frame: 1514 - 14 - 20 - 8
+MAX_SEED = 2**32 - 1
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
+class NodeOverride(BaseModel):
+    """What is different at one node; None is as everywhere. The keys mean what they mean in ``Link``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    bandwidth_bps: LinkRate | None = Field(None, alias="bandwidth")
+    up_bps: LinkRate | None = Field(None, alias="up")
+    down_bps: LinkRate | None = Field(None, alias="down")
+    latency_s: LinkDelay | None = Field(None, alias="latency")
+    jitter_s: LinkDelay | None = Field(None, alias="jitter")
+    loss: Probability | None = None
+    queue: QueueSize | None = None
+    trace: Traces | None = None
+
+
 class Link(BaseModel):
-    """The link of every node, up and down alike.
+    """The link of every node; ``overrides`` says which nodes differ, and in what.
 
     Attributes:
         shaped: False asks for no shaping at all (YAML: ``link: unshaped``).
         bandwidth_bps: rate of each direction of each node, in bit/s of Ethernet frames (``medium: switched``), or
-            the capacity of the one half-duplex air (``medium: shared``).
-        latency_s: one-way delay between two nodes.
-        jitter_s: standard deviation of the one-way delay (normal); packets keep their order.
-        loss: probability with which a packet is lost, each by itself.
-        queue_bytes: drop-tail queue before each bottleneck; None takes the larger of one bandwidth-delay product
-            and 64 kB.
+            the PHY rate of the stations (``medium: shared``), of which ``efficiency`` says how much is left.
+        up_bps, down_bps: rates from and to a node where the two differ; None is ``bandwidth_bps``.
+        latency_s: one-way delay between two nodes; half of it belongs to each of them.
+        jitter_s: standard deviation of the one-way delay.
+        jitter_distribution: ``normal``, ``uniform`` or ``pareto``; never below a delay of 0.
+        reorder: whether a frame may overtake another; without it what one node sends keeps its order.
+        loss: share of the frames that are lost between two nodes.
+        loss_burst: mean number of frames that the bad state of a Gilbert-Elliott chain lasts; None loses each frame
+            independently of the others.
+        loss_in_bad, loss_in_good: probability with which that chain loses a frame in either state.
+        queue: drop-tail queue before each bottleneck: bytes, packets or multiples of the bandwidth-delay product. None
+            takes the larger of one bandwidth-delay product and 64 kB (but no more than a second's worth of those).
         medium: ``switched`` gives each node a full-duplex link of its own; ``shared`` is one half-duplex air, which a
             frame from station to station crosses twice (up to the access point, down again).
+        standard: of a shared air; sets the defaults of ``efficiency`` and ``aggregation``.
+        efficiency: share of the PHY rate that full frames get; without a standard 1: ``bandwidth`` is what is carried.
+        aggregation: most frames of one transmission; without a standard 1.
+        fairness: whether stations get equally many transmissions (``packet``) or equal ``airtime``.
+        wired: nodes that are wired to the access point, on a wire that is never busy.
+        trace: rates that change over time.
+        outages: times in which links are dead.
+        overrides: nodes that differ, by their number.
+        tcp: settings of the nodes' TCP.
+        seed: of the random numbers behind loss and jitter.
         backend: ``netem`` (kernel), ``relay`` (user space), or ``auto``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ignored_types=(cached_property,))
 
     shaped: bool = True
-    bandwidth_bps: Bandwidth | None = Field(None, alias="bandwidth", validate_default=False)
-    latency_s: Duration = Field(0.0, alias="latency")
-    jitter_s: Duration = Field(0.0, alias="jitter")
+    bandwidth_bps: LinkRate | None = Field(None, alias="bandwidth", validate_default=False)
+    up_bps: LinkRate | None = Field(None, alias="up")
+    down_bps: LinkRate | None = Field(None, alias="down")
+    latency_s: LinkDelay = Field(0.0, alias="latency")
+    jitter_s: LinkDelay = Field(0.0, alias="jitter")
+    jitter_distribution: Distribution = "normal"
+    reorder: bool = False
     loss: Probability = 0.0
-    queue_bytes: Memory | None = Field(None, alias="queue")
+    loss_burst: Annotated[float, Field(ge=1.0, le=1e6)] | None = None
+    loss_in_bad: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    loss_in_good: Probability = 0.0
+    queue: QueueSize | None = None
     medium: Literal["switched", "shared"] = "switched"
+    standard: Standard | None = None
+    efficiency: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    aggregation: Annotated[int, Field(ge=1, le=256)] | None = None
+    fairness: Fairness = "packet"
+    wired: NodeNumbers = ()
+    trace: Traces | None = None
+    outages: Annotated[tuple[Outage, ...], BeforeValidator(as_tuple)] = ()
+    overrides: dict[NodeNumber, NodeOverride] = Field(default_factory=dict)
+    tcp: TcpSettings = TcpSettings()
+    seed: int = Field(1, ge=0, le=MAX_SEED)
     backend: Literal["auto", "netem", "relay"] = "auto"
 
     @model_validator(mode="before")
     @classmethod
     def _expand_name(cls, value: Any) -> Any:
-        return {"shaped": False} if value == "unshaped" else value
+        if value == "unshaped":
+            return {"shaped": False}
+        return expand_preset(value) if isinstance(value, Mapping) and "preset" in value else value
 
     @model_validator(mode="after")
     def _consistent(self) -> Link:
-        if self.shaped and self.bandwidth_bps is None:
-            raise PydanticCustomError("link", "a shaped link needs a bandwidth: '10 Mbit/s' (or write link: unshaped)")
-        if not self.shaped and self != Link.model_construct(shaped=False, backend=self.backend):
-            raise PydanticCustomError("link", "an unshaped link takes no bandwidth, latency, jitter, loss or queue")
+        consistency.check(self)
         return self
 
     @property
@@ -63,25 +124,131 @@ class Link(BaseModel):
         """Round-trip time that the one-way latency makes, without serialisation."""
         return float(2 * self.latency_s)
 
+    @cached_property
+    def base(self) -> NodeLink:
+        """The link of a node without an override; raises ValueError where the link is not shaped."""
+        return self._node_link(NodeOverride())
+
+    def node(self, node: int) -> NodeLink:
+        """The link of node number ``node``, all filled in; raises ValueError where the link is not shaped."""
+        override = self.overrides.get(node)
+        return self.base if override is None else self._node_link(override)
+
+    def nodes(self, num_nodes: int) -> tuple[NodeLink, ...]:
+        """The links of all nodes."""
+        return tuple(self.node(node) for node in range(num_nodes))
+
+    def path(self, src: int, dst: int) -> Path:
+        """Latency, jitter and loss between two nodes."""
+        return path_between(self.node(src), self.node(dst))
+
+    @property
+    def bottleneck_bps(self) -> float | None:
+        """The slower direction of a node without an override; None where nothing is shaped."""
+        return self.base.slowest_bps if self.shaped else None
+
     @property
     def effective_queue_bytes(self) -> int:
-        """The queue in bytes once the default is filled in."""
-        if self.queue_bytes is not None:
-            return int(self.queue_bytes)
-        bdp = (self.bandwidth_bps or 0.0) / 8 * self.rtt_s
-        return int(max(bdp, MINIMUM_QUEUE_BYTES))
+        """The queue before the slower direction of a node without an override, once the default is filled in."""
+        return min(self.base.up_queue_bytes, self.base.down_queue_bytes) if self.shaped else MINIMUM_QUEUE_BYTES
+
+    @property
+    def burst_loss(self) -> GilbertElliott | None:
+        """The chain that loses frames in bursts; None where each is lost by itself."""
+        if self.loss_burst is None or not self.loss:
+            return None
+        return GilbertElliott.of(self.loss, self.loss_burst, self.loss_in_good, self.loss_in_bad)
+
+    @property
+    def air(self) -> Air | None:
+        """The shared medium in numbers; None on a switched link."""
+        if self.medium == "switched" or not self.shaped:
+            return None
+        defaults = STANDARDS.get(self.standard or "")
+        efficiency = self.efficiency or (defaults.efficiency if defaults else 1.0)
+        aggregation = self.aggregation or (defaults.aggregation if defaults else 1)
+        return Air.of(self.base.slowest_bps, efficiency, aggregation, self.fairness, frozenset(self.wired))
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all nodes are alike."""
+        return not self.overrides
+
+    @property
+    def varies(self) -> bool:
+        """Whether the link changes over time: then it stays steady (mean rates, no outage) until it is told to play."""
+        traces = (self.trace, *(override.trace for override in self.overrides.values()))
+        return bool(self.outages) or any(trace is not None for trace in traces)
 
     def describe(self) -> str:
         """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``."""
-        if not self.shaped or self.bandwidth_bps is None:
+        if not self.shaped:
             return "unshaped"
-        text = f"{BANDWIDTH.format(self.bandwidth_bps)}, {DURATION.format(self.latency_s)} one way"
-        text += f" (RTT {DURATION.format(self.rtt_s)}), {self.medium}"
+        return ", ".join(self._words())
+
+    def _words(self) -> list[str]:
+        up_bps, down_bps = self.base.up_bps, self.base.down_bps
+        rate = BANDWIDTH.format(_rounded(up_bps))
+        if up_bps != down_bps:
+            rate += f" up, {BANDWIDTH.format(_rounded(down_bps))} down"
+        if self.trace is not None:
+            rate = f"trace of {rate} on average"
+        words = [rate, f"{DURATION.format(self.latency_s)} one way (RTT {DURATION.format(self.rtt_s)})"]
+        words.append(self.medium if self.standard is None else f"{self.medium} {self.standard} air")
+        if self.fairness == "airtime":
+            words.append("airtime-fair")
         if self.jitter_s:
-            text += f", jitter {DURATION.format(self.jitter_s)}"
+            kind = "" if self.jitter_distribution == "normal" else f" ({self.jitter_distribution})"
+            words.append(f"jitter {DURATION.format(self.jitter_s)}{kind}")
         if self.loss:
-            text += f", loss {self.loss:.3g}"
-        return text
+            words.append(f"loss {self.loss:.3g}" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else ""))
+        if self.queue is not None:
+            words.append(f"queue {self.queue}")
+        if self.outages:
+            words.append(f"{len(self.outages)} outage(s)")
+        if self.overrides:
+            words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
+        return words
+
+    def _node_link(self, override: NodeOverride) -> NodeLink:
+        if not self.shaped:
+            raise ValueError("an unshaped link has no rates")
+        own = override.bandwidth_bps
+        traces = override.trace or (self.trace if own is None else None) or Traces()
+        up_trace = traces.up if override.up_bps is None else None
+        down_trace = traces.down if override.down_bps is None else None
+        up_bps = override.up_bps or _mean(up_trace) or own or self.up_bps or self.bandwidth_bps
+        down_bps = override.down_bps or _mean(down_trace) or own or self.down_bps or self.bandwidth_bps
+        up_bps, down_bps = up_bps or math.nan, down_bps or math.nan  # a trace whose file nobody has looked at yet
+        latency_s = self.latency_s if override.latency_s is None else override.latency_s
+        queue = override.queue or self.queue
+        rtt_s = 2 * latency_s
+
+        def queue_bytes(rate_bps: float) -> int:
+            if math.isnan(rate_bps):
+                return MINIMUM_QUEUE_BYTES
+            return default_queue_bytes(rate_bps, rtt_s) if queue is None else queue.num_bytes(rate_bps, rtt_s)
+
+        return NodeLink(
+            up_bps=up_bps,
+            down_bps=down_bps,
+            latency_s=latency_s,
+            jitter_s=self.jitter_s if override.jitter_s is None else override.jitter_s,
+            loss=self.loss if override.loss is None else override.loss,
+            up_queue_bytes=queue_bytes(up_bps),
+            down_queue_bytes=queue_bytes(down_bps),
+            queue_packets=queue.packets if queue else None,
+            up_trace=up_trace,
+            down_trace=down_trace,
+        )
+
+
+def _mean(trace: Any) -> float | None:
+    return None if trace is None else trace.mean_bps
+
+
+def _rounded(value_bps: float) -> float:
+    return float(f"{value_bps:.4g}")
 
 
 UNSHAPED = Link(shaped=False)

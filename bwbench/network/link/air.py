@@ -1,0 +1,72 @@
+"""What one half-duplex air carries: rates on the air, what the MAC leaves of them, and who gets how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bwbench.network.link.queue import ETHERNET_FRAME_BYTES
+
+Standard = Literal["802.11g", "802.11n", "802.11ac", "802.11ax"]
+Fairness = Literal["packet", "airtime"]
+
+
+@dataclass(frozen=True)
+class MacDefaults:
+    """Defaults of a standard.
+
+    Attributes:
+        efficiency: share of the PHY rate that full frames get while one station sends alone.
+        aggregation: frames of one transmission.
+    """
+
+    efficiency: float
+    aggregation: int
+
+
+# Efficiencies: about half of the PHY rate before 802.11n, which sends every frame by itself (54 Mbit/s give 22-25 of
+# TCP), 65-70 % at best with the A-MPDU aggregation that came with 802.11n (Perahia and Stacey, Next Generation Wireless
+# LANs, 2nd ed., chapters 1 and 8). In real life it is 33-50 %: then say so.
+# Aggregation: an A-MPDU holds at most 65,535 B in 802.11n (43 full frames); a block acknowledgement covers 64 frames
+# until 802.11ac, 256 in 802.11ax. Drivers keep transmissions below some 4 ms: half of that at usual rates.
+STANDARDS: dict[str, MacDefaults] = {
+    "802.11g": MacDefaults(0.50, 1),
+    "802.11n": MacDefaults(0.65, 20),
+    "802.11ac": MacDefaults(0.68, 32),
+    "802.11ax": MacDefaults(0.70, 64),
+}
+
+
+@dataclass(frozen=True)
+class Air:
+    """The shared medium in numbers. A transmission takes ``overhead_s`` and then its frames at the station's PHY rate.
+
+    Attributes:
+        efficiency: share of the link's PHY rate that full aggregates of full frames get.
+        aggregation: most frames of one transmission; they all go to the same station.
+        fairness: ``packet`` gives every transmitter the same number of transmissions, as the distributed coordination
+            function does (Heusse et al., Performance anomaly of 802.11b, INFOCOM 2003); ``airtime`` the same time.
+        overhead_s: what contention, preambles and acknowledgements of one transmission take.
+        wired: nodes that are wired to the access point: their frames cross the air once, or not at all among them.
+    """
+
+    efficiency: float
+    aggregation: int
+    fairness: Fairness
+    overhead_s: float
+    wired: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, phy_bps: float, efficiency: float, aggregation: int, fairness: Fairness, wired: frozenset[int]) -> Air:
+        """The overhead makes full aggregates at ``phy_bps`` reach ``efficiency``; it is the same at other rates."""
+        full_s = aggregation * ETHERNET_FRAME_BYTES * 8 / phy_bps
+        return cls(efficiency, aggregation, fairness, full_s * (1 / efficiency - 1), wired)
+
+    def transmission_s(self, num_bytes: float, phy_bps: float) -> float:
+        """Airtime of one transmission of ``num_bytes`` of Ethernet frames."""
+        return self.overhead_s + num_bytes * 8 / phy_bps
+
+    def capacity_bps(self, phy_bps: float) -> float:
+        """Bits of full frames per second while one station with this PHY rate sends full aggregates alone."""
+        num_bytes = self.aggregation * ETHERNET_FRAME_BYTES
+        return num_bytes * 8 / self.transmission_s(num_bytes, phy_bps)

@@ -1,0 +1,60 @@
+"""Which trace a link follows: the declaration; ``trace_file.py`` reads it, ``rate_trace.py`` is what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bwbench.units import Bandwidth, Duration
+
+RateUnit = Literal["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "B/s", "kB/s", "MB/s"]
+
+
+class Trace(BaseModel):
+    """A file with a rate that changes over time; it begins with the training and repeats when it ends.
+
+    Attributes:
+        file: path; relative to the file that names it, absolute once that is read.
+        format: ``wifi`` (seconds, tab, Mbit/s), ``mahimahi`` (a line for each packet: the millisecond at which it may
+            leave), ``csv`` (a header that names columns), or ``auto``, which looks at the file.
+        measures: ``link`` is the rate of whole frames; ``tcp-goodput`` what TCP made of it, from which the frames are
+            reckoned (1514 / 1448). None takes what the format usually holds: goodput for ``wifi``, the link's rate for
+            ``mahimahi``; a CSV file has to say.
+        unit: of a CSV file whose header does not name it.
+        start_s: where in the trace to begin.
+        sha256: of the file as it was when the experiment was planned; filled in.
+        mean_bps: mean rate of frames over the trace; filled in, for prediction and for the probe.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    file: str = Field(min_length=1)
+    format: Literal["auto", "wifi", "mahimahi", "csv"] = "auto"
+    measures: Literal["link", "tcp-goodput"] | None = None
+    unit: RateUnit | None = None
+    start_s: Duration = Field(0.0, alias="start")
+    sha256: str | None = None
+    mean_bps: Bandwidth | None = Field(None, alias="mean")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"file": value} if isinstance(value, str) else value
+
+
+class Traces(BaseModel):
+    """The traces of both directions of a node; ``{file: …}`` or a mere path means both. None keeps the bandwidth."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    up: Trace | None = None
+    down: Trace | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _both(cls, value: Any) -> Any:
+        if isinstance(value, (str, Trace)) or (isinstance(value, Mapping) and "file" in value):
+            return {"up": value, "down": value}
+        return value
