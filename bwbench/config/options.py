@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-_ATTRIBUTE = re.compile(r"\s{4}(\w+): (.*)")
+_ATTRIBUTE = re.compile(r"\s{4}(\w+(?:, \w+)*): (.*)")
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ def attribute_meanings(model: type[BaseModel]) -> dict[str, str]:
         lines = inspect.cleandoc(base.__dict__.get("__doc__") or "").splitlines()
         if "Attributes:" not in lines:
             continue
-        name = ""
+        names: list[str] = []
         for line in lines[lines.index("Attributes:") + 1 :]:
             if match := _ATTRIBUTE.fullmatch(line):
-                name = match[1]
-                meanings[name] = match[2]
-            elif line.startswith("     ") and name:
-                meanings[name] += f" {line.strip()}"
+                names = match[1].split(", ")
+                meanings.update(dict.fromkeys(names, match[2]))
+            elif line.startswith("     ") and names:
+                meanings.update({name: f"{meanings[name]} {line.strip()}" for name in names})
             elif line.strip():
                 break
     return meanings

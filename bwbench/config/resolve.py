@@ -18,8 +18,6 @@ from bwbench.registry import ALGORITHMS
 
 _LATER = {
     ("optimizer", "tuned"): "tuned learning rates are not there yet; give the optimizer and its lr: {sgd: {lr: 0.05}}",
-    ("link", "preset"): "link presets are not there yet; give bandwidth and latency",
-    ("link", "trace"): "link traces are not there yet; give bandwidth and latency",
 }
 _NEEDED = {
     "nodes": "'nodes' is missing: how many nodes train? For example 'nodes: 4'",

@@ -31,6 +31,10 @@ _OWN: dict[str, Schema] = {
     "name": {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 100},
     "repeats": {"type": "integer", "minimum": 1, "maximum": MAX_REPEATS, "default": 1},
     "plugins": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []},
+    "preset": {
+        "type": "string",
+        "description": "Name of a link ('bwbench link presets' lists them), or FILE:NAME; other keys go on top.",
+    },
 }
 _MEANINGS = {
     "name": "Name of the experiment, and of its folder below results/.",
@@ -61,6 +65,7 @@ def build_schema() -> Schema:
     """The schema as plain data (JSON Schema, draft 2020-12)."""
     definitions: Schema = {key: _section(model) for key, model in SECTIONS.items() if key != "target"}
     del definitions["link"]["properties"]["shaped"]  # 'unshaped' says it
+    definitions["link"]["properties"] = {"preset": _OWN["preset"], **definitions["link"]["properties"]}
     definitions["link"] = {"anyOf": [{"const": "unshaped"}, definitions["link"]]}
     definitions["target"] = {
         "anyOf": [
@@ -180,7 +185,7 @@ def _keyed(name: str, options: Schema) -> Schema:
 def _section(model: type[BaseModel]) -> Schema:
     """A mapping with the keys of a model, with their meaning, defaults as written in YAML, and units as patterns."""
     schema = model.model_json_schema(by_alias=True, mode="validation")
-    assert "$defs" not in schema, f"{model.__name__}: options are plain values, lists of them, or mappings to them"
+    schema = _inlined(schema, {name: _nested(part) for name, part in schema.pop("$defs", {}).items()})
     meanings = attribute_meanings(model)
     names = {field.alias or name: name for name, field in model.model_fields.items()}
     defaults = {option.name: option.default for option in options_of(model) if not option.required}
@@ -191,6 +196,26 @@ def _section(model: type[BaseModel]) -> Schema:
         properties[key] = {**described, **_plain(value), **({"default": defaults[key]} if key in defaults else {})}
     section: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**section, "required": schema["required"]} if "required" in schema else section
+
+
+def _nested(part: Schema) -> Schema:
+    """A mapping inside a section; what may also be written as a name says so in ``short_form``."""
+    part = {key: value for key, value in part.items() if key != "description"}
+    short = part.pop("short_form", None)
+    return part if short is None else {"anyOf": [*short, part]}
+
+
+def _inlined(value: Any, definitions: Mapping[str, Schema]) -> Any:
+    """With each reference replaced by what it refers to."""
+    if isinstance(value, list):
+        return [_inlined(item, definitions) for item in value]
+    if not isinstance(value, dict):
+        return value
+    reference = value.get("$ref", "").rpartition("/")[2] if isinstance(value.get("$ref"), str) else ""
+    if reference in definitions:
+        beside = {key: item for key, item in value.items() if key != "$ref"}
+        return {**_inlined(definitions[reference], definitions), **beside}
+    return {key: _inlined(item, definitions) for key, item in value.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -79,7 +78,7 @@ class Link(BaseModel):
         backend: ``netem`` (kernel), ``relay`` (user space), or ``auto``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ignored_types=(cached_property,))
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     shaped: bool = True
     bandwidth_bps: LinkRate | None = Field(None, alias="bandwidth", validate_default=False)
@@ -124,7 +123,7 @@ class Link(BaseModel):
         """Round-trip time that the one-way latency makes, without serialisation."""
         return float(2 * self.latency_s)
 
-    @cached_property
+    @property
     def base(self) -> NodeLink:
         """The link of a node without an override; raises ValueError where the link is not shaped."""
         return self._node_link(NodeOverride())

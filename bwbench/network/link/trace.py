@@ -28,7 +28,9 @@ class Trace(BaseModel):
         mean_bps: mean rate of frames over the trace; filled in, for prediction and for the probe.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, json_schema_extra={"short_form": [{"type": "string"}]}
+    )
 
     file: str = Field(min_length=1)
     format: Literal["auto", "wifi", "mahimahi", "csv"] = "auto"
@@ -47,7 +49,11 @@ class Trace(BaseModel):
 class Traces(BaseModel):
     """The traces of both directions of a node; ``{file: …}`` or a mere path means both. None keeps the bandwidth."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        json_schema_extra=lambda schema: schema.update(short_form=schema["properties"]["up"]["anyOf"][:1]),
+    )
 
     up: Trace | None = None
     down: Trace | None = None

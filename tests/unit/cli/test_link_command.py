@@ -16,8 +16,8 @@ from tests.netns.link_command import verify
     [
         ("bandwidth", "10", "10 Mbit/s"),
         ("bandwidth", "10 MB/s", "Mbit/s"),
-        ("bandwidth", "0 Mbit/s", "more than 0"),
-        ("bandwidth", "-1 Mbit/s", "more than 0"),
+        ("bandwidth", "0 Mbit/s", "1 kbit/s or more"),
+        ("bandwidth", "-1 Mbit/s", "1 kbit/s or more"),
         ("bandwidth", "fast", "10 Mbit/s"),
         ("latency", "2.5", "2.5 ms"),
         ("latency", "2.5 Mbit/s", "ms"),
