@@ -134,6 +134,13 @@ def _check_ranges(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("evaluate", "every"), f"{config.evaluate.every_samples:g} samples is out of range: 1 to 1e12")
 
 
+def _check_link_nodes(config: CellConfig) -> Iterator[Finding]:
+    if not config.link.shaped or config.nodes == 1:
+        return
+    for key, text in unknown_nodes(config.link, config.nodes):
+        yield Finding(("link", key), f"link.{key}: {text}")
+
+
 def _check_backend(config: CellConfig) -> Iterator[Finding]:
     try:
         choose(config.link, netem_available=True)
@@ -147,5 +154,6 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_task,
     _check_target,
     _check_ranges,
+    _check_link_nodes,
     _check_backend,
 )

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import ConfigError
+from bwbench.errors import ConfigError, Problem
 from bwbench.network.addresses import MAX_NODES, NodeAddresses
 from bwbench.network.agent_client import AgentClient
 from bwbench.network.backend import WireCounters
 from bwbench.network.link import Link
+from bwbench.network.link.consistency import unknown_nodes
 from bwbench.network.node_process import NodeProcess
 
 __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
@@ -59,6 +60,8 @@ class Network:
     def __init__(self, link: Link, num_nodes: int) -> None:
         if not 1 <= num_nodes <= MAX_NODES:
             raise ConfigError(f"nodes: {num_nodes} is out of range: 1 to {MAX_NODES} on one machine")
+        if wrong := unknown_nodes(link, num_nodes):
+            raise ConfigError([Problem(f"link.{key}: {text}") for key, text in wrong])
         self._agent = AgentClient()
         try:
             asked = link.model_dump(mode="json", by_alias=True)

@@ -83,13 +83,23 @@ class Cell:
 def identity(config: CellConfig) -> str:
     """The id of a configuration: the first digits of the SHA-256 of its canonical JSON.
 
-    A plugin file counts by its name and by the ``__version__`` that it declares, not by the folder it lies in, so
-    that an experiment can be copied elsewhere and still find its results.
+    A plugin file counts by its name and by the ``__version__`` that it declares, a trace by what is in it, neither by
+    the folder it lies in, so that an experiment can be copied elsewhere and still find its results. Of the link counts
+    what is not left at its default, so that a new key of later versions changes no identity.
     """
     content = config.model_dump(mode="json", by_alias=True)
+    content["link"] = _without_paths(config.link.model_dump(mode="json", by_alias=True, exclude_defaults=True))
     content["plugins"] = [[Path(path).name, declared_version(Path(path))] for path in config.plugins]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
+
+
+def _without_paths(value: Any) -> Any:
+    """Traces by their content alone: the name of the file and the mean rate say nothing more."""
+    if isinstance(value, dict):
+        kept = {key: item for key, item in value.items() if not ("sha256" in value and key in ("file", "mean"))}
+        return {key: _without_paths(item) for key, item in kept.items()}
+    return value
 
 
 def declared_version(plugin: Path) -> str | None:

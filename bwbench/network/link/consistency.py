@@ -76,19 +76,22 @@ def _check_medium(link: Link) -> None:
         raise _refused("on a shared air a station has one PHY rate; give one trace for both directions")
 
 
-def check_nodes(link: Link, num_nodes: int) -> None:
-    """Raise PydanticCustomError where the link names a node that is not among ``num_nodes``."""
+def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
+    """What the link says of nodes that are not among ``num_nodes``, as (key, what is wrong)."""
     named = {
         "overrides": list(link.overrides),
         "wired": list(link.wired),
         "outages": [node for outage in link.outages for node in outage.nodes or ()],
     }
-    for key, numbers in named.items():
-        for number in numbers:
-            if not 0 <= number < num_nodes:
-                raise _refused(f"{key}: there is no node {number}; nodes are numbered 0 to {num_nodes - 1}")
+    found = [
+        (key, f"there is no node {number}; nodes are numbered 0 to {num_nodes - 1}")
+        for key, numbers in named.items()
+        for number in sorted(set(numbers))
+        if number >= num_nodes
+    ]
     if link.wired and len(set(link.wired)) >= num_nodes:
-        raise _refused("wired: all nodes are wired, so that nobody is on the air; write 'medium: switched'")
+        found.append(("wired", "all nodes are wired, so that nobody is on the air; write 'medium: switched'"))
+    return found
 
 
 def _refused(text: str) -> PydanticCustomError:
