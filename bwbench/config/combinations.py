@@ -12,6 +12,7 @@ from bwbench.config.explain import Location, nearest
 from bwbench.data_spec import LANGUAGE_MODELLING
 from bwbench.errors import ConfigError
 from bwbench.network.backend_choice import choose
+from bwbench.network.link.consistency import unknown_nodes
 from bwbench.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
 from bwbench.units import DURATION
 
