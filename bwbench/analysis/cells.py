@@ -81,12 +81,22 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
         collective=name_of(config.get("collective")),
         compression="+".join(name_of(codec) for codec in config.get("compression") or ["none"]),
         seed=int(config.get("seed") or 0),
-        bandwidth_bps=_quantity(BANDWIDTH.parse, link.get("bandwidth")) if _shaped(link) else None,
+        bandwidth_bps=_bandwidth_bps(link),
         rtt_s=_twice(_quantity(DURATION.parse, link.get("latency"))) if _shaped(link) else None,
         link=describe_link(link),
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
     )
+
+
+def _bandwidth_bps(link: Mapping[str, Any]) -> float | None:
+    """The bandwidth, or the slower direction of a link that gives both (the mean of a trace); None without shaping."""
+    if not _shaped(link) or link.get("bandwidth") is not None:
+        return _quantity(BANDWIDTH.parse, link.get("bandwidth")) if _shaped(link) else None
+    try:
+        return Link.model_validate(link).bottleneck_bps
+    except ValidationError:
+        return None
 
 
 def name_of(component: object) -> str:
@@ -104,14 +114,7 @@ def describe_link(link: Mapping[str, Any]) -> str:
         asked = Link.model_validate(link)
     except ValidationError:  # a kind of link that this version does not know
         return ", ".join(f"{key} {value}" for key, value in link.items() if value not in (None, True))
-    assert asked.bandwidth_bps is not None  # a shaped link has one
-    words = [BANDWIDTH.format(asked.bandwidth_bps), f"RTT {DURATION.format(asked.rtt_s)}"]
-    words.append("shared air" if asked.medium == "shared" else "switched")
-    if asked.jitter_s:
-        words.append(f"jitter {DURATION.format(asked.jitter_s)}")
-    if asked.loss:
-        words.append(f"loss {100 * asked.loss:.3g} %")
-    return ", ".join(words)
+    return asked.describe(short=True)
 
 
 def state_of(folder: CellFolder) -> str:

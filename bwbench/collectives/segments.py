@@ -32,12 +32,16 @@ def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
     More than that is lost in one burst, and TCP takes several round trips to mend it: at 10 Mbit/s a ring over 1 MB
     with this limit comes to 94 % of what the link can carry, without it to 84-88 %. No limit where nothing is shaped.
     """
-    if link is None or link.bandwidth_bps is None:
+    if link is None or not link.shaped:
         return float("inf")
-    pipe_bytes = link.bandwidth_bps / 8 * link.latency_s
-    sharing = num_ranks if link.medium == "shared" else 1
-    fitting_bytes = link.effective_queue_bytes + pipe_bytes
-    if fitting_bytes * 8 / link.bandwidth_bps < SHORTEST_LIMIT_S:
+    nodes = link.nodes(num_ranks)
+    slowest_bps = min(node.slowest_bps for node in nodes)
+    sharing = 1
+    if link.air is not None:
+        slowest_bps, sharing = link.air.capacity_bps(slowest_bps), num_ranks
+    fitting_bytes: float = min(min(node.up_queue_bytes, node.down_queue_bytes) for node in nodes)
+    fitting_bytes += slowest_bps / 8 * min(node.latency_s for node in nodes)
+    if fitting_bytes * 8 / slowest_bps < SHORTEST_LIMIT_S:
         return float("inf")
     return float(max(LEAST_IN_FLIGHT_BYTES, fitting_bytes / sharing))
 

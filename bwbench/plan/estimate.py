@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from bwbench.config.cell import CellConfig
 from bwbench.errors import ConfigError
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.link.air import Air
+from bwbench.network.link.node_link import NodeLink, path_between
 from bwbench.plan.cell import Cell
 from bwbench.plan.describe import Description, Request, describe
 from bwbench.plan.traffic import Traffic
@@ -116,19 +118,40 @@ def estimate(config: CellConfig, description: Description, traffic: Traffic, num
 def transfer_time_s(link: Link, traffic: Traffic) -> float:
     """Seconds that one step's messages take on the link; 0 on an unshaped one.
 
-    ``medium: switched``: the busiest direction of one node, with the acknowledgements of what comes the other way, plus
-    what cannot overlap. ``medium: shared``: all frames of all nodes, acknowledgements too, each twice.
+    ``medium: switched``: the direction that takes longest of any node, with the acknowledgements of what comes the
+    other way, plus what cannot overlap. ``medium: shared``: the airtime of all frames of all nodes, acknowledgements
+    too, up to the access point and down again. Rates that change count by their mean.
     """
-    if not link.shaped or link.bandwidth_bps is None:
+    if not link.shaped:
         return 0.0
-    if link.medium == "shared":
-        on_wire_bytes = 2 * traffic.total_bytes * (WIRE_PER_PAYLOAD + ACK_PER_PAYLOAD)
+    pairs = list(zip(traffic.payload_bytes_per_rank, traffic.received_bytes_per_rank, strict=True))
+    nodes = link.nodes(len(pairs))
+    latency_s = max((path_between(src, dst).latency_s for src in nodes for dst in nodes if src is not dst), default=0.0)
+    if link.air is not None:
+        sending_s = sum(
+            _airtime_s(link.air, node, sent) + _airtime_s(link.air, node, received)
+            for number, (node, (sent, received)) in enumerate(zip(nodes, pairs, strict=True))
+            if number not in link.air.wired
+        )
     else:
-        pairs = zip(traffic.payload_bytes_per_rank, traffic.received_bytes_per_rank, strict=True)
-        directions = [direction for sent, received in pairs for direction in ((sent, received), (received, sent))]
-        busiest = max((data * WIRE_PER_PAYLOAD + back * ACK_PER_PAYLOAD for data, back in directions), default=0.0)
-        on_wire_bytes = busiest + traffic.serial_bytes * WIRE_PER_PAYLOAD
-    return float(on_wire_bytes * 8 / link.bandwidth_bps + traffic.rounds * link.latency_s)
+        sending_s = traffic.serial_bytes * WIRE_PER_PAYLOAD * 8 / min(node.slowest_bps for node in nodes)
+        sending_s += max(
+            max(_line_s(sent, received, node.up_bps), _line_s(received, sent, node.down_bps))
+            for node, (sent, received) in zip(nodes, pairs, strict=True)
+        )
+    return float(sending_s + traffic.rounds * latency_s)
+
+
+def _line_s(data_bytes: float, back_bytes: float, rate_bps: float) -> float:
+    """What one direction of a node's own line takes: payload, and the acknowledgements of what came the other way."""
+    return (data_bytes * WIRE_PER_PAYLOAD + back_bytes * ACK_PER_PAYLOAD) * 8 / rate_bps
+
+
+def _airtime_s(air: Air, station: NodeLink, data_bytes: float) -> float:
+    """What payload between a station and the access point takes of the air, with its acknowledgements."""
+    frames_s = data_bytes * WIRE_PER_PAYLOAD * 8 / air.capacity_bps(station.up_bps)
+    acks = data_bytes / TCP_PAYLOAD_BYTES / SEGMENTS_PER_ACK
+    return frames_s + acks * (air.overhead_s / air.aggregation + ACK_FRAME_BYTES * 8 / station.up_bps)
 
 
 def _request(config: CellConfig) -> Request:

@@ -179,21 +179,23 @@ class Link(BaseModel):
         traces = (self.trace, *(override.trace for override in self.overrides.values()))
         return bool(self.outages) or any(trace is not None for trace in traces)
 
-    def describe(self) -> str:
-        """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``."""
+    def describe(self, short: bool = False) -> str:
+        """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``; short ``10 Mbit/s, RTT 5 ms, …``."""
         if not self.shaped:
             return "unshaped"
-        return ", ".join(self._words())
+        return ", ".join(self._words(short))
 
-    def _words(self) -> list[str]:
+    def _words(self, short: bool) -> list[str]:
         up_bps, down_bps = self.base.up_bps, self.base.down_bps
         rate = BANDWIDTH.format(_rounded(up_bps))
         if up_bps != down_bps:
             rate += f" up, {BANDWIDTH.format(_rounded(down_bps))} down"
         if self.trace is not None:
             rate = f"trace of {rate} on average"
-        words = [rate, f"{DURATION.format(self.latency_s)} one way (RTT {DURATION.format(self.rtt_s)})"]
-        words.append(self.medium if self.standard is None else f"{self.medium} {self.standard} air")
+        rtt = f"RTT {DURATION.format(self.rtt_s)}"
+        words = [rate, rtt if short else f"{DURATION.format(self.latency_s)} one way ({rtt})"]
+        medium = self.medium if self.medium == "switched" else "shared air"
+        words.append(medium if self.standard is None else f"{medium} ({self.standard})")
         if self.fairness == "airtime":
             words.append("airtime-fair")
         if self.jitter_s:

@@ -179,3 +179,34 @@ def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path, monkeypatc
     path = tmp_path / "study.yaml"
     path.write_text(BASE)
     assert len(estimate_cells(build_plan(load_experiment(path)).cells)) == 1
+
+
+def _ring_traffic(num_nodes: int, payload_bytes: float) -> Traffic:
+    return Traffic((payload_bytes,) * num_nodes, (payload_bytes,) * num_nodes, rounds=0)
+
+
+def test_the_slowest_direction_of_the_slowest_node_decides() -> None:
+    traffic = _ring_traffic(4, 1e6)
+    alike = transfer_time_s(_link(bandwidth="10 Mbit/s"), traffic)
+    one_way = transfer_time_s(_link(up="5 Mbit/s", down="10 Mbit/s"), traffic)
+    one_node = transfer_time_s(_link(bandwidth="10 Mbit/s", overrides={"3": {"bandwidth": "2 Mbit/s"}}), traffic)
+    assert one_way == pytest.approx(2 * alike)
+    assert one_node == pytest.approx(5 * alike)
+
+
+def test_latency_of_a_path_is_the_mean_of_both_ends() -> None:
+    link = _link(bandwidth="10 Mbit/s", latency="2 ms", overrides={"1": {"latency": "10 ms"}})
+    assert transfer_time_s(link, Traffic((0.0,) * 3, (0.0,) * 3, rounds=1)) == pytest.approx(0.006)
+
+
+def test_a_shared_air_takes_what_the_mac_costs() -> None:
+    traffic = _ring_traffic(4, 1e6)
+    free = transfer_time_s(_link(bandwidth="54 Mbit/s", medium="shared"), traffic)
+    half = transfer_time_s(_link(bandwidth="54 Mbit/s", medium="shared", efficiency=0.5), traffic)
+    wired = transfer_time_s(_link(bandwidth="54 Mbit/s", medium="shared", wired=[0]), traffic)
+    assert half > 1.99 * free  # every acknowledgement pays the overhead of a whole frame
+    assert wired == pytest.approx(0.75 * free)
+
+
+def _link(**keys: object) -> Link:
+    return Link.model_validate(keys)
