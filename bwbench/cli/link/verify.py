@@ -1,4 +1,4 @@
-"""``bwbench link``: the link layer by itself."""
+"""``bwbench link verify``: make a link, measure what it does, print the difference."""
 
 from __future__ import annotations
 
@@ -13,15 +13,7 @@ if TYPE_CHECKING:
     from bwbench.network.network import Network
     from bwbench.network.probe.measurement import LinkMeasurement
 
-app = typer.Typer(help="The link layer by itself: ask for a link, measure what it does.", no_args_is_help=True)
 
-
-@app.callback()
-def _group() -> None:
-    pass
-
-
-@app.command()
 def verify(
     bandwidth: Annotated[str, typer.Option(help="Rate of each node, up and down; of the air if shared: '10 Mbit/s'.")],
     latency: Annotated[str, typer.Option(help="One-way delay between two nodes: '2.5 ms'.")] = "0 ms",

@@ -1,0 +1,17 @@
+"""``bwbench link``: the link layer by itself. One file a command."""
+
+from __future__ import annotations
+
+import typer
+
+from bwbench.cli.link import verify
+
+app = typer.Typer(help="The link layer by itself: ask for a link, measure what it does.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+app.command()(verify.verify)
