@@ -215,9 +215,9 @@ class Link(BaseModel):
         if not self.shaped:
             raise ValueError("an unshaped link has no rates")
         own = override.bandwidth_bps
-        traces = override.trace or (self.trace if own is None else None) or Traces()
-        up_trace = traces.up if override.up_bps is None else None
-        down_trace = traces.down if override.down_bps is None else None
+        traces = override.trace or (self.trace if own is None else None)
+        up_trace = traces.up if traces and override.up_bps is None else None
+        down_trace = traces.down if traces and override.down_bps is None else None
         up_bps = override.up_bps or _mean(up_trace) or own or self.up_bps or self.bandwidth_bps
         down_bps = override.down_bps or _mean(down_trace) or own or self.down_bps or self.bandwidth_bps
         up_bps, down_bps = up_bps or math.nan, down_bps or math.nan  # a trace whose file nobody has looked at yet

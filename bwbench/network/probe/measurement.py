@@ -20,24 +20,28 @@ class PairMeasurement:
     """One neighbour pair. ``asked_*`` is None where nothing was asked, ``achieved_*`` where nothing came through.
 
     Attributes:
-        asked_bps: the link's bandwidth, of Ethernet frames.
+        asked_bps: the slower rate of Ethernet frames on the way, or the PHY rate of the sender on a shared air.
         asked_goodput_bps: UDP payload per second that this leaves to the pair while all nodes send.
         asked_rtt_s: both latencies and the serialisation of the probe's own frames.
         loss_frames: frames on which ``achieved_loss`` rests.
         rate_frames: frames on which ``achieved_goodput_bps`` rests.
+        asked_jitter_s: standard deviation of the one-way delay.
+        asked_burst: mean number of frames lost in a row; chance varies more with bursts than with single frames.
     """
 
     src: int
     dst: int
-    asked_bps: float | None
-    asked_goodput_bps: float | None
-    achieved_goodput_bps: float
-    asked_rtt_s: float | None
-    achieved_rtt_s: float | None
-    asked_loss: float
-    achieved_loss: float | None
+    asked_bps: float | None = None
+    asked_goodput_bps: float | None = None
+    achieved_goodput_bps: float = 0.0
+    asked_rtt_s: float | None = None
+    achieved_rtt_s: float | None = None
+    asked_loss: float = 0.0
+    achieved_loss: float | None = None
     loss_frames: int = 0
     rate_frames: int = 0
+    asked_jitter_s: float = 0.0
+    asked_burst: float = 1.0
 
     @property
     def goodput_error(self) -> float | None:
@@ -95,7 +99,7 @@ def judge(
             case, and the jitter that was asked for; the former what chance makes of the loss that was asked for. Loss
         must lie within the binomial interval of the measured one.
     """
-    reasons = [reason for pair in pairs for reason in _reasons(link, pair, tolerance)] if link.shaped else []
+    reasons = [reason for pair in pairs for reason in _reasons(pair, tolerance)] if link.shaped else []
     if alone is not None and abs(alone[1] / alone[0] - 1) > tolerance:
         reasons.append(
             f"one pair alone: goodput is {alone[1] / 1e6:.3f} Mbit/s instead of {alone[0] / 1e6:.3f} Mbit/s "
@@ -105,13 +109,14 @@ def judge(
     return LinkMeasurement(backend, tuple(pairs), verdict, tuple(reasons), tolerance, alone)
 
 
-def _reasons(link: Link, pair: PairMeasurement, tolerance: float) -> list[str]:
+def _reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
     reasons = []
     who = f"node {pair.src} to node {pair.dst}"
-    allowed_s = max(tolerance * (pair.asked_rtt_s or 0.0), RTT_SLACK_S) + link.jitter_s
+    allowed_s = max(tolerance * (pair.asked_rtt_s or 0.0), RTT_SLACK_S) + pair.asked_jitter_s
     error = pair.goodput_error
-    if 0 < link.loss < 1 and pair.rate_frames:
-        tolerance += LOSS_Z * math.sqrt(link.loss / (1 - link.loss) / pair.rate_frames)
+    dependence = 2 * pair.asked_burst - 1  # so many frames say as much as one that is lost by itself
+    if pair.asked_loss and pair.rate_frames:
+        tolerance += LOSS_Z * math.sqrt(pair.asked_loss / (1 - pair.asked_loss) * dependence / pair.rate_frames)
     if error is not None and abs(error) > tolerance:
         reasons.append(
             f"{who}: goodput is {pair.achieved_goodput_bps / 1e6:.3f} Mbit/s instead of "
@@ -126,7 +131,7 @@ def _reasons(link: Link, pair: PairMeasurement, tolerance: float) -> list[str]:
             f"(allowed {allowed_s * 1e3:.2f} ms more or less)"
         )
     if pair.achieved_loss is not None:
-        low, high = loss_interval(pair.achieved_loss, pair.loss_frames)
+        low, high = loss_interval(pair.achieved_loss, pair.loss_frames / dependence)
         if not low - LOSS_SLACK <= pair.asked_loss <= high + LOSS_SLACK:
             reasons.append(
                 f"{who}: loss is {pair.achieved_loss:.2%} of {pair.loss_frames} frames instead of {pair.asked_loss:.2%}"
@@ -134,7 +139,7 @@ def _reasons(link: Link, pair: PairMeasurement, tolerance: float) -> list[str]:
     return reasons
 
 
-def loss_interval(share: float, trials: int, z: float = LOSS_Z) -> tuple[float, float]:
+def loss_interval(share: float, trials: float, z: float = LOSS_Z) -> tuple[float, float]:
     """Wilson's interval for a probability of which ``share`` was seen in ``trials``."""
     if trials == 0:
         return 0.0, 1.0

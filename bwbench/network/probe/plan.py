@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
 from bwbench.network.probe.stream import Flow
 
@@ -33,103 +36,185 @@ LATE_S = 0.05  # by which frames may be late on a busy machine
 FIRST_FRAMES_S = 0.01  # a burst at the beginning, so that a sender that is not scheduled for a while leaves no gap
 
 
-def asked_goodput_bps(link: Link, num_nodes: int) -> float | None:
-    """UDP payload per second of full frames that the link leaves to each pair while all nodes send to a neighbour.
+@dataclass(frozen=True)
+class Pair:
+    """What the link asks of a node and its neighbour, steady, while every node sends to its neighbour.
 
-    On a shared air every frame crosses twice, and ``num_nodes`` pairs divide the capacity. Frames that the link is to
-    lose have taken their time on it, but do not arrive.
+    Attributes:
+        frames_bps: bits of full frames per second from ``src`` to ``dst``.
+        alone_bps: the same while nobody else sends.
+        rtt_s: round trip of a ping on the idle link: both latencies, and every serialisation on the way.
+        small_s: how long a frame of the loss measurement keeps the link from others.
+        latency_s, jitter_s, loss: of the path.
+        queue_bytes: the smallest queue on the way.
     """
-    frames_bps = _pair_bps(link, num_nodes)
-    return None if frames_bps is None else frames_bps * (1 - link.loss) * UDP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
+
+    src: int
+    dst: int
+    frames_bps: float
+    alone_bps: float
+    rtt_s: float
+    small_s: float
+    latency_s: float
+    jitter_s: float
+    loss: float
+    queue_bytes: int
+
+    @property
+    def goodput_bps(self) -> float:
+        """UDP payload per second that arrives; frames that the link is to lose have taken their time on it."""
+        return self._arriving(self.frames_bps)
+
+    @property
+    def alone_goodput_bps(self) -> float:
+        """The same while nobody else sends."""
+        return self._arriving(self.alone_bps)
+
+    def _arriving(self, frames_bps: float) -> float:
+        return frames_bps * (1 - self.loss) * UDP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
 
 
-def asked_rtt_s(link: Link) -> float | None:
-    """Round trip of a ping: the latency both ways, and two serialisations in each direction."""
-    if link.bandwidth_bps is None:
-        return None
-    return link.rtt_s + 4 * _frame_s(PING_PAYLOAD_BYTES, link.bandwidth_bps)
+def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
+    """Every node and its neighbour; empty where nothing is shaped.
+
+    On a shared air all of them get the same, and together all of the airtime.
+    """
+    if not link.shaped or num_nodes < 2:
+        return []
+    ends = [(src, (src + 1) % num_nodes) for src in range(num_nodes)]
+    on_air_s = sum(_crossing_s(link, src, dst, ETHERNET_FRAME_BYTES, True) for src, dst in ends)
+    all_small_s = sum(_crossing_s(link, src, dst, LOSS_PAYLOAD_BYTES + HEADER_BYTES, False) for src, dst in ends)
+    ping_bytes = PING_PAYLOAD_BYTES + HEADER_BYTES
+    found = []
+    for src, dst in ends:
+        up, down, path = link.node(src), link.node(dst), link.path(src, dst)
+        alone_s = _crossing_s(link, src, dst, ETHERNET_FRAME_BYTES, True)
+        if link.air is None:
+            frames_bps = alone_bps = min(up.up_bps, down.down_bps)
+            small_s = (LOSS_PAYLOAD_BYTES + HEADER_BYTES) * 8 / frames_bps
+        else:
+            # Two wired nodes are not on the air: whatever goes between them is as fast as the machine.
+            alone_bps = ETHERNET_FRAME_BYTES * 8 / alone_s if alone_s else float("inf")
+            frames_bps = ETHERNET_FRAME_BYTES * 8 / on_air_s if alone_s else float("inf")
+            small_s = all_small_s
+        rtt_s = 2 * path.latency_s + _crossing_s(link, src, dst, ping_bytes, False)
+        rtt_s += _crossing_s(link, dst, src, ping_bytes, False)
+        queue_bytes = min(up.up_queue_bytes, down.down_queue_bytes)
+        found.append(
+            Pair(src, dst, frames_bps, alone_bps, rtt_s, small_s, path.latency_s, path.jitter_s, path.loss, queue_bytes)
+        )
+    return found
 
 
-def num_pings(link: Link) -> int:
+def _crossing_s(link: Link, src: int, dst: int, frame_bytes: int, saturated: bool) -> float:
+    """What a frame takes of its sender's and of its receiver's side together.
+
+    On a shared air a single frame pays for a transmission of its own; where the air is saturated it shares that.
+    """
+    up_bps, down_bps = link.node(src).up_bps, link.node(dst).down_bps
+    if link.air is None:
+        return frame_bytes * 8 * (1 / up_bps + 1 / down_bps)
+    on_air = [rate_bps for node, rate_bps in ((src, up_bps), (dst, down_bps)) if node not in link.air.wired]
+    if src in link.air.wired and dst in link.air.wired:
+        return 0.0
+    shared_by = link.air.aggregation if saturated else 1
+    return sum(link.air.overhead_s / shared_by + frame_bytes * 8 / rate_bps for rate_bps in on_air)
+
+
+def num_pings(pair: Pair | None) -> int:
     """How many round trips to measure: fewer where each takes long, since their spread does not grow with them."""
-    return max(FEWEST_PINGS, min(NUM_PINGS, int(LONG_PINGS_S / max(asked_rtt_s(link) or 0.0, 1e-6))))
+    rtt_s = pair.rtt_s if pair else 0.0
+    return max(FEWEST_PINGS, min(NUM_PINGS, int(LONG_PINGS_S / max(rtt_s, 1e-6))))
 
 
-def ping_groups(link: Link, num_nodes: int) -> list[list[int]]:
+def ping_groups(pairs: Sequence[Pair], num_nodes: int) -> list[list[int]]:
     """Sources that ping at the same time, group after group: one at a time unless that takes too long."""
-    each_s = num_pings(link) * (asked_rtt_s(link) or 0.0)
+    each_s = max((num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
     number = max(1, min(num_nodes, int(SEQUENTIAL_PINGS_S / each_s))) if each_s else num_nodes
     return [list(range(first, num_nodes, number)) for first in range(number)]
 
 
-def rate_flow(link: Link, num_nodes: int) -> Flow:
-    """Full frames, a little more of them than the link carries."""
-    frames_bps = _pair_bps(link, num_nodes)
-    if frames_bps is None:
-        return Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
-    return _full_frames(link, frames_bps, OVERLOAD if link.medium == "switched" else SHARED_OVERLOAD)
+def rate_flows(link: Link, num_nodes: int) -> list[Flow]:
+    """For each node: full frames, a little more of them than the link carries. All take equally long."""
+    pairs = pairs_of(link, num_nodes)
+    if not pairs:
+        return [_UNSHAPED_FLOW] * num_nodes
+    overload = OVERLOAD if link.medium == "switched" else SHARED_OVERLOAD
+    return _full_frames(pairs, [pair.frames_bps for pair in pairs], overload)
 
 
-def alone_flow(link: Link) -> Flow | None:
-    """For a shared air, which the flow above hardly fills: full frames from one node alone, more than the air carries.
+def alone_flow(link: Link, num_nodes: int) -> tuple[Pair, Flow] | None:
+    """For a shared air, which the flows above hardly fill: full frames of one pair, more than the air carries.
 
-    A station and the access point taking turns get half of it each.
+    None where the link is switched, or where two wired nodes are the first pair. Stations that differ get little more
+    than what the air carries: each frame too many of a fast one would be taken from a slow one's.
     """
-    if link.bandwidth_bps is None or link.medium == "switched":
+    pairs = pairs_of(link, num_nodes)
+    if link.medium == "switched" or not pairs or pairs[0].alone_bps == float("inf"):
         return None
-    return _full_frames(link, link.bandwidth_bps / 2, OVERLOAD)
+    overload = OVERLOAD if link.is_uniform and not link.wired else SHARED_OVERLOAD
+    return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_bps], overload)[0]
 
 
-def alone_goodput_bps(link: Link) -> float | None:
-    """UDP payload per second that arrives of ``alone_flow``."""
-    return asked_goodput_bps(link, 1) if link.medium == "shared" else None
-
-
-def drain_s(link: Link, flow: Flow) -> float:
-    """How long what a flow sent too much goes on arriving after its end."""
-    if link.bandwidth_bps is None or flow.datagrams_per_s is None:
-        return 0.0
-    backlog_bytes = (flow.burst + flow.datagrams_per_s * flow.duration_s) * ETHERNET_FRAME_BYTES * (1 - 1 / OVERLOAD)
-    return float(min(backlog_bytes, 2 * link.effective_queue_bytes) * 8 / link.bandwidth_bps)
-
-
-def _full_frames(link: Link, frames_bps: float, overload: float) -> Flow:
-    frame_s = _frame_s(UDP_PAYLOAD_BYTES, frames_bps)
-    shortest_s, longest_s = RATE_S
-    duration_s = min(max(RATE_FRAMES * frame_s, shortest_s), max(longest_s, SLOWEST_FRAMES * frame_s))
-    queue_frames = link.effective_queue_bytes // ETHERNET_FRAME_BYTES
-    segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
-    burst = 0 if overload == SHARED_OVERLOAD else int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
-    listen_s = link.latency_s + 4 * link.jitter_s + LATE_S
-    max_slices = 1 if link.loss else 10  # a slice has too few frames to tell how many are lost
-    return Flow(
-        UDP_PAYLOAD_BYTES, segments, overload / frame_s, duration_s, burst, max(2, queue_frames), listen_s, max_slices
-    )
-
-
-def loss_flow(link: Link, num_nodes: int) -> Flow | None:
-    """Small frames, well below what the link carries; None on an unshaped link."""
-    frames_bps = _pair_bps(link, num_nodes)
-    if frames_bps is None:
+def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
+    """For each node: small frames, far fewer than the link carries; None where nothing is shaped."""
+    pairs = pairs_of(link, num_nodes)
+    if not pairs:
         return None
-    pps = min(LOSS_LARGEST_PPS, LOSS_LOAD / _frame_s(LOSS_PAYLOAD_BYTES, frames_bps))
+    rates = [min(LOSS_LARGEST_PPS, LOSS_LOAD / pair.small_s) if pair.small_s else LOSS_LARGEST_PPS for pair in pairs]
     duration_s = LOSS_QUICK_S
-    if link.loss:
-        duration_s = min(LOSS_LONGEST_S, max(LOSS_FRAMES, LOSS_EXPECTED / link.loss) / pps)
-    catch_up = max(
-        1, link.effective_queue_bytes // ETHERNET_FRAME_BYTES // 4
-    )  # netem's queue counts frames of any size
-    queue_s = min(0.5, link.effective_queue_bytes * 8 / frames_bps)
-    listen_s = link.latency_s + 4 * link.jitter_s + queue_s + LOSS_PATIENCE_S
-    return Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s)
+    for pair, pps in zip(pairs, rates, strict=True):
+        if pair.loss:
+            wanted_s = max(LOSS_FRAMES, LOSS_EXPECTED / pair.loss) / pps
+            duration_s = max(duration_s, min(LOSS_LONGEST_S, wanted_s))
+    flows = []
+    for pair, pps in zip(pairs, rates, strict=True):
+        catch_up = max(1, pair.queue_bytes // ETHERNET_FRAME_BYTES // 4)  # netem's queue counts frames of any size
+        queue_s = min(0.5, pair.queue_bytes * 8 / pair.frames_bps)
+        listen_s = pair.latency_s + 4 * pair.jitter_s + queue_s + LOSS_PATIENCE_S
+        flows.append(Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s))
+    return flows
 
 
-def _pair_bps(link: Link, num_nodes: int) -> float | None:
-    """Frames' bits per second that each pair gets while all nodes send."""
-    if link.bandwidth_bps is None:
-        return None
-    return link.bandwidth_bps / (2 * num_nodes) if link.medium == "shared" else float(link.bandwidth_bps)
+def drain_s(pairs: Sequence[Pair], flows: Sequence[Flow]) -> float:
+    """How long what flows sent too much goes on arriving after their end."""
+    longest_s = 0.0
+    for pair, flow in zip(pairs, flows, strict=False):
+        if flow.datagrams_per_s is not None:
+            sent_bytes = (flow.burst + flow.datagrams_per_s * flow.duration_s) * ETHERNET_FRAME_BYTES
+            backlog_bytes = min(sent_bytes * (1 - 1 / OVERLOAD), 2 * pair.queue_bytes)
+            longest_s = max(longest_s, backlog_bytes * 8 / pair.frames_bps)
+    return longest_s
 
 
-def _frame_s(payload_bytes: int, bandwidth_bps: float) -> float:
-    return (payload_bytes + HEADER_BYTES) * 8 / bandwidth_bps
+_UNSHAPED_FLOW = Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
+
+
+def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], overload: float) -> list[Flow]:
+    frames_s = [ETHERNET_FRAME_BYTES * 8 / rate_bps for rate_bps in rates_bps]
+    shortest_s, longest_s = RATE_S
+    slowest_s = max(frames_s)
+    duration_s = min(max(RATE_FRAMES * slowest_s, shortest_s), max(longest_s, SLOWEST_FRAMES * slowest_s))
+    listen_s = max(pair.latency_s + 4 * pair.jitter_s for pair in pairs) + LATE_S
+    flows = []
+    for pair, frame_s in zip(pairs, frames_s, strict=True):
+        if not frame_s:  # between two wired nodes: left out
+            flows.append(Flow(UDP_PAYLOAD_BYTES, 1, 0.0, duration_s, 0, 1, listen_s))
+            continue
+        queue_frames = pair.queue_bytes // ETHERNET_FRAME_BYTES
+        segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
+        burst = 0 if overload == SHARED_OVERLOAD else int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
+        max_slices = 1 if pair.loss else 10  # a slice has too few frames to tell how many are lost
+        flows.append(
+            Flow(
+                UDP_PAYLOAD_BYTES,
+                segments,
+                overload / frame_s,
+                duration_s,
+                burst,
+                max(2, queue_frames),
+                listen_s,
+                max_slices,
+            )
+        )
+    return flows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import socket
@@ -39,67 +40,75 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
     """
     if num_nodes == 1:
         return judge(network.backend, link, [], tolerance)
+    pairs = probe_plan.pairs_of(link, num_nodes)
     probe = _Probe(network, num_nodes)
     try:
         probe.start()
-        round_trips_s = _round_trips(probe, link)
+        round_trips_s = _round_trips(probe, pairs)
         losses = _losses(probe, link)
         alone = _alone(probe, link)
-        flow = probe_plan.rate_flow(link, num_nodes)
-        rates = probe.flow(flow)
-        time.sleep(probe_plan.drain_s(link, flow))
+        flows = probe_plan.rate_flows(link, num_nodes)
+        rates = probe.flow(flows)
+        time.sleep(probe_plan.drain_s(pairs, flows))
     finally:
         probe.close()
-    goodput_bps = probe_plan.asked_goodput_bps(link, num_nodes)
-    rtt_s = probe_plan.asked_rtt_s(link)
-    pairs = []
-    for src in range(num_nodes):
-        dst = (src + 1) % num_nodes
-        share, frames = losses[src]
-        median_s = statistics.median(round_trips_s[src]) if round_trips_s[src] else None
-        achieved_bps = rates[dst]["goodput_bps"]  # the receiver tells
-        pairs.append(
-            PairMeasurement(
-                src,
-                dst,
-                link.bandwidth_bps,
-                goodput_bps,
-                achieved_bps,
-                rtt_s,
-                median_s,
-                link.loss,
-                share,
-                frames,
-                rates[dst]["received"],
-            )
+    measured = [
+        PairMeasurement(
+            src,
+            (src + 1) % num_nodes,
+            achieved_goodput_bps=rates[(src + 1) % num_nodes]["goodput_bps"],  # the receiver tells
+            achieved_rtt_s=statistics.median(round_trips_s[src]) if round_trips_s[src] else None,
+            achieved_loss=losses[src][0],
+            loss_frames=losses[src][1],
+            rate_frames=rates[(src + 1) % num_nodes]["received"],
+            **(_asked(link, pairs[src]) if pairs else {}),
         )
-    return judge(network.backend, link, pairs, tolerance, alone)
+        for src in range(num_nodes)
+    ]
+    return judge(network.backend, link, measured, tolerance, alone)
 
 
-def _round_trips(probe: _Probe, link: Link) -> list[list[float]]:
+def _asked(link: Link, pair: probe_plan.Pair) -> dict[str, Any]:
+    """What the link asks of a pair, by the names of ``PairMeasurement``; no goodput where nothing limits it."""
+    rate_bps = pair.frames_bps if link.air is None else link.node(pair.src).up_bps
+    limited = math.isfinite(pair.frames_bps)
+    return {
+        "asked_bps": rate_bps,
+        "asked_goodput_bps": pair.goodput_bps if limited else None,
+        "asked_rtt_s": pair.rtt_s,
+        "asked_loss": pair.loss,
+        "asked_jitter_s": pair.jitter_s,
+        "asked_burst": link.loss_burst or 1.0,
+    }
+
+
+def _round_trips(probe: _Probe, pairs: Sequence[probe_plan.Pair]) -> list[list[float]]:
     """Round-trip times from each node to the next, in seconds."""
-    asked_s = probe_plan.asked_rtt_s(link) or 1e-3
-    timeout_s = max(0.1, LATENCY_ROOM * asked_s if link.loss == 0 else 3 * asked_s)
-    count = probe_plan.num_pings(link)
-    budget_s = max(1.0, 2 * count * asked_s)
     found: list[list[float]] = [[] for _ in range(probe.num_nodes)]
-    for group in probe_plan.ping_groups(link, probe.num_nodes):
+    for group in probe_plan.ping_groups(pairs, probe.num_nodes):
+        limits_s = {}
         for node in group:
+            pair = pairs[node] if pairs else None
+            asked_s = pair.rtt_s if pair else 1e-3
+            timeout_s = max(0.1, (3 if pair and pair.loss else LATENCY_ROOM) * asked_s)
+            count = probe_plan.num_pings(pair)
+            budget_s = max(1.0, 2 * count * asked_s)
+            limits_s[node] = budget_s + timeout_s
             probe.ask(
                 node, "ping", peer=probe.neighbour(node), count=count,
                 payload_bytes=probe_plan.PING_PAYLOAD_BYTES, timeout_s=timeout_s, budget_s=budget_s,
             )  # fmt: skip
         for node in group:
-            found[node] = probe.reply(node, budget_s + timeout_s)["round_trips_s"]
+            found[node] = probe.reply(node, limits_s[node])["round_trips_s"]
     return found
 
 
 def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
     """Share of the frames lost from each node to the next, and on how many frames that rests."""
-    flow = probe_plan.loss_flow(link, probe.num_nodes)
-    if flow is None:
+    flows = probe_plan.loss_flows(link, probe.num_nodes)
+    if flows is None:
         return [(None, 0)] * probe.num_nodes
-    replies = probe.flow(flow)
+    replies = probe.flow(flows)
     losses: list[tuple[float | None, int]] = []
     for src in range(probe.num_nodes):
         sent, received = replies[src]["sent"], replies[(src + 1) % probe.num_nodes]["received"]
@@ -109,12 +118,14 @@ def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
 
 def _alone(probe: _Probe, link: Link) -> tuple[float, float] | None:
     """Goodput from node 0 to node 1 while nobody else sends, (asked, achieved) in bit/s; None on a switched link."""
-    flow, asked_bps = probe_plan.alone_flow(link), probe_plan.alone_goodput_bps(link)
-    if flow is None or asked_bps is None:
+    planned = probe_plan.alone_flow(link, probe.num_nodes)
+    if planned is None:
         return None
-    achieved_bps: float = probe.flow(flow, senders=[0])[1]["goodput_bps"]
-    time.sleep(probe_plan.drain_s(link, flow))
-    return asked_bps, achieved_bps
+    pair, flow = planned
+    silence = replace(flow, datagrams_per_s=0.0, burst=0)
+    achieved_bps: float = probe.flow([flow, *[silence] * (probe.num_nodes - 1)])[1]["goodput_bps"]
+    time.sleep(probe_plan.drain_s([pair], [flow]))
+    return pair.alone_goodput_bps, achieved_bps
 
 
 class _Probe:
@@ -150,14 +161,12 @@ class _Probe:
         """Data address of the node that ``node`` sends to."""
         return self._network.nodes[(node + 1) % self.num_nodes].data_address
 
-    def flow(self, flow: Flow, senders: Sequence[int] | None = None) -> Sequence[dict[str, Any]]:
-        """Run the stream from all nodes (or ``senders``) at once; what each node says afterwards."""
+    def flow(self, flows: Sequence[Flow]) -> Sequence[dict[str, Any]]:
+        """Run a stream a node, all at once; what each node says afterwards. All take equally long."""
         start_mono_s = time.monotonic() + LEAD_S
-        silence = replace(flow, datagrams_per_s=0.0, burst=0)
-        for node in range(self.num_nodes):
-            stream = flow if senders is None or node in senders else silence
-            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, flow=stream.to_json())
-        limit_s = LEAD_S + flow.duration_s + flow.listen_s
+        for node, flow in enumerate(flows):
+            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, flow=flow.to_json())
+        limit_s = LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows)
         return [self.reply(node, limit_s) for node in range(self.num_nodes)]
 
     def ask(self, node: int, operation: str, **parameters: Any) -> None:

@@ -68,26 +68,50 @@ def test_the_loss_interval_holds_the_truth_and_shrinks() -> None:
 
 def test_the_asked_round_trip_includes_the_pings_own_serialisation() -> None:
     frame_s = (probe_plan.PING_PAYLOAD_BYTES + 42) * 8 / 10e6
-    assert probe_plan.asked_rtt_s(LINK) == pytest.approx(0.005 + 4 * frame_s)
+    assert probe_plan.pairs_of(LINK, 2)[0].rtt_s == pytest.approx(0.005 + 4 * frame_s)
 
 
 def test_the_shared_air_is_divided_among_all_crossings() -> None:
-    shared = Link.model_validate({"bandwidth": "10 Mbit/s", "medium": "shared"})
-    assert probe_plan.asked_goodput_bps(shared, 4) == pytest.approx(10e6 / 8 * 1472 / 1514)
-    assert probe_plan.asked_goodput_bps(LINK, 4) == pytest.approx(10e6 * 1472 / 1514)
+    shared = probe_plan.pairs_of(Link.model_validate({"bandwidth": "10 Mbit/s", "medium": "shared"}), 4)[0]
+    assert shared.goodput_bps == pytest.approx(10e6 / 8 * 1472 / 1514)
+    assert shared.alone_goodput_bps == pytest.approx(10e6 / 2 * 1472 / 1514)
+    assert probe_plan.pairs_of(LINK, 4)[0].goodput_bps == pytest.approx(10e6 * 1472 / 1514)
+
+
+def test_what_the_mac_takes_is_asked_of_nobody() -> None:
+    wifi = {"bandwidth": "54 Mbit/s", "medium": "shared", "standard": "802.11g"}
+    pair = probe_plan.pairs_of(Link.model_validate(wifi), 2)[0]
+    assert pair.alone_bps == pytest.approx(27e6 / 2)
+    frame_s = (probe_plan.PING_PAYLOAD_BYTES + 42) * 8 / 54e6
+    overhead_s = 1514 * 8 / 54e6  # as long as a full frame: half of the rate is left
+    assert pair.rtt_s == pytest.approx(4 * (frame_s + overhead_s))
+    wired = probe_plan.pairs_of(Link.model_validate({**wifi, "wired": [1]}), 2)[0]
+    assert wired.alone_bps == pytest.approx(27e6)
+
+
+def test_each_pair_is_asked_for_what_its_own_ends_can_do() -> None:
+    keys = {"up": "5 Mbit/s", "down": "10 Mbit/s", "latency": "2 ms", "loss": 0.01}
+    override = {"2": {"bandwidth": "1 Mbit/s", "latency": "10 ms", "loss": 0.03}}
+    pairs = probe_plan.pairs_of(Link.model_validate({**keys, "overrides": override}), 3)
+    assert [pair.frames_bps for pair in pairs] == [5e6, 1e6, 1e6]
+    assert [pair.latency_s for pair in pairs] == pytest.approx([2e-3, 6e-3, 6e-3])
+    assert pairs[1].loss == pytest.approx(1 - (0.99 * 0.97) ** 0.5)
+    flows = probe_plan.rate_flows(Link.model_validate({**keys, "overrides": override}), 3)
+    assert len({flow.duration_s for flow in flows}) == 1  # all send at the same time
 
 
 @pytest.mark.parametrize("bandwidth, limit_s", [("1 Mbit/s", 4.0), ("10 Mbit/s", 1.5), ("1 Gbit/s", 1.5)])
 @pytest.mark.parametrize("num_nodes", [2, 4, 16])
 def test_the_probe_is_quick(bandwidth: str, limit_s: float, num_nodes: int) -> None:
     link = Link.model_validate({"bandwidth": bandwidth, "latency": "2.5 ms"})
-    groups = probe_plan.ping_groups(link, num_nodes)
+    pairs = probe_plan.pairs_of(link, num_nodes)
+    groups = probe_plan.ping_groups(pairs, num_nodes)
     assert sorted(node for group in groups for node in group) == list(range(num_nodes))
-    duration_s = len(groups) * (probe_plan.num_pings(link) + 2) * (probe_plan.asked_rtt_s(link) or 0)
-    for flow in (probe_plan.rate_flow(link, num_nodes), probe_plan.loss_flow(link, num_nodes)):
-        assert flow is not None
-        duration_s += flow.duration_s + link.latency_s  # then the mark of its end arrives
-    duration_s += probe_plan.drain_s(link, probe_plan.rate_flow(link, num_nodes))
+    duration_s = len(groups) * (probe_plan.num_pings(pairs[0]) + 2) * pairs[0].rtt_s
+    for flows in (probe_plan.rate_flows(link, num_nodes), probe_plan.loss_flows(link, num_nodes)):
+        assert flows is not None
+        duration_s += flows[0].duration_s + link.latency_s  # then the mark of its end arrives
+    duration_s += probe_plan.drain_s(pairs, probe_plan.rate_flows(link, num_nodes))
     assert duration_s < limit_s
 
 
