@@ -62,7 +62,8 @@ class Link(BaseModel):
             independently of the others.
         loss_in_bad, loss_in_good: probability with which that chain loses a frame in either state.
         queue: drop-tail queue before each bottleneck: bytes, packets or multiples of the bandwidth-delay product. None
-            takes the larger of one bandwidth-delay product and 64 kB (but no more than a second's worth of those).
+            takes the larger of one bandwidth-delay product and 64 kB (but no more than a second's worth of those), on
+            a shared air no less than two transmissions.
         medium: ``switched`` gives each node a full-duplex link of its own; ``shared`` is one half-duplex air, which a
             frame from station to station crosses twice (up to the access point, down again).
         standard: of a shared air; sets the defaults of ``efficiency`` and ``aggregation``.
@@ -165,8 +166,12 @@ class Link(BaseModel):
             return None
         defaults = STANDARDS.get(self.standard or "")
         efficiency = self.efficiency or (defaults.efficiency if defaults else 1.0)
-        aggregation = self.aggregation or (defaults.aggregation if defaults else 1)
-        return Air.of(self.base.slowest_bps, efficiency, aggregation, self.fairness, frozenset(self.wired))
+        return Air.of(self.base.slowest_bps, efficiency, self._aggregation, self.fairness, frozenset(self.wired))
+
+    @property
+    def _aggregation(self) -> int:
+        defaults = STANDARDS.get(self.standard or "")
+        return self.aggregation or (defaults.aggregation if defaults else 1)
 
     @property
     def is_uniform(self) -> bool:
@@ -228,7 +233,10 @@ class Link(BaseModel):
         def queue_bytes(rate_bps: float) -> int:
             if math.isnan(rate_bps):
                 return MINIMUM_QUEUE_BYTES
-            return default_queue_bytes(rate_bps, rtt_s) if queue is None else queue.num_bytes(rate_bps, rtt_s)
+            if queue is not None:
+                return queue.num_bytes(rate_bps, rtt_s)
+            # On a shared air a queue that cannot hold two aggregates would leave them half empty.
+            return max(default_queue_bytes(rate_bps, rtt_s), 2 * self._aggregation * ETHERNET_FRAME_BYTES)
 
         return NodeLink(
             up_bps=up_bps,
