@@ -101,6 +101,8 @@ class Agent:
             "signal": self._signal,
             "counters": self._counters,
             "health": self._health,
+            "play": self._play,
+            "hold": self._hold,
         }
 
     def serve(self) -> None:
@@ -172,6 +174,16 @@ class Agent:
     def _health(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         assert self._backend is not None
         return {"health": self._backend.health()}
+
+    def _play(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        assert self._backend is not None
+        self._backend.play()
+        return {}
+
+    def _hold(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        assert self._backend is not None
+        self._backend.hold()
+        return {}
 
     def _close(self) -> None:
         if self._backend is not None:

@@ -126,6 +126,18 @@ class Network:
         health: dict[str, Any] = self._agent.request("health", REQUEST_LIMIT_S)["health"]
         return health
 
+    def play(self) -> None:
+        """Let what varies about the link (traces, outages) begin now; a second call begins anew.
+
+        Before that, and after ``hold``, the link is steady, so that it can be measured: traces are at their mean rates,
+        and there are no outages. Nothing happens on a link that is constant.
+        """
+        self._agent.request("play", REQUEST_LIMIT_S)
+
+    def hold(self) -> None:
+        """Make the link steady again; see ``play``."""
+        self._agent.request("hold", REQUEST_LIMIT_S)
+
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
         self._agent.close()

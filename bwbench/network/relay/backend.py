@@ -16,6 +16,7 @@ from bwbench.network.backend import AbstractBackend, WireCounters
 from bwbench.network.relay.air import SharedSchedule
 from bwbench.network.relay.frames import charge, mac_bytes
 from bwbench.network.relay.loop import Relay
+from bwbench.network.relay.playback import Playback
 from bwbench.network.relay.port import FRAME_SLOT_BYTES, SUPER_SLOT_BYTES, RelayPort
 from bwbench.network.relay.schedule import AbstractSchedule, LinkModel, SwitchedSchedule
 from bwbench.network.relay.statistics import RelayStatistics
@@ -41,6 +42,7 @@ class RelayBackend(AbstractBackend):
         """Fork the relay and wait until it has all ports open; raises LinkError with its reason where it cannot."""
         model = link_model(self)
         self._statistics = RelayStatistics(len(self.ports))
+        self._playback = Playback()
         ready_read, ready_write = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
@@ -81,6 +83,14 @@ class RelayBackend(AbstractBackend):
             "backend": self.name, "alive": alive, **self._statistics.health(), "cpu_s": self._cpu_s(), "drops": drops,
         }  # fmt: skip
 
+    def play(self) -> None:
+        """See the base class; the relay reckons from the moment of this call, whenever it notices."""
+        self._playback.play()
+
+    def hold(self) -> None:
+        """See the base class."""
+        self._playback.hold()
+
     def _is_alive(self) -> bool:
         if self._pid is None:
             return False
@@ -111,7 +121,7 @@ class RelayBackend(AbstractBackend):
             num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))
             ports = [RelayPort(port.interface, slot_bytes, num_slots) for port in self.ports]
             macs = [mac_bytes(port.mac) for port in self.ports]
-            relay = Relay(ports, macs, self._schedule(with_fault(model)), self._statistics)
+            relay = Relay(ports, macs, self._schedule(with_fault(model)), self._statistics, self._playback)
         except BaseException as error:
             os.write(ready, f"{type(error).__name__}: {error}".encode())
             os._exit(1)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from bwbench.network.relay.frames import charge, destination
+from bwbench.network.relay.playback import Playback
 from bwbench.network.relay.port import RelayPort
 from bwbench.network.relay.priority import Priority
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule
@@ -34,11 +35,13 @@ class Relay:
         macs: Sequence[bytes],
         schedule: AbstractSchedule[bytes],
         statistics: RelayStatistics,
+        playback: Playback,
     ) -> None:
         self._ports = ports
         self._node_of = {mac: node for node, mac in enumerate(macs)}
         self._schedule = schedule
         self._statistics = statistics
+        self._playback = playback
         self.priority = Priority()
 
     def run(self) -> None:
@@ -52,6 +55,7 @@ class Relay:
         polled_s = checked_s = time.monotonic()
         while True:
             earliest_s, polled_s = polled_s, time.monotonic()
+            self._playback.obey(self._schedule)
             self._take_in(earliest_s, polled_s)
             self._schedule.advance(polled_s)
             self._send_due()

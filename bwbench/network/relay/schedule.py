@@ -68,6 +68,12 @@ class AbstractSchedule(ABC, Generic[FrameT]):
     def next_time(self) -> float:
         """When to call ``advance`` and ``pop_due`` again if nothing comes before; ``NEVER`` where nothing waits."""
 
+    def play(self, since_s: float) -> None:
+        """Traces and outages began at ``since_s``, or begin anew."""
+
+    def hold(self, now_s: float) -> None:
+        """Traces are at their mean rates again, and there are no outages."""
+
     def look_ahead_s(self) -> float:
         """How long after it came the smallest frame is due at the earliest: the latency, and its time on both links."""
         latency_s = 0.0 if self._model.jitter_s > 0 else self._model.latency_s
