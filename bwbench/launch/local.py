@@ -12,6 +12,7 @@ from typing import Any
 
 from bwbench.launch.channel import Channels
 from bwbench.launch.outcome import LaunchOutcome, WireTraffic, describe_exit, log_tail
+from bwbench.network.link.node_link import NodeLink
 from bwbench.network.network import Network, NodeProcess
 from bwbench.plan.cell import Cell
 
@@ -137,14 +138,18 @@ class LocalLauncher:
             reached.add(rank)
             if len(reached) == self._num_ranks and phase in ("training", "drained"):
                 self._training = phase == "training"
+                if not self._training:
+                    self._network.hold()
                 self._counts[phase] = self._settled_counters()
+                if self._training:
+                    self._network.play()  # what varies over time begins with the training
                 for other in range(self._num_ranks):
                     channels.answer(other, {"ok": True})
 
     def _settled_counters(self) -> Any:
         """Wire counters once nothing moves any more: what was sent may still be on its way through the queues."""
         latest = self._network.counters()
-        quiet_s = SETTLE_S + 2 * self._cell.config.link.latency_s
+        quiet_s = SETTLE_S + 2 * max((node.latency_s for node in self._node_links()), default=0.0)
         deadline = time.monotonic() + SETTLE_LIMIT_S + 2 * quiet_s
         while time.monotonic() < deadline:
             time.sleep(quiet_s)
@@ -152,6 +157,10 @@ class LocalLauncher:
             if latest == previous:
                 break
         return latest
+
+    def _node_links(self) -> tuple[NodeLink, ...]:
+        link = self._cell.config.link
+        return link.nodes(self._num_ranks) if link.shaped else ()
 
     def _wire(self) -> WireTraffic | None:
         before, after = self._counts.get("training"), self._counts.get("drained")
