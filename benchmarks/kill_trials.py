@@ -1,9 +1,10 @@
 """``kill -9`` of a run at random moments: what is left after 5 s, and whether the next run completes the result.
 
-Each trial starts a run of a small experiment, kills its parent at a random moment, and counts what is there 5 s later:
-processes of the run, network namespaces, interfaces and qdiscs of this machine. At the end one run goes on to the end.
+Each trial starts a run of a small experiment (or, with ``--what link``, programs on a link), kills its parent at a random
+moment, and counts what is there 5 s later: processes of the run, network namespaces, interfaces and qdiscs of this
+machine. At the end one run of the experiment goes on to the end.
 
-Usage: python benchmarks/kill_trials.py [--json FILE] [--quick] [--trials N] [--seed N]
+Usage: python benchmarks/kill_trials.py [--what run|link] [--json FILE] [--quick] [--trials N] [--seed N]
 """
 
 from __future__ import annotations
@@ -25,7 +26,22 @@ import psutil
 
 TAG = "BWBENCH_KILL_TRIAL"
 LEFT_AFTER_S = 5.0
-LONGEST_S = 15.0
+COMMANDS = {
+    "run": ["run", "killed.yaml"],
+    "link": [
+        "link",
+        "run",
+        "--nodes=4",
+        "--bandwidth=10 Mbit/s",
+        "--latency=2 ms",
+        "--",
+        "sh",
+        "-c",
+        "sleep 60 & wait",
+    ],
+}
+LONGEST_S = {"run": 15.0, "link": 3.0}
+QUICKEST_S = {"run": 8.0, "link": 3.0}
 EXPERIMENT = """
 name: killed
 nodes: 4
@@ -67,10 +83,10 @@ def machine() -> dict[str, Any]:
     return {"namespaces": len(namespaces), **shown}
 
 
-def trial(folder: Path, number: int, moment_s: float, before: dict[str, Any]) -> dict[str, Any]:
-    """Kill one run ``moment_s`` after its start."""
+def trial(what: str, folder: Path, number: int, moment_s: float, before: dict[str, Any]) -> dict[str, Any]:
+    """Kill one run (or link) ``moment_s`` after its start."""
     tag = f"{os.getpid()}-{number}"
-    command = [sys.executable, "-m", "bwbench.cli.main", "run", "killed.yaml"]
+    command = [sys.executable, "-m", "bwbench.cli.main", *COMMANDS[what]]
     with (folder / "messages").open("ab") as messages:
         run = subprocess.Popen(command, cwd=folder, env={**os.environ, TAG: tag}, stdout=messages, stderr=messages)
     try:
@@ -94,8 +110,20 @@ def trial(folder: Path, number: int, moment_s: float, before: dict[str, Any]) ->
     return {**row, "processes_left": len(left), "changed": changed, "had_ended": ended is not None}
 
 
+def resume(folder: Path) -> bool:
+    """Run the experiment once more, to its end; whether all of it is done then."""
+    command = [sys.executable, "-m", "bwbench.cli.main", *COMMANDS["run"]]
+    resumed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    ended = [json.loads(file.read_text()) for file in folder.glob("results/killed/*/status.json")]
+    statuses = [status["status"] for status in ended]
+    reasons = [status["reason"] for status in ended if status["status"] != "done"]
+    print(f"resumed: exit status {resumed.returncode}, cells {statuses}", *reasons, sep="\n")
+    return resumed.returncode == 0 and statuses == ["done"] * 3
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--what", choices=list(COMMANDS), default="run")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--trials", type=int)
@@ -103,6 +131,7 @@ def main() -> None:
     options = parser.parse_args()
     moments = random.Random(options.seed)
     num_trials = options.trials or (3 if options.quick else 20)
+    longest_s = (QUICKEST_S if options.quick else LONGEST_S)[options.what]
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -110,7 +139,7 @@ def main() -> None:
         before = machine()
         while len(rows) < num_trials:
             shutil.rmtree(folder / "results", ignore_errors=True)  # so that every kill meets a run at work
-            row = trial(folder, len(rows) + 1, moments.uniform(0.2, 8.0 if options.quick else LONGEST_S), before)
+            row = trial(options.what, folder, len(rows) + 1, moments.uniform(0.1, longest_s), before)
             if row["had_ended"]:
                 continue
             rows.append(row)
@@ -121,13 +150,7 @@ def main() -> None:
                 sep=", ",
                 flush=True,
             )
-        command = [sys.executable, "-m", "bwbench.cli.main", "run", "killed.yaml"]
-        resumed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-        ended = [json.loads(file.read_text()) for file in folder.glob("results/killed/*/status.json")]
-        statuses = [status["status"] for status in ended]
-        reasons = [status["reason"] for status in ended if status["status"] != "done"]
-        print(f"resumed: exit status {resumed.returncode}, cells {statuses}", *reasons, sep="\n")
-    complete = resumed.returncode == 0 and statuses == ["done"] * 3
+        complete = options.what == "link" or resume(folder)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps({"rows": rows, "resumed_complete": complete}, indent=1) + "\n")
