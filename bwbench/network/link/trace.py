@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from bwbench.units import Bandwidth, Duration
 
 RateUnit = Literal["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "B/s", "kB/s", "MB/s"]
+Measures = Literal["link", "tcp-goodput"]
 
 
 class Trace(BaseModel):
@@ -22,6 +24,7 @@ class Trace(BaseModel):
         measures: ``link`` is the rate of whole frames; ``tcp-goodput`` what TCP made of it, from which the frames are
             reckoned (1514 / 1448). None takes what the format usually holds: goodput for ``wifi``, the link's rate for
             ``mahimahi``; a CSV file has to say.
+        column: of a CSV file that has more than one column of rates.
         unit: of a CSV file whose header does not name it.
         start_s: where in the trace to begin.
         sha256: of the file as it was when the experiment was planned; filled in.
@@ -34,16 +37,29 @@ class Trace(BaseModel):
 
     file: str = Field(min_length=1)
     format: Literal["auto", "wifi", "mahimahi", "csv"] = "auto"
-    measures: Literal["link", "tcp-goodput"] | None = None
+    measures: Measures | None = None
+    column: str | None = None
     unit: RateUnit | None = None
     start_s: Duration = Field(0.0, alias="start")
-    sha256: str | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     mean_bps: Bandwidth | None = Field(None, alias="mean")
 
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
         return {"file": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Trace:
+        if self.format == "csv" and self.measures is None:
+            text = "a CSV trace has to say what it measures: 'measures: link' (whole frames) or 'measures: tcp-goodput'"
+            raise PydanticCustomError("link", "{message}", {"message": text})
+        if self.format in ("wifi", "mahimahi"):
+            for key in ("unit", "column"):
+                if getattr(self, key) is not None:
+                    text = f"'{key}' belongs to 'format: csv'; {self.format} traces have none, leave it out"
+                    raise PydanticCustomError("link", "{message}", {"message": text})
+        return self
 
 
 class Traces(BaseModel):
@@ -64,3 +80,10 @@ class Traces(BaseModel):
         if isinstance(value, (str, Trace)) or (isinstance(value, Mapping) and "file" in value):
             return {"up": value, "down": value}
         return value
+
+    @model_validator(mode="after")
+    def _any(self) -> Traces:
+        if self.up is None and self.down is None:
+            text = "a trace needs a file: 'trace: {file: PATH}', or one for 'up' and one for 'down'"
+            raise PydanticCustomError("link", "{message}", {"message": text})
+        return self

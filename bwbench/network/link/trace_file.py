@@ -1,0 +1,184 @@
+"""Trace files: read, checked, and turned into the rate of whole Ethernet frames over time."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import re
+import stat
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bwbench.errors import ConfigError, Problem
+from bwbench.network.link.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
+from bwbench.network.link.rate_trace import RateTrace
+from bwbench.network.link.trace import Measures, Trace
+from bwbench.network.link.trace_csv import parse_csv
+from bwbench.network.link.trace_lines import Parsed, content_lines, parse_mahimahi, parse_wifi
+from bwbench.units import BANDWIDTH
+
+MAX_BYTES = 32 * 1024 * 1024  # four hours of packets at 4 Mbit/s; anything larger is no trace
+MAX_DURATION_S = 31 * 86_400.0  # later than that, the unit of the time was taken for another
+SLOWEST_MEAN_BPS, FASTEST_BPS = 1e3, 1e12  # as of a link's rate
+MAHIMAHI_PACKET_BYTES = 1500  # "one packet" of the format: full IP packets
+_COMPRESSED = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open))
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_WIFI = re.compile(rf"\s*{_NUMBER}\s+\S+\s*")
+_FORMATS = (
+    "'seconds<TAB>Mbit/s' in each line (wifi), one millisecond in each (mahimahi), "
+    "or names of columns in the first and values in the others (csv)"
+)
+_TOO_LARGE = f"larger than {MAX_BYTES // 1024**2} MiB: no trace is that long; cut a piece out of it"
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """What a file turned out to hold.
+
+    Attributes:
+        rates: bit/s of Ethernet frames, from the start of the file.
+        sha256: of the file as it lies on the disk.
+        format, measures: as given, or as found.
+        notes: what was decided where the file leaves something open, such as gaps.
+    """
+
+    rates: RateTrace
+    sha256: str
+    format: str
+    measures: Measures
+    notes: tuple[str, ...]
+
+
+def load_trace(trace: Trace) -> RateTrace:
+    """The rate over time that ``trace`` declares, in bit/s of Ethernet frames, begun at its ``start``.
+
+    Raises:
+        ConfigError: the file cannot be read, is malformed (file, line, value), or is not the one whose ``sha256`` the
+            declaration holds.
+    """
+    return read_trace(trace).rates.shifted(trace.start_s)
+
+
+def read_trace(trace: Trace) -> TraceFile:
+    """The file behind ``trace``, without regard to ``start``; raises ConfigError like ``load_trace``."""
+    path = os.path.expanduser(trace.file)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:  # ValueError: a NUL inside the name
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"trace {trace.file}: cannot be read: {reason}") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        raise ConfigError(f"trace {trace.file}: is {kind}; name a file with {_FORMATS}")
+    version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    found = _read(path, trace.file, version, trace.format, trace.measures, trace.column, trace.unit)
+    if trace.sha256 is not None and trace.sha256 != found.sha256:
+        raise ConfigError(
+            f"trace {trace.file} has changed since it was planned (sha256 {trace.sha256[:12]}… then, "
+            f"{found.sha256[:12]}… now); put the old file back, or plan anew"
+        )
+    return found
+
+
+@lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files
+def _read(
+    path: str,
+    shown: str,
+    version: tuple[int, ...],
+    asked_format: str,
+    measures: Measures | None,
+    column: str | None,
+    unit: str | None,
+) -> TraceFile:
+    raw = _raw_bytes(path, shown)
+    text = _text(raw, shown)
+    kind = _detect(text, shown) if asked_format == "auto" else asked_format
+    if kind == "csv":
+        if measures is None:
+            raise ConfigError(
+                Problem(
+                    "a CSV trace has to say what it measures: 'measures: link' (whole frames) or "
+                    "'measures: tcp-goodput' (what TCP made of it)",
+                    shown,
+                )
+            )
+    elif column is not None or unit is not None:
+        key = "column" if column is not None else "unit"
+        raise ConfigError(Problem(f"'{key}' belongs to CSV traces; this one is {kind}: leave it out", shown))
+    if kind == "wifi":
+        measures = measures or "tcp-goodput"
+        parsed = parse_wifi(text, shown)
+    elif kind == "mahimahi":
+        measures = measures or "link"
+        packet_bytes = ETHERNET_FRAME_BYTES if measures == "link" else MAHIMAHI_PACKET_BYTES
+        parsed = parse_mahimahi(text, shown, packet_bytes)
+    else:
+        assert measures is not None
+        parsed = parse_csv(text, shown, column, unit)
+    scale = ETHERNET_FRAME_BYTES / TCP_PAYLOAD_BYTES if measures == "tcp-goodput" else 1.0
+    rates = _checked(parsed, scale, shown)
+    return TraceFile(rates, hashlib.sha256(raw).hexdigest(), kind, measures, parsed.notes)
+
+
+def _checked(parsed: Parsed, scale: float, shown: str) -> RateTrace:
+    if not any(parsed.rates_bps):
+        raise ConfigError(Problem("nothing ever gets through: every rate is 0", shown))
+    if parsed.edges_s[-1] > MAX_DURATION_S:
+        days = parsed.edges_s[-1] / 86_400
+        raise ConfigError(Problem(f"lasts {days:.4g} days, at most 31; is the unit of the time right?", shown))
+    rates = RateTrace(parsed.edges_s, [rate * scale for rate in parsed.rates_bps])
+    if rates.mean_bps < SLOWEST_MEAN_BPS or rates.max_bps > FASTEST_BPS:
+        what = f"carries {BANDWIDTH.format(float(f'{rates.mean_bps:.3g}'))} on average"
+        raise ConfigError(Problem(f"{what}; a link has 1 kbit/s to 1 Tbit/s: is the unit of the rate right?", shown))
+    return rates
+
+
+def _raw_bytes(path: str, shown: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"trace {shown}: cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(Problem(_TOO_LARGE, shown))
+    return raw
+
+
+def _text(raw: bytes, shown: str) -> str:
+    """The text in a file, decompressed where it is compressed."""
+    content = raw
+    for magic, opened in _COMPRESSED:
+        if raw.startswith(magic):
+            try:
+                with opened(io.BytesIO(raw)) as file:
+                    content = file.read(MAX_BYTES + 1)
+            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+                raise ConfigError(Problem(f"is compressed, and damaged or cut off: {error}", shown)) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError(Problem(_TOO_LARGE, shown))
+    if not content.strip():
+        raise ConfigError(Problem(f"the file is empty; a trace has {_FORMATS}", shown))
+    if b"\0" in content:
+        raise ConfigError(Problem(f"is no text file: it contains NUL bytes; a trace has {_FORMATS}", shown))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8: is this a text file?"
+        raise ConfigError(Problem(message, shown, line)) from None
+
+
+def _detect(text: str, shown: str) -> str:
+    """The format by the first line that says something."""
+    number, line = next(content_lines(text), (1, ""))
+    if line.isdecimal():
+        return "mahimahi"
+    if _WIFI.fullmatch(line):
+        return "wifi"
+    if re.search(r"[,;\t]", line):
+        return "csv"
+    raise ConfigError(Problem(f"{line[:60]!r} begins no trace that is known here: {_FORMATS}", shown, number))
