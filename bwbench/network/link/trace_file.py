@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gzip
 import hashlib
 import io
@@ -68,6 +69,8 @@ def read_trace(trace: Trace) -> TraceFile:
     path = os.path.expanduser(trace.file)
     try:
         status = os.stat(path)
+    except FileNotFoundError:
+        raise ConfigError(f"trace {trace.file}: no such file.{_near(path)}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL inside the name
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"trace {trace.file}: cannot be read: {reason}") from None
@@ -82,6 +85,15 @@ def read_trace(trace: Trace) -> TraceFile:
             f"{found.sha256[:12]}… now); put the old file back, or plan anew"
         )
     return found
+
+
+def _near(path: str) -> str:
+    folder, name = os.path.split(path)
+    try:
+        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+    except (OSError, ValueError):
+        return f" There is no folder {folder} either"
+    return f" Did you mean {os.path.join(folder, near[0])!r}?" if near else ""
 
 
 @lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files
