@@ -38,7 +38,7 @@ class Dimension:
         if unit not in self.factors:
             hint = self._near(unit)
             raise ValueError(f"{unit!r} is not a unit of {self.name}.{hint} Allowed: {', '.join(self.factors)}")
-        return float(number) * self.factors[unit]
+        return self._si(float(number), unit)
 
     def format(self, value: float) -> str:
         """Shortest text that parses back to ``value``: 10000000.0 gives ``10 Mbit/s``."""
@@ -48,13 +48,21 @@ class Dimension:
         for candidate in self.output:
             if abs(value) >= self.factors[candidate] * (1 - 1e-12):
                 unit = candidate
-        number = value / self.factors[unit]
+        factor = self.factors[unit]
+        number = value / factor if factor >= 1 else value * round(1 / factor)
         for digits in range(1, 18):
             text = f"{number:.{digits}g}"
-            if float(text) * self.factors[unit] == value or digits == 17:
+            if self._si(float(text), unit) == value:
                 break
+        else:  # no decimal number of this unit is this float; in the SI unit there always is one
+            text, unit = repr(value), next(name for name, factor in self.factors.items() if factor == 1)
         text = repr(int(float(text))) if float(text).is_integer() and abs(float(text)) < 1e15 else text
         return f"{text} {unit}"
+
+    def _si(self, number: float, unit: str) -> float:
+        """Rounded once: 0.1 ms is 1e-4 s, which 0.1 * 1e-3 is not."""
+        factor = self.factors[unit]
+        return number * factor if factor >= 1 else number / round(1 / factor)
 
     def _near(self, unit: str) -> str:
         by_lower = {known.lower(): known for known in self.factors}
