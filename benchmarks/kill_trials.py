@@ -1,8 +1,8 @@
 """``kill -9`` of a run at random moments: what is left after 5 s, and whether the next run completes the result.
 
-Each trial starts a run of a small experiment (or, with ``--what link``, programs on a link), kills its parent at a random
-moment, and counts what is there 5 s later: processes of the run, network namespaces, interfaces and qdiscs of this
-machine. At the end one run of the experiment goes on to the end.
+Each trial starts a run of a small experiment (or, with ``--what link``, programs on a link), kills its parent at a
+random moment, and counts what is there 5 s later: processes of the run, network namespaces, interfaces and qdiscs of
+this machine. At the end one run of the experiment goes on to the end.
 
 Usage: python benchmarks/kill_trials.py [--what run|link] [--json FILE] [--quick] [--trials N] [--seed N]
 """
