@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bwbench.config.combinations import Finding
@@ -36,6 +37,7 @@ class Source:
         placed: paths into ``base`` that were set on the command line, with their places.
         overridden: keys set on the command line.
         plugins: absolute paths, loaded.
+        folder: that relative paths are relative to.
     """
 
     base: Mapping[str, Any]
@@ -45,6 +47,7 @@ class Source:
     exclusions: Sequence[Exclusion]
     overridden: frozenset[Key]
     plugins: tuple[str, ...]
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
             found[refused.problem] = None
             continue
         excluding = {i for i, exclusion in enumerate(source.exclusions) if exclusion.matches(raw)}
-        resolved = Resolved(None) if excluding else resolve(raw, source.plugins)
+        resolved = Resolved(None) if excluding else resolve(raw, source.plugins, source.folder)
         if resolved.config is not None and source.exclusions:
             content = resolved.config.model_dump(mode="json", by_alias=True)
             excluding = {i for i, exclusion in enumerate(source.exclusions) if exclusion.matches(raw, content)}
@@ -122,7 +125,7 @@ def _check_base(source: Source) -> list[Problem]:
         raw, placed = _apply(source, missing)
     except _Refused:
         return []  # said for the point
-    findings = resolve(raw, source.plugins, combine=False).findings
+    findings = resolve(raw, source.plugins, source.folder, combine=False).findings
     return [_locate(f, raw, placed, source.place) for f in findings if f.loc and f.loc[0] in source.base]
 
 

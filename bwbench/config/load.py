@@ -142,6 +142,7 @@ class _Reading:
             exclusions=exclusions,
             overridden=frozenset(self._overridden),
             plugins=tuple(str(plugin) for plugin in plugins),
+            folder=self._folder,
         )
         expanded = expand(source, self._problems)
         if self._problems:

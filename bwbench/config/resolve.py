@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,6 +15,9 @@ from bwbench.config.combinations import Finding, auto_collective, refusals
 from bwbench.config.component_parsing import elsewhere, parse_chain, whole_floats_as_int
 from bwbench.config.explain import Location, explain, nearest
 from bwbench.config.presets import PRESETS, Expanded, expand_preset
+from bwbench.errors import ConfigError
+from bwbench.network.link.freeze import freeze_link
+from bwbench.network.link.presets import absolute_preset
 from bwbench.registry import ALGORITHMS
 
 _LATER = {
@@ -45,12 +49,13 @@ class Resolved:
     notes: tuple[str, ...] = ()
 
 
-def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], combine: bool = True) -> Resolved:
+def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], folder: Path, combine: bool = True) -> Resolved:
     """The configuration of one point.
 
     Args:
         raw: cell keys as the user wrote them, without ``matrix``; not changed.
         plugins: absolute paths, loaded already.
+        folder: that paths of traces and links are relative to.
         combine: check combinations of keys as well, not only each by itself.
     """
     findings = [
@@ -60,6 +65,8 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], combine: bool = Tr
     ]
     expanded = expand_preset({key: value for key, value in raw.items() if key not in {f.loc[0] for f in findings}})
     content, idle = expanded.content, list(expanded.idle)
+    if isinstance(link := content.get("link"), Mapping):
+        content["link"] = absolute_preset(link, folder)
     notes: list[str] = []
     if expanded.preset not in PRESETS and expanded.preset not in ALGORITHMS and _is_spelled(raw.get("algorithm")):
         findings.append(Finding(("algorithm",), unknown_algorithm(expanded.preset)))
@@ -80,10 +87,21 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], combine: bool = Tr
     config, errors = _validate({"optimizer": "sgd", "dataset": "digits", **content, "plugins": list(plugins)})
     findings += [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
     if config is not None:
+        config, found = _with_traces_read(config, folder)
+        findings += found
         idle += _idle_settings(config)
     if config is not None and not findings and combine:
         findings += refusals(config)
     return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes))
+
+
+def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding]]:
+    """The configuration with what is to be known of its traces, and what is wrong with them."""
+    try:
+        link = freeze_link(config.link, folder)
+    except ConfigError as error:
+        return config, [Finding(("link", "trace"), f"link.trace: {problem}") for problem in error.problems]
+    return config.model_copy(update={"link": link}), []
 
 
 def _idle_settings(config: CellConfig) -> list[str]:

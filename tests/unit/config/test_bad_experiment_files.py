@@ -59,7 +59,6 @@ REPLACED = [
     ("link:", "link: {bandwidth: 1 Mbit/s, queue: 10 B}", 3, ["queue", "1514"]),
     ("link:", "link: {bandwidth: 1 Mbit/s, medium: sharde}", 3, ["'sharde'", "Did you mean 'shared'?", "switched"]),
     ("link:", "link: {bandwidth: 1 Mbit/s, medium: shared, backend: netem}", 3, ["netem cannot do", "relay"]),
-    ("link:", "link: {trace: {file: office.tsv}}", 3, ["office.tsv", "no such file"]),
     ("link:", "link: {preset: wifi-802.11nn}", 3, ["wifi-802.11nn", "Did you mean"]),
     ("link:", "link: 10 Mbit/s", 3, ["'10 Mbit/s' is not a mapping"]),
     ("model: mlp", "model: mpl", 4, ["unknown model 'mpl'", "Did you mean 'mlp'?", "Known: logistic"]),
