@@ -6,40 +6,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError, Problem
+from bwbench.cli.link.options import LinkOptions, takes_link
+from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 
 if TYPE_CHECKING:
-    from bwbench.network.link import Link
     from bwbench.network.network import Network
     from bwbench.network.probe.measurement import LinkMeasurement
 
 
+@takes_link
 def verify(
-    bandwidth: Annotated[str, typer.Option(help="Rate of each node, up and down; of the air if shared: '10 Mbit/s'.")],
-    latency: Annotated[str, typer.Option(help="One-way delay between two nodes: '2.5 ms'.")] = "0 ms",
+    options: LinkOptions,
     nodes: Annotated[int, typer.Option(help="How many nodes; each one sends to its neighbour.")] = 4,
-    jitter: Annotated[str | None, typer.Option(help="Standard deviation of the delay: '1 ms'.")] = None,
-    loss: Annotated[str | None, typer.Option(help="Probability that a frame is lost: 0.01.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Queue before each bottleneck: '64 kB'.")] = None,
-    medium: Annotated[str | None, typer.Option(help="switched, or shared: one half-duplex air.")] = None,
-    backend: Annotated[str | None, typer.Option(help="auto, netem or relay.")] = None,
     tolerance: Annotated[float, typer.Option(help="Relative error of goodput and round trip that is fine.")] = 0.05,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> int:
     """Make a link in namespaces, measure it with all nodes sending, and print asked, applied, achieved and error.
 
-    Exit status 3 where the link does not do what was asked.
+    A link that changes over time is measured at its mean. Exit status 3 where the link does not do what was asked.
     """
     from bwbench.cli.output import print_json, stderr, stdout
     from bwbench.network.network import open_network
     from bwbench.network.probe.verify import verify as measure
 
-    asked = {"bandwidth": bandwidth, "latency": latency, "jitter": jitter, "loss": loss, "queue": queue}
-    link = _link({**asked, "medium": medium, "backend": backend})
     if nodes < 2:
         raise ConfigError(f"--nodes {nodes}: a link has two ends; give 2 or more")
     if not 0 < tolerance < 1:
         raise ConfigError(f"--tolerance: {tolerance} is out of range: more than 0 and less than 1, such as 0.05")
+    link = options.link(nodes)
     with open_network(link, nodes) as network:
         stderr().print(f"measuring {link.describe()} between {nodes} node(s) on {network.backend} …")
         measured = measure(network, link, nodes, tolerance)
@@ -58,7 +52,7 @@ def verify(
         out = stdout()
         out.print(f"link      {link.describe()}, {nodes} node(s)")
         out.print(f"back end  {network.backend}: {network.backend_reason}")
-        out.print(_table(link, network, measured))
+        out.print(_table(network, measured))
         out.print(f"verdict   {measured.verdict} (tolerance {tolerance:.3g})")
     for reason in measured.reasons:
         stderr().print(f"out of tolerance: {reason}")
@@ -70,22 +64,7 @@ def verify(
     return EXIT_OK if measured.verdict == "ok" else EXIT_UNFIT_MACHINE
 
 
-def _link(asked: dict[str, str | None]) -> Link:
-    """The link of these options; raises ConfigError with a line for each that is wrong."""
-    from pydantic import ValidationError
-
-    from bwbench.config.explain import explain
-    from bwbench.network.link import Link
-
-    try:
-        return Link.model_validate({name: value for name, value in asked.items() if value is not None})
-    except ValidationError as error:
-        found = explain(error, Link)
-        options = [(f"--{loc[0]}: " if loc and loc[0] in asked else "") + message for loc, message in found]
-        raise ConfigError([Problem(text) for text in options]) from error
-
-
-def _table(link: Link, network: Network, measured: LinkMeasurement) -> Any:
+def _table(network: Network, measured: LinkMeasurement) -> Any:
     """asked | applied | achieved | error: the goodput of every pair, then the round trips, then the losses."""
     from bwbench.cli.output import new_table
     from bwbench.network.probe.measurement import PairMeasurement

@@ -1,0 +1,121 @@
+"""The commands of all nodes: started together, watched together, ended together."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from bwbench.cli.link.node_output import LinePipe
+from bwbench.errors import LinkError
+from bwbench.network.network import Network
+from bwbench.network.node_process import NodeProcess
+
+GRACE_S = 3.0  # from the request to end until SIGKILL
+KILL_LIMIT_S = 5.0
+LOOK_S = 2.0  # how often to ask whether the emulator is alive
+
+
+@dataclass(frozen=True)
+class Command:
+    """What one node is to run."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+
+
+class NodeGroup:
+    """One process a node; what they print goes line by line to ``out`` and ``err``, after ``[rank] `` if prefixed."""
+
+    def __init__(self, network: Network, out: BinaryIO, err: BinaryIO, prefixed: bool) -> None:
+        self._network = network
+        self._streams = (out, err)
+        self._prefixed = prefixed
+        self._processes: dict[int, NodeProcess] = {}
+        self._pipes: list[LinePipe] = []
+        self._selector = selectors.DefaultSelector()
+        self.returncodes: dict[int, int] = {}
+
+    def start(self, commands: Sequence[Command]) -> None:
+        """Start the command of every node; raises LaunchError where one cannot be."""
+        if len(commands) == 1:  # as it comes: nobody else writes, and a terminal stays one
+            out, err = (stream.fileno() for stream in self._streams)
+            self._add(0, self._network.spawn(0, commands[0].argv, commands[0].environment, None, out, err))
+            return
+        for rank, command in enumerate(commands):
+            prefix = b"[%d] " % rank if self._prefixed else b""
+            pipes = [LinePipe(stream, prefix) for stream in self._streams]
+            self._pipes += pipes
+            try:
+                out, err = (pipe.write_fd for pipe in pipes)
+                process = self._network.spawn(rank, command.argv, command.environment, None, out, err)
+            finally:
+                for pipe in pipes:
+                    pipe.close_write()
+            for pipe in pipes:
+                self._selector.register(pipe, selectors.EVENT_READ, pipe)
+            self._add(rank, process)
+
+    def _add(self, rank: int, process: NodeProcess) -> None:
+        self._processes[rank] = process
+        self._selector.register(process, selectors.EVENT_READ, rank)
+
+    @property
+    def running(self) -> list[int]:
+        """Nodes whose command has not ended yet."""
+        return [rank for rank in self._processes if rank not in self.returncodes]
+
+    def watch(self, limit_s: float | None) -> bool:
+        """Pass on output until all have ended, or one has failed; False where that takes longer than ``limit_s``.
+
+        Raises LinkError where the emulator of the link has ended.
+        """
+        return self._watch(limit_s, lambda: not self.running or any(self.returncodes.values()))
+
+    def end(self, politely: int) -> None:
+        """Ask those that still run to end, by this signal; after a grace they are killed."""
+        for number, limit_s in ((politely, GRACE_S), (signal.SIGKILL, KILL_LIMIT_S)):
+            for rank in self.running:
+                self._processes[rank].send_signal(number)
+            self._watch(limit_s, lambda: not self.running)
+
+    def close(self) -> None:
+        """Pass on what was printed last. What is still running is for the network to end."""
+        self._selector.close()
+        for pipe in self._pipes:
+            pipe.finish()
+
+    def _watch(self, limit_s: float | None, done: Callable[[], bool]) -> bool:
+        started_s = looked_s = time.monotonic()
+        while not done():
+            now_s = time.monotonic()
+            left_s = LOOK_S if limit_s is None else started_s + limit_s - now_s
+            if left_s <= 0:
+                return False
+            if now_s - looked_s > LOOK_S:
+                looked_s = now_s
+                self._look()
+            for key, _ in self._selector.select(min(left_s, LOOK_S)):
+                self._take(key)
+        return True
+
+    def _take(self, key: selectors.SelectorKey) -> None:
+        if isinstance(key.data, LinePipe):
+            if not key.data.pass_on():
+                self._selector.unregister(key.fileobj)
+            return
+        self._selector.unregister(key.fileobj)
+        returncode = self._processes[key.data].poll()
+        self.returncodes[key.data] = -signal.SIGKILL if returncode is None else returncode
+
+    def _look(self) -> None:
+        if self._network.health().get("alive") is False:
+            raise LinkError("the emulator of the link has ended; the commands were ended too")
+
+
+def status_of(returncode: int) -> int:
+    """The exit status of a shell: 128 + n for signal n."""
+    return 128 - returncode if returncode < 0 else returncode
