@@ -2,107 +2,155 @@
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
-from typing import Generic, NamedTuple
 
-from bwbench.network.relay.schedule import NEVER, AbstractSchedule, FrameT, LinkModel, OnDrop
-
-
-class _Waiting(NamedTuple, Generic[FrameT]):
-    """A frame that reaches a transmitter's queue at a time; ``order`` decides between equal times."""
-
-    time_s: float
-    order: int
-    transmitter: int
-    src: int
-    dst: int
-    wire_bytes: int
-    frame: FrameT
+from bwbench.network.relay.air_queue import AirQueue, Waiting
+from bwbench.network.relay.model import RelayModel
+from bwbench.network.relay.schedule import NEVER, SMALLEST_FRAME_BYTES, AbstractSchedule, FrameT, OnDrop
+from bwbench.network.relay.turns import Turns
 
 
 class SharedSchedule(AbstractSchedule[FrameT]):
-    """One frame is on the air at a time. The transmitters (stations and access point) take turns frame by frame.
+    """One transmission is on the air at a time: some overhead, then its frames at the PHY rate of the station.
 
-    A frame from station to station crosses the air twice: up to the access point, then, after the latency, down again
-    from the access point's queue. That access point has one turn like everyone else, as under the distributed
-    coordination function of IEEE 802.11 in the long run; contention, collisions, and aggregation are not modelled, so
-    the bandwidth asked for is what the air really carries (MAC efficiency included).
+    A frame from station to station crosses the air twice: up to the access point, then, after the latency of its path,
+    down again. A wired node's frames need no air on their side. The transmitters are the stations and the access point,
+    which is one of them and has no more turns than a station, as under the distributed coordination function of
+    IEEE 802.11. Under ``fairness: packet`` all of them get equally many transmissions, whatever these take: one slow
+    station slows all others down (Heusse et al., Performance anomaly of 802.11b, INFOCOM 2003). Under ``airtime`` all
+    of them get equally much time. The access point has a queue for each station and divides its turns among these by
+    the same rule. A transmission takes up to ``aggregation`` frames of one queue, however long that lasts, and they
+    arrive together at its end.
+
+    Not modelled: collisions and retries (the overhead is an average that does not depend on how many contend), the
+    choice of a rate (each station has the one that was asked for, or its trace's), short-term luck in contention,
+    priorities, power saving, other networks on the channel. Loss is what is left after retries: it strikes between the
+    two crossings, so a lost frame has used the air on its way up, not on its way down.
+
+    A trace is the PHY rate of its station. While it is 0 the station is left out; a transmission during which it
+    collapses is given up and repeated, so that nobody blocks the air. In an outage a frame is lost that a dead station
+    wants to send or that reaches the access point's queue for it.
     """
 
-    def __init__(self, model: LinkModel, num_nodes: int, on_drop: OnDrop[FrameT]) -> None:
-        super().__init__(model, num_nodes, on_drop)
-        self._access_point = num_nodes
-        self._queues: list[deque[_Waiting[FrameT]]] = [deque() for _ in range(num_nodes + 1)]
-        self._backlog_bytes = [0] * (num_nodes + 1)
-        self._num_queued = 0
-        self._coming: list[_Waiting[FrameT]] = []  # heap by time: frames on their way to a queue
+    def __init__(self, model: RelayModel, on_drop: OnDrop[FrameT]) -> None:
+        super().__init__(model, on_drop)
+        assert model.air is not None, "a switched link has a schedule of its own"
+        self._air = model.air
+        self._num_nodes = self._access_point = model.num_nodes
+        # The stations' own by their number, then the access point's by the station's.
+        self._queues: list[AirQueue[FrameT]] = [AirQueue(direction) for direction in (*model.up, *model.down)]
+        self._transmitters = Turns(model.num_nodes + 1)
+        self._receivers = Turns(model.num_nodes)  # of the access point
+        self._coming: list[tuple[float, int, int, Waiting[FrameT]]] = []  # heap of (time, order, queue, frame)
+        self._asleep: list[tuple[float, int]] = []  # heap of (time, queue): their rate is 0 until then
         self._air_free_s = 0.0
-        self._turn = 0
 
     def submit(self, now_s: float, src: int, dst: int, wire_bytes: int, frame: FrameT) -> None:
         """See the base class."""
-        self._reach(now_s, src, src, dst, wire_bytes, frame)
+        if self._has_outages and self._is_dead(src, now_s):
+            self._on_drop(src, dst, frame, entered=False)
+        elif src in self._air.wired:
+            self._cross(now_s, Waiting(src, dst, wire_bytes, frame))
+        else:
+            self._reach(now_s, src, Waiting(src, dst, wire_bytes, frame))
 
     def advance(self, now_s: float) -> None:
         """See the base class: whose turn it is can be decided only once the time of the decision is past."""
         while True:
-            if self._num_queued == 0:
-                if not self._coming:
-                    return
-                begin_s = max(self._air_free_s, self._coming[0].time_s)
-                if begin_s > now_s:
-                    return  # the air stays free until then: something else may come first
-                self._air_free_s = begin_s
-            if self._air_free_s > now_s:
-                return
-            self._admit(self._air_free_s)
-            if self._num_queued:
-                self._transmit(self._next_transmitter())
+            begin_s = self._next_decision_s()
+            if begin_s > now_s:
+                return  # nobody has anything to send until then, and something else may come first
+            self._air_free_s = begin_s
+            self._admit(begin_s)
+            if self._transmitters:
+                self._transmit()
 
     def next_time(self) -> float:
         """See the base class."""
-        leaving_s = self._leaving[0][0] if self._leaving else NEVER
-        if self._num_queued:
-            return min(leaving_s, self._air_free_s)
-        if self._coming:
-            return min(leaving_s, max(self._air_free_s, self._coming[0].time_s))
-        return leaving_s
+        decision_s = self._next_decision_s()
+        return min(self._leaving[0][0], decision_s) if self._leaving else decision_s
 
-    def _reach(self, time_s: float, transmitter: int, src: int, dst: int, wire_bytes: int, frame: FrameT) -> None:
+    def look_ahead_s(self) -> float:
+        """See the base class; the air need not be crossed between wired nodes."""
+        crossings = max(0, 2 - len(self._air.wired))
+        fastest_bps = max(direction.fastest_bps for direction in (*self._model.up, *self._model.down))
+        crossing_s = self._air.transmission_s(SMALLEST_FRAME_BYTES, fastest_bps)
+        return self._shortest_delay_s() + crossings * crossing_s
+
+    def _next_decision_s(self) -> float:
+        """When the air is free and somebody has something to send, as far as is known."""
+        if self._transmitters:
+            return self._air_free_s
+        next_s = self._coming[0][0] if self._coming else NEVER
+        if self._asleep and self._asleep[0][0] < next_s:
+            next_s = self._asleep[0][0]
+        return next_s if next_s > self._air_free_s else self._air_free_s
+
+    def _reach(self, time_s: float, queue: int, waiting: Waiting[FrameT]) -> None:
         self._order += 1
-        heappush(self._coming, _Waiting(time_s, self._order, transmitter, src, dst, wire_bytes, frame))
+        heappush(self._coming, (time_s, self._order, queue, waiting))
 
     def _admit(self, now_s: float) -> None:
         """Put the frames that have come by ``now_s`` into their queues, or drop them where there is no room."""
-        while self._coming and self._coming[0].time_s <= now_s:
-            waiting = heappop(self._coming)
-            backlog_bytes = self._backlog_bytes[waiting.transmitter]
-            if backlog_bytes and backlog_bytes + waiting.wire_bytes > self._model.queue_bytes:
-                entered = waiting.transmitter == self._access_point
-                self._on_drop(waiting.src, waiting.dst, waiting.frame, entered)
-                continue
-            self._backlog_bytes[waiting.transmitter] = backlog_bytes + waiting.wire_bytes
-            self._queues[waiting.transmitter].append(waiting)
-            self._num_queued += 1
+        while self._coming and self._coming[0][0] <= now_s:
+            _, _, queue, waiting = heappop(self._coming)
+            was_empty = not self._queues[queue]
+            if not self._queues[queue].append(waiting):
+                self._on_drop(waiting.src, waiting.dst, waiting.frame, entered=queue >= self._num_nodes)
+            elif was_empty:
+                self._want_turn(queue)
+        while self._asleep and self._asleep[0][0] <= now_s:
+            self._want_turn(heappop(self._asleep)[1])
 
-    def _next_transmitter(self) -> int:
-        """Round robin over the transmitters that have something to send."""
-        number = len(self._queues)
-        while True:
-            self._turn = (self._turn + 1) % number
-            if self._queues[self._turn]:
-                return self._turn
+    def _want_turn(self, queue: int) -> None:
+        if queue < self._num_nodes:
+            self._transmitters.join(queue)
+            return
+        if not self._receivers:
+            self._transmitters.join(self._access_point)
+        self._receivers.join(queue - self._num_nodes)
 
-    def _transmit(self, transmitter: int) -> None:
-        waiting = self._queues[transmitter].popleft()
-        self._num_queued -= 1
-        self._backlog_bytes[transmitter] -= waiting.wire_bytes
-        self._air_free_s += waiting.wire_bytes * self._seconds_per_byte
-        if transmitter == self._access_point:
-            self._leave(self._air_free_s, waiting.dst, waiting.frame)
-        elif self._is_lost():
-            self._on_drop(waiting.src, waiting.dst, waiting.frame, entered=True)
+    def _transmit(self) -> None:
+        """The next transmitter's next transmission; a station whose rate is 0 is put to sleep instead."""
+        transmitter = self._transmitters.take()
+        is_down = transmitter == self._access_point
+        station = self._receivers.take() if is_down else transmitter
+        index = self._num_nodes + station if is_down else station
+        queue, air, begin_s = self._queues[index], self._air, self._air_free_s
+        number, packets, num_bytes = queue.aggregate(air.aggregation)
+        transmissions = -(-packets // air.aggregation)  # of a super-packet more than one
+        overhead_s = transmissions * air.overhead_s
+        end_s, has_crossed = queue.sent_s(begin_s + overhead_s, num_bytes, self._since_s)
+        if end_s > begin_s + overhead_s:
+            self._air_free_s = end_s
+            cost = transmissions if air.fairness == "packet" else end_s - begin_s
+            self._transmitters.charge(transmitter, cost)
+            if is_down:
+                self._receivers.charge(station, cost)
+        if has_crossed:
+            for waiting in queue.take(number):
+                if is_down:
+                    self._leave(end_s, waiting.dst, waiting.frame)
+                else:
+                    self._cross(end_s, waiting)
+            if queue:
+                (self._receivers if is_down else self._transmitters).join(station)
         else:
-            arrival_s = self._cross(self._air_free_s, waiting.src)
-            self._reach(arrival_s, self._access_point, waiting.src, waiting.dst, waiting.wire_bytes, waiting.frame)
+            heappush(self._asleep, (queue.wakes_s(self._air_free_s, self._since_s), index))
+        if is_down and self._receivers:
+            self._transmitters.join(transmitter)
+
+    def _cross(self, sent_s: float, waiting: Waiting[FrameT]) -> None:
+        """From the sender's side to the receiver's: a wired node's wire, or the access point's queue for a station."""
+        src, dst = waiting.src, waiting.dst
+        arrival_s = self._arrival_s(sent_s, src, dst)
+        if self._loses_on_the_way and self._is_lost(src, dst, arrival_s):
+            self._on_drop(src, dst, waiting.frame, entered=True)
+        elif dst in self._air.wired:
+            self._leave(arrival_s, dst, waiting.frame)
+        else:
+            self._reach(arrival_s, self._num_nodes + dst, waiting)
+
+    def _switch(self, now_s: float, since_s: float | None) -> None:
+        self._since_s = since_s
+        self._asleep = sorted((now_s, queue) for _, queue in self._asleep)  # a sorted list is a heap

@@ -13,13 +13,17 @@ from typing import Any, ClassVar
 from bwbench.errors import LinkError
 from bwbench.network import namespaces
 from bwbench.network.backend import AbstractBackend, WireCounters
+from bwbench.network.link.trace_file import load_trace
 from bwbench.network.relay.air import SharedSchedule
+from bwbench.network.relay.applied import applied
 from bwbench.network.relay.frames import charge, mac_bytes
 from bwbench.network.relay.loop import Relay
+from bwbench.network.relay.model import RelayModel
 from bwbench.network.relay.playback import Playback
 from bwbench.network.relay.port import FRAME_SLOT_BYTES, SUPER_SLOT_BYTES, RelayPort
-from bwbench.network.relay.schedule import AbstractSchedule, LinkModel, SwitchedSchedule
+from bwbench.network.relay.schedule import AbstractSchedule
 from bwbench.network.relay.statistics import RelayStatistics
+from bwbench.network.relay.switched import SwitchedSchedule
 from bwbench.network.topology import wants_offloads
 
 START_LIMIT_S = 20.0
@@ -39,8 +43,11 @@ class RelayBackend(AbstractBackend):
     _ended_cpu_s: float | None = None
 
     def start(self) -> None:
-        """Fork the relay and wait until it has all ports open; raises LinkError with its reason where it cannot."""
-        model = link_model(self)
+        """Fork the relay and wait until it has all ports open.
+
+        Raises LinkError with its reason where it cannot, ConfigError where a trace cannot be read.
+        """
+        model = RelayModel.of(self.link, len(self.ports), load_trace)
         self._statistics = RelayStatistics(len(self.ports))
         self._playback = Playback()
         ready_read, ready_write = os.pipe()
@@ -56,7 +63,7 @@ class RelayBackend(AbstractBackend):
         if verdict != "ready":
             self.stop()
             raise LinkError(f"the relay cannot start: {message or 'it ended'}")
-        self.applied = {**vars(model), "medium": self.link.medium, "priority": priority}
+        self.applied = {**applied(self.link, model), "priority": priority}
 
     def stop(self) -> None:
         """End the relay's process."""
@@ -109,7 +116,7 @@ class RelayBackend(AbstractBackend):
         except OSError:
             return None
 
-    def _run(self, model: LinkModel, ready: int) -> None:
+    def _run(self, model: RelayModel, ready: int) -> None:
         """In the forked child: be the relay. Never returns."""
         try:
             namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -121,7 +128,7 @@ class RelayBackend(AbstractBackend):
             num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))
             ports = [RelayPort(port.interface, slot_bytes, num_slots) for port in self.ports]
             macs = [mac_bytes(port.mac) for port in self.ports]
-            relay = Relay(ports, macs, self._schedule(with_fault(model)), self._statistics, self._playback)
+            relay = Relay(ports, macs, self._schedule(_with_fault(model)), self._statistics, self._playback)
         except BaseException as error:
             os.write(ready, f"{type(error).__name__}: {error}".encode())
             os._exit(1)
@@ -134,7 +141,7 @@ class RelayBackend(AbstractBackend):
         finally:
             os._exit(1)
 
-    def _schedule(self, model: LinkModel) -> AbstractSchedule[bytes]:
+    def _schedule(self, model: RelayModel) -> AbstractSchedule[bytes]:
         statistics = self._statistics
 
         def on_drop(src: int, dst: int, frame: bytes, entered: bool) -> None:
@@ -143,27 +150,13 @@ class RelayBackend(AbstractBackend):
             if not entered:
                 statistics.refused(src, dst, frames, num_bytes, is_ack)
 
-        kind = SharedSchedule if self.link.medium == "shared" else SwitchedSchedule
-        return kind(model, len(self.ports), on_drop)
+        return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)
 
 
-def link_model(backend: AbstractBackend) -> LinkModel:
-    """The link in the schedules' terms."""
-    link = backend.link
-    assert link.bandwidth_bps is not None, "an unshaped link has a back end of its own"
-    return LinkModel(link.bandwidth_bps, link.latency_s, link.jitter_s, link.loss, link.effective_queue_bytes)
-
-
-def with_fault(model: LinkModel) -> LinkModel:
+def _with_fault(model: RelayModel) -> RelayModel:
     """The model with the multipliers of BWBENCH_RELAY_FAULT; see there."""
-    factors = dict.fromkeys(("rate", "latency"), 1.0)
+    factors = {}
     for part in filter(None, os.environ.get(FAULT_VARIABLE, "").split(",")):
         key, _, factor = part.partition("=")
         factors[key] = float(factor)
-    return LinkModel(
-        **{
-            **vars(model),
-            "bandwidth_bps": model.bandwidth_bps * factors["rate"],
-            "latency_s": model.latency_s * factors["latency"],
-        }
-    )
+    return model.with_fault(**factors) if factors else model
