@@ -26,6 +26,7 @@ from bwbench.network.addresses import (
 )
 from bwbench.network.backend import Port
 from bwbench.network.link import Link
+from bwbench.network.node_tcp import configure_tcp
 from bwbench.network.offloads import set_offloads
 
 # Below this every packet is shaped by itself; above, packets come as super-packets of up to GSO_MAX_BYTES, without
@@ -33,13 +34,19 @@ from bwbench.network.offloads import set_offloads
 OFFLOAD_BANDWIDTH_BPS = 200e6
 GSO_MAX_BYTES = 61_440  # with all headers a super-packet then fits a slot of 64 KiB in the relay's receive ring
 
-# The first one that the kernel allows in a namespace of its own is used, the same for every node.
-CONGESTION_CONTROLS = ("cubic", "reno")
-
 
 def wants_offloads(link: Link, backend: str = "relay") -> bool:
-    """Whether super-packets may cross this link. Never with netem: its queues count packets of whatever size."""
-    return not link.shaped or (backend != "netem" and (link.bandwidth_bps or 0.0) >= OFFLOAD_BANDWIDTH_BPS)
+    """Whether super-packets may cross this link: only where every node is fast, on average where a trace drives it.
+
+    Never with netem, whose queues count packets of whatever size, and never where frames are lost, late or overtaken
+    by chance: that would strike all segments of a super-packet at once.
+    """
+    if not link.shaped:
+        return True
+    nodes = [link.base, *(link.node(node) for node in link.overrides)]
+    if backend == "netem" or link.reorder or any(node.loss or node.jitter_s for node in nodes):
+        return False
+    return all(node.slowest_bps >= OFFLOAD_BANDWIDTH_BPS for node in nodes)
 
 
 class Topology:
@@ -59,7 +66,7 @@ class Topology:
         offloads = wants_offloads(link, backend)
         self.settings: dict[str, Any] = {"offloads": offloads, "mtu": 1500, "tcp": {}}
         try:
-            self._build(num_nodes, offloads)
+            self._build(link, num_nodes, offloads)
         except OSError as error:
             raise LinkError(_kernel_lacks(error)) from error
         except Exception as error:
@@ -75,7 +82,7 @@ class Topology:
                 os.close(fd)
         self.node_fds, self.air_fd = [], -1
 
-    def _build(self, num_nodes: int, offloads: bool) -> None:
+    def _build(self, link: Link, num_nodes: int, offloads: bool) -> None:
         from pyroute2 import IPRoute
 
         _quiet_ipv6()
@@ -93,7 +100,8 @@ class Topology:
                 _add_veth(air, control_port_name(node), CONTROL_INTERFACE, control_mac(node), fd, master=bridge)
                 set_offloads(data_port(node).interface, offloads)
                 with namespaces.inside(fd, self.air_fd):
-                    self.settings["tcp"] = _configure_node(node, num_nodes, offloads)
+                    _configure_node(node, num_nodes, offloads)
+                    self.settings["tcp"] = configure_tcp(link.tcp)
 
 
 def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:
@@ -104,8 +112,8 @@ def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, maste
     air.link("set", index=index, state="up")
 
 
-def _configure_node(node: int, num_nodes: int, offloads: bool) -> dict[str, Any]:
-    """Addresses, neighbours, offloads and TCP of one node, from inside its namespace; returns the TCP settings."""
+def _configure_node(node: int, num_nodes: int, offloads: bool) -> None:
+    """Addresses, neighbours and offloads of one node, from inside its namespace."""
     from pyroute2 import IPRoute
 
     addresses = node_addresses(node)
@@ -123,7 +131,6 @@ def _configure_node(node: int, num_nodes: int, offloads: bool) -> dict[str, Any]
             if peer != node:  # no ARP on the shaped link: it would be delayed, lost and counted
                 peer_address = node_addresses(peer).data_address
                 here.neigh("add", dst=peer_address, lladdr=data_mac(peer), ifindex=data, state="permanent")
-    return _configure_tcp()
 
 
 def _quiet_ipv6() -> None:
@@ -131,27 +138,6 @@ def _quiet_ipv6() -> None:
     for scope in ("all", "default"):
         with contextlib.suppress(OSError):  # no IPv6 in this kernel, or a read-only /proc: the relay drops it anyway
             Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
-
-
-def _configure_tcp() -> dict[str, Any]:
-    settings = Path("/proc/sys/net/ipv4")
-    for name in CONGESTION_CONTROLS:
-        try:
-            (settings / "tcp_congestion_control").write_text(name)
-            break
-        except OSError:  # the host does not allow this one for namespaces
-            continue
-    with contextlib.suppress(OSError):  # connections must not learn from those of an earlier cell or arm
-        (settings / "tcp_no_metrics_save").write_text("1")
-    read = ("tcp_congestion_control", "tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save")
-    return {name: _read(settings / name) for name in read}
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return " ".join(path.read_text().split())
-    except OSError:
-        return None
 
 
 def _kernel_lacks(error: OSError) -> str:
