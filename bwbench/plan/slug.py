@@ -34,7 +34,7 @@ def _has_no_link(config: CellConfig) -> bool:
 def _value(key: Key, value: Any, config: CellConfig) -> str:
     if key == ("link",):
         return config.link.describe().partition(" (")[0].replace(" one way", "")
-    speaks_for_itself = key == ("link", "bandwidth") or key[-1] == "name" or len(key) == 1
+    speaks_for_itself = key == ("link", "bandwidth") or key[-1] in ("name", "preset") or len(key) == 1
     if speaks_for_itself and isinstance(value, (str, Mapping)):
         return _name(value)
     return f"{key[-1]}{_name(value)}"
