@@ -97,6 +97,8 @@ class _Client:
     def __init__(self, to: str, port: int, token: str, bind: str) -> None:
         if not 1 <= port <= 65_535:
             raise ConfigError(f"port: {port} is out of range: 1 to 65535")
+        if not to.strip():
+            raise ConfigError("to: the other host is missing; give its name or address")
         session.check_token(token)
         self._to, self._port, self._token, self._bind = to, port, token, bind
         self.congestion_control = ""
