@@ -7,7 +7,6 @@ others are sent.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 
 from bwbench.network.link.jitter import ENTRIES, SCALE, quantiles
 from bwbench.network.relay.model import RelayModel
@@ -37,20 +36,22 @@ class Delays:
         """When a frame that was sent at ``sent_s`` arrives; calls for one pair come in the order of sending."""
         latency_s, jitter_s = self._paths[src][dst]
         delay_s = latency_s + jitter_s * self._table[int(self._random[src]() * ENTRIES)]
-        arrival_s = sent_s + delay_s if delay_s > 0 else sent_s
-        if self._keeps_order:
-            pair = src, dst
-            last_s = self._last_s.get(pair, 0.0)
-            if arrival_s < last_s:
-                return last_s
-            self._last_s[pair] = arrival_s
+        return self.in_order(sent_s + delay_s if delay_s > 0 else sent_s, src, dst)
+
+    def in_order(self, arrival_s: float, src: int, dst: int) -> float:
+        """When a frame arrives that would by itself at ``arrival_s``: not before those of its pair before it."""
+        if not self._keeps_order:
+            return arrival_s
+        pair = src, dst
+        last_s = self._last_s.get(pair, 0.0)
+        if arrival_s < last_s:
+            return last_s
+        self._last_s[pair] = arrival_s
         return arrival_s
 
-    def restart(self, coming: Iterable[tuple[float, int, int]]) -> None:
-        """Times have moved: these (arrival, src, dst) are what is under way."""
+    def forget(self) -> None:
+        """Times have moved: who is under way is told anew by ``in_order``."""
         self._last_s.clear()
-        for arrival_s, src, dst in coming:
-            self._last_s[src, dst] = max(arrival_s, self._last_s.get((src, dst), 0.0))
 
 
 class Losses:

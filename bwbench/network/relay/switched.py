@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from bwbench.network.relay.bottleneck import bottleneck
 from bwbench.network.relay.model import Direction, RelayModel
@@ -27,8 +28,8 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         self._downlinks = [bottleneck(direction) for direction in model.down]
         self._take_up = [uplink.take for uplink in self._uplinks]
         self._take_down = [downlink.take for downlink in self._downlinks]
-        # Heap of (arrival at the downlink, order, src, dst, wire_bytes, frame)
-        self._crossing: list[tuple[float, int, int, int, int, FrameT]] = []
+        # Heap of (arrival at the downlink, order, src, dst, wire_bytes, frame, when it was sent at the uplink)
+        self._crossing: list[tuple[float, int, int, int, int, FrameT, float]] = []
         # A frame that comes later cannot reach a downlink before this time is over, so that everything up to there is
         # settled: most frames need no wake-up of their own between their two links. Not where rates may change.
         self._settled_s = 0.0 if model.varies else self._shortest_delay_s()
@@ -45,14 +46,14 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         delays = self._delays
         arrival_s = sent_s + self._latency_s[src][dst] if delays is None else delays.arrival_s(sent_s, src, dst)
         self._order = order = self._order + 1
-        heappush(self._crossing, (arrival_s, order, src, dst, wire_bytes, frame))
+        heappush(self._crossing, (arrival_s, order, src, dst, wire_bytes, frame, sent_s))
 
     def advance(self, now_s: float) -> None:
         """See the base class."""
         crossing = self._crossing
         horizon_s = now_s + self._settled_s
         while crossing and crossing[0][0] <= horizon_s:
-            arrival_s, _, src, dst, wire_bytes, frame = heappop(crossing)
+            arrival_s, _, src, dst, wire_bytes, frame, _ = heappop(crossing)
             if self._loses_on_the_way and self._is_lost(src, dst, arrival_s):
                 self._on_drop(src, dst, frame, entered=True)
                 continue
@@ -80,13 +81,15 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         self._since_s = since_s
         up = [uplink.switch(now_s, since_s) for uplink in self._uplinks]
         down = [downlink.switch(now_s, since_s) for downlink in self._downlinks]
-        crossing, self._crossing = self._crossing, []
-        for arrival_s, order, src, dst, wire_bytes, frame in crossing:
-            sent_s = arrival_s - self._latency_s[src][dst]  # nearly: nobody has kept what the jitter was
-            arrival_s += up[src](sent_s) - sent_s
-            heappush(self._crossing, (arrival_s, order, src, dst, wire_bytes, frame))
+        crossing, self._crossing = sorted(self._crossing, key=itemgetter(1)), []
         if self._delays is not None:
-            self._delays.restart((arrival_s, src, dst) for arrival_s, _, src, dst, *_ in self._crossing)
+            self._delays.forget()
+        for arrival_s, order, src, dst, wire_bytes, frame, before_s in crossing:
+            sent_s = up[src](before_s)
+            arrival_s += sent_s - before_s
+            if self._delays is not None:
+                arrival_s = self._delays.in_order(arrival_s, src, dst)
+            heappush(self._crossing, (arrival_s, order, src, dst, wire_bytes, frame, sent_s))
         leaving, self._leaving = self._leaving, []
         for due_s, order, dst, frame in leaving:
             heappush(self._leaving, (down[dst](due_s), order, dst, frame))

@@ -79,7 +79,7 @@ def run(
         (outcome.lost if entered else outcome.refused).append(frame)
 
     schedule = SwitchedSchedule[int](asked, on_drop) if asked.air is None else SharedSchedule[int](asked, on_drop)
-    waiting = sorted(enumerate(submissions), key=lambda item: item[1][0], reverse=True)
+    waiting = sorted(enumerate(submissions), key=lambda item: item[1][0])[::-1]
     told = list(reversed(commands))
     now_s = waiting[-1][1][0] if waiting else 0.0
     while now_s <= until_s:
