@@ -1,4 +1,8 @@
-"""Numbered datagrams at a fixed pace: ``receive SECONDS`` prints the numbers in the order in which they came."""
+"""Numbered datagrams at a fixed pace, with the time at which each was sent.
+
+``receive SECONDS`` ends after so much silence and prints, in the order in which they came: number, when it was sent,
+when the kernel received it (seconds of one clock, which all nodes of a machine share).
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,48 @@ import sys
 import time
 
 PORT = 9999
+HEAD = struct.Struct("=Id")
+SO_TIMESTAMPNS = 35
+SO_RCVBUFFORCE = 33
+TIMESPEC = struct.Struct("@qq")
 
 
-def send(address: str, number: int, gap_s: float, payload_bytes: int) -> None:
+def send(addresses: list[str], number: int, gap_s: float, payload_bytes: int) -> None:
+    """Every ``gap_s`` one datagram to each of ``addresses``; without a gap as fast as the socket takes them."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        filling = bytes(payload_bytes - HEAD.size)
         begin_s = time.monotonic()
         for index in range(number):
-            time.sleep(max(0.0, begin_s + index * gap_s - time.monotonic()))
-            out.sendto(struct.pack("=I", index) + bytes(payload_bytes - 4), (address, PORT))
+            if gap_s:
+                time.sleep(max(0.0, begin_s + index * gap_s - time.monotonic()))
+            for address in addresses:
+                out.sendto(HEAD.pack(index, time.time()) + filling, (address, PORT))
 
 
 def receive(silence_s: float) -> None:
-    numbers = []
+    """Print all that comes; see above."""
+    found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as into:
-        into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        into.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        try:
+            into.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+        except OSError:
+            into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         into.bind(("", PORT))
         print("ready", flush=True)
         into.settimeout(30)
         try:
             while True:
-                numbers.append(struct.unpack_from("=I", into.recv(65536))[0])
+                data, ancillary, _, _ = into.recvmsg(65536, 128)
+                seconds, nanoseconds = TIMESPEC.unpack_from(ancillary[0][2])
+                found.append((*HEAD.unpack_from(data), seconds + nanoseconds * 1e-9))
                 into.settimeout(silence_s)
         except TimeoutError:
-            print(json.dumps(numbers))
+            print(json.dumps(found))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "send":
-        send(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+        send(sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
     else:
         receive(float(sys.argv[2]))

@@ -1,21 +1,17 @@
-"""One netem qdisc through pyroute2: add it, read it back, read its statistics.
-
-pyroute2 is held below 0.9, which cannot add netem with a rate (it also sends the rate as TCA_RATE). It knows no delay
-distribution in any version: the plugin below adds the one attribute.
-"""
+"""netem qdiscs through pyroute2: add them, read them back, read their statistics."""
 
 from __future__ import annotations
 
 import errno
-import struct
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bwbench.errors import LinkError
-from bwbench.network.netem.shape import NetemQdisc, normal_distribution
+from bwbench.network.netem import messages
+from bwbench.network.netem.parameters import NetemQdisc
 
-# Our qdiscs are recognised by their handle. "bb" in hexadecimal digits, as the major number.
+# Our qdiscs are recognised by their handle. "bbbb" in hexadecimal digits, as the major number.
 HANDLE = 0xBBBB_0000
 
 
@@ -31,63 +27,50 @@ class QdiscCounts:
 
 
 def add_netem(air: Any, index: int, qdisc: NetemQdisc) -> None:
-    """Make ``qdisc`` the root qdisc of interface number ``index``.
+    """Make ``qdisc`` the root qdisc of interface number ``index``; what the kernel made of it, ``check_netem`` says.
 
     Args:
         air: pyroute2's IPRoute of the namespace.
 
-    Raises LinkError where the kernel has no netem or takes other values than the ones asked for.
+    Raises LinkError where the kernel refuses, or has no netem.
     """
     from pyroute2.netlink.exceptions import NetlinkError
 
-    _teach_distribution()
+    messages.teach()
     try:
-        air.tc(
-            "add",
-            "netem",
-            index,
-            handle=HANDLE,
-            rate=qdisc.rate_bytes_per_s or None,
-            delay=qdisc.delay_us,
-            jitter=qdisc.jitter_us,
-            loss=100 * qdisc.loss,
-            limit=qdisc.limit_packets,
-        )
+        air.tc("add", "netem", index, handle=HANDLE, qdisc=qdisc)
     except NetlinkError as error:
         reason = "this kernel has no sch_netem" if error.code == errno.ENOENT else str(error)
         raise LinkError(f"cannot add a netem qdisc with {qdisc.to_json()}: {reason}") from error
-    taken = read_netem(air, index)
-    # Probabilities are fractions of 2^32 there and delays ticks of 64 ns: compared as they come back, rounded.
-    if taken is None or replace(taken, loss=0.0) != replace(qdisc, loss=0.0) or abs(taken.loss - qdisc.loss) > 1e-9:
-        raise LinkError(
-            f"the kernel shapes otherwise than asked: {qdisc.to_json()} was asked for, and it says "
-            f"{taken.to_json() if taken else 'that there is no such qdisc'}"
-        )
 
 
-def remove_netem(air: Any, index: int) -> None:
-    """Remove our root qdisc from interface number ``index``, where it has one."""
-    if read_netem(air, index) is not None:
+def check_netem(air: Any, asked: Mapping[int, NetemQdisc]) -> dict[int, NetemQdisc]:
+    """What the kernel says that our qdiscs are, by the number of the interface.
+
+    That is as ``asked`` but for the distribution, which it tells nobody, and for the seed, which it does not take
+    before Linux 6.6. Raises LinkError where anything else differs.
+    """
+    taken = read_netem(air)
+    for index, qdisc in asked.items():
+        found = taken.get(index)
+        if found is None or found.words() != qdisc.words():
+            raise LinkError(
+                f"the kernel shapes otherwise than asked: {qdisc.to_json()} was asked for, and it says "
+                f"{found.to_json() if found else 'that there is no such qdisc'}"
+            )
+    return taken
+
+
+def remove_netem(air: Any, indices: Iterable[int]) -> None:
+    """Remove our root qdiscs from the interfaces with these numbers, where they have one."""
+    for index in read_netem(air).keys() & set(indices):
         air.tc("del", index=index, handle=HANDLE, parent=_root())
 
 
-def read_netem(air: Any, index: int) -> NetemQdisc | None:
-    """Our netem qdisc on interface number ``index`` as the kernel describes it; None where there is none."""
-    from pyroute2.netlink.rtnl.tcmsg.common import tick_in_usec
-
-    for message in _ours(air):
-        if message["index"] != index:
-            continue
-        options = message.get_attr("TCA_OPTIONS")
-        rate = options.get_attr("TCA_NETEM_RATE")
-        return NetemQdisc(
-            limit_packets=options["limit"],
-            rate_bytes_per_s=rate["rate"] if rate else 0,
-            delay_us=round(options["delay"] / tick_in_usec),
-            jitter_us=round(options["jitter"] / tick_in_usec),
-            loss=options["loss"] / (2**32 - 1),
-        )
-    return None
+def read_netem(air: Any) -> dict[int, NetemQdisc]:
+    """Our netem qdiscs in the namespace as the kernel describes them, by the number of the interface."""
+    messages.teach()
+    return {message["index"]: messages.read(message.get_attr("TCA_OPTIONS")) for message in _ours(air)}
 
 
 def read_counts(air: Any) -> dict[int, QdiscCounts]:
@@ -114,25 +97,3 @@ def _root() -> int:
     from pyroute2.netlink.rtnl import TC_H_ROOT
 
     return int(TC_H_ROOT)
-
-
-def _teach_distribution() -> None:
-    """Have pyroute2 send the table of the normal distribution with every netem qdisc that has jitter."""
-    from pyroute2.netlink.rtnl.tcmsg import plugins, sched_netem
-
-    if plugins["netem"] is not sched_netem:
-        return
-
-    class Options(sched_netem.options):  # type: ignore[misc]
-        nla_map = tuple(
-            (name, "cdata" if name == "TCA_NETEM_DELAY_DIST" else kind) for name, kind in sched_netem.options.nla_map
-        )
-
-    def get_parameters(arguments: dict[str, Any]) -> dict[str, Any]:
-        parameters: dict[str, Any] = sched_netem.get_parameters(arguments)
-        if arguments.get("jitter"):
-            table = normal_distribution()
-            parameters["attrs"].append(["TCA_NETEM_DELAY_DIST", struct.pack(f"={len(table)}h", *table)])
-        return parameters
-
-    plugins["netem"] = SimpleNamespace(parent=sched_netem.parent, options=Options, get_parameters=get_parameters)

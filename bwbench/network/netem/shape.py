@@ -1,138 +1,159 @@
 """From what a link asks to what the kernel's netem is told. Pure: nothing here touches a machine.
 
-Every node gets three qdiscs, in the order in which a frame between two nodes meets them:
+Every node gets up to four qdiscs, in the order in which a frame between two nodes meets them:
 
 - ``up``, on its way out of the sender: the rate, with the queue before it;
-- ``line``, on its way to the receiver: latency, jitter and loss, without a rate (missing where none of them is asked);
+- ``out``, after that: the sender's own part of latency, jitter and loss (missing where ``line`` can have all of it);
+- ``line``, on its way to the receiver: latency, jitter and loss (missing where none of them is asked);
 - ``down``, into the receiver: the rate again, with the queue before it, so that three senders to one node and one to
   three agree.
 
-Latency and loss are asked once a path, so one of the three has them. They stand apart from the rate because netem
-delays a frame before it serialises it and counts both under one limit: in one qdisc the queue would shrink by what is
-in flight.
+Latency and loss stand apart from the rate because netem delays a frame before it serialises it and counts both under
+one limit: in one qdisc the queue would shrink by what is in flight.
+
+``out`` and ``line`` make up the path between two nodes, to which each end contributes half (``path_between``). ``out``
+belongs to the sender and ``line`` to the receiver, so every node's half is a number of its own, and a constant may be
+moved from all ``out`` to all ``line``. It is chosen as large as it can be, so that the node with the least has no
+``out``, and none has one where all are alike. Latencies, variances and logarithms of what is not lost add up to exactly
+what the path asks. Only the shape of a jitter of two parts is that of a sum of two draws.
+
+A chain that loses frames in bursts (``line``) runs through all that a node receives, whoever sent it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-import statistics
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bwbench.errors import ConfigError
 from bwbench.network.link import ETHERNET_FRAME_BYTES, Link
-from bwbench.units import BANDWIDTH, DURATION
-
-MAX_RATE_BYTES_PER_S = 2**32 - 1  # the field in the message has 32 bits; netem's 64-bit one is out of pyroute2's reach
-MAX_DELAY_S = 100.0  # another field of 32 bits holds 274 s of 64 ns ticks; nobody waits that long
-MAX_LIMIT_PACKETS = 2**32 - 1
+from bwbench.network.link.node_link import NodeLink, Path, path_between
+from bwbench.network.netem.parameters import MAX_LIMIT_PACKETS, NetemQdisc
 
 # What is in flight on the line is bounded by the rates around it, not by a queue: it must never be what drops.
-LINE_LIMIT_PACKETS = 1_000_000
-
-DISTRIBUTION_SCALE = 8192  # one standard deviation in the kernel's table of a distribution (NETEM_DIST_SCALE)
-DISTRIBUTION_ENTRIES = 4096  # as many as iproute2's tables have; the kernel takes up to 16384
-
-
-@dataclass(frozen=True)
-class NetemQdisc:
-    """One netem qdisc in the kernel's own units. All fields are sent every time: one left out would keep its old value.
-
-    Attributes:
-        limit_packets: how many packets it holds, of whatever size; one more is dropped.
-        rate_bytes_per_s: serialisation of whole Ethernet frames; 0 is no rate.
-        delay_us: mean delay of a packet.
-        jitter_us: standard deviation of the delay (normal).
-        loss: probability with which a packet is dropped on arrival.
-    """
-
-    limit_packets: int
-    rate_bytes_per_s: int = 0
-    delay_us: int = 0
-    jitter_us: int = 0
-    loss: float = 0.0
-
-    def to_json(self) -> dict[str, int | float]:
-        """The fields by name."""
-        return asdict(self)
+LINE_LIMIT_PACKETS = 10_000_000
+# With a rate netem lets no packet overtake another, however much the delay varies (without one a jitter larger than the
+# gap between packets reorders). This one is so high that it adds less than a microsecond to a frame.
+ORDER_RATE_BYTES_PER_S = 2**32 - 1
+ENOUGH_ROOM = 2.0  # standard deviations: of a normal distribution 2 % are further below the mean, and become 0
+ROLES = ("up", "out", "line", "down")
 
 
 @dataclass(frozen=True)
 class NodeShape:
-    """The qdiscs of one node; ``line`` is None where the link asks for no latency, jitter or loss."""
+    """The qdiscs of one node; None where there is nothing for one to do."""
 
     up: NetemQdisc
+    out: NetemQdisc | None
     line: NetemQdisc | None
     down: NetemQdisc
 
+    def qdiscs(self) -> dict[str, NetemQdisc]:
+        """Those that there are, by role, in the order in which a frame meets them."""
+        found = {role: getattr(self, role) for role in ROLES}
+        return {role: qdisc for role, qdisc in found.items() if qdisc is not None}
+
+    def without_seeds(self) -> NodeShape:
+        """The same but for the seeds, in which all nodes differ."""
+        return replace(self, **{role: replace(qdisc, seed=None) for role, qdisc in self.qdiscs().items()})
+
     def to_json(self) -> dict[str, Any]:
-        """What is set, first in the words of the link, then qdisc by qdisc."""
-        line = self.line or NetemQdisc(0)
-        return {
-            "bandwidth_bps": 8 * self.up.rate_bytes_per_s,
-            "latency_s": line.delay_us / 1e6,
-            "jitter_s": line.jitter_us / 1e6,
-            "loss": line.loss,
-            "queue_packets": self.up.limit_packets,
-            "qdiscs": {
-                "up": self.up.to_json(),
-                "line": self.line.to_json() if self.line else None,
-                "down": self.down.to_json(),
-            },
-        }
+        """Qdisc by qdisc, None where there is none."""
+        return {role: self.qdiscs()[role].to_json() if role in self.qdiscs() else None for role in ROLES}
 
 
-def shape(link: Link) -> NodeShape:
-    """The qdiscs of each node of ``link``, which is shaped and switched.
+def shape(link: Link, num_nodes: int) -> tuple[NodeShape, ...]:
+    """The qdiscs of all nodes of ``link``, which is shaped, switched, and does not vary over time.
 
-    Raises ConfigError for what netem cannot express.
+    Raises ValueError for links that are not netem's; ``backend_choice`` keeps them away.
     """
-    if not link.shaped or link.bandwidth_bps is None or link.medium != "switched":
-        raise ValueError(f"netem shapes switched links, not {link.describe()}")
-    rate = NetemQdisc(queue_packets(link), _rate_bytes_per_s(link.bandwidth_bps))
-    return NodeShape(rate, _line(link), rate)
-
-
-def queue_packets(link: Link) -> int:
-    """The queue of ``link`` as netem counts it: full frames, and one more for the frame on its way out.
-
-    Short frames take a place each as full ones do: where acknowledgements share the queue it holds fewer bytes.
-    """
-    return min(math.ceil(link.effective_queue_bytes / ETHERNET_FRAME_BYTES) + 1, MAX_LIMIT_PACKETS)
-
-
-def _rate_bytes_per_s(bandwidth_bps: float) -> int:
-    rate = round(bandwidth_bps / 8)
-    if not 1 <= rate <= MAX_RATE_BYTES_PER_S:
-        raise ConfigError(
-            f"link.bandwidth: netem cannot do {BANDWIDTH.format(bandwidth_bps)}; it has 8 bit/s to "
-            f"{BANDWIDTH.format(8 * MAX_RATE_BYTES_PER_S)}. Write 'backend: relay' for others"
+    if not link.shaped or link.medium != "switched" or link.varies:
+        raise ValueError(f"netem shapes steady switched links, not {link.describe()}")
+    nodes = link.nodes(num_nodes)
+    shapes = []
+    for number, (node, (out, line)) in enumerate(zip(nodes, split_paths(nodes), strict=True)):
+        unseeded = NodeShape(
+            up=_rate(node.up_bps, node.up_queue_bytes, node.queue_packets),
+            out=_delay(link, out),
+            line=_delay(link, line, bursts=True),
+            down=_rate(node.down_bps, node.down_queue_bytes, node.queue_packets),
         )
-    return rate
+        seeds = {
+            role: replace(qdisc, seed=_seed(link.seed, number, role))
+            for role, qdisc in unseeded.qdiscs().items()
+            if qdisc.is_random
+        }
+        shapes.append(replace(unseeded, **seeds))
+    return tuple(shapes)
 
 
-def _line(link: Link) -> NetemQdisc | None:
-    for name, value_s in (("latency", link.latency_s), ("jitter", link.jitter_s)):
-        if value_s > MAX_DELAY_S:
-            raise ConfigError(
-                f"link.{name}: netem cannot do {DURATION.format(value_s)}; at most {DURATION.format(MAX_DELAY_S)}"
-            )
-    delay_us, jitter_us = round(link.latency_s * 1e6), round(link.jitter_s * 1e6)
-    if not (delay_us or jitter_us or link.loss):
-        return None
-    # With a rate netem lets no packet overtake another, however much the delay varies (without one a jitter larger than
-    # the gap between packets reorders). This one is so high that it adds less than a microsecond to a frame.
-    keeps_order = MAX_RATE_BYTES_PER_S if jitter_us else 0
-    return NetemQdisc(LINE_LIMIT_PACKETS, keeps_order, delay_us, jitter_us, link.loss)
+def queue_packets(queue_bytes: int, packets: int | None = None) -> int:
+    """A queue as netem counts it: packets, and one more for the frame on its way out.
 
-
-@lru_cache(maxsize=1)
-def normal_distribution() -> tuple[int, ...]:
-    """The normal distribution as netem wants one: quantiles at equal steps, in units of 1/8192 standard deviation.
-
-    Without a table netem draws the delay evenly between mean - jitter and mean + jitter.
+    Bytes become full frames. Short frames take a place each as full ones do: where acknowledgements share the queue it
+    holds fewer bytes.
     """
-    normal = statistics.NormalDist()
-    quantiles = ((entry + 0.5) / DISTRIBUTION_ENTRIES for entry in range(DISTRIBUTION_ENTRIES))
-    return tuple(round(DISTRIBUTION_SCALE * normal.inv_cdf(quantile)) for quantile in quantiles)
+    return min((packets or math.ceil(queue_bytes / ETHERNET_FRAME_BYTES)) + 1, MAX_LIMIT_PACKETS)
+
+
+def split_paths(nodes: Sequence[NodeLink]) -> list[tuple[Path, Path]]:
+    """For each node what ``out`` and ``line`` have to do."""
+    best = replace(
+        nodes[0],
+        latency_s=min(node.latency_s for node in nodes),
+        jitter_s=min(node.jitter_s for node in nodes),
+        loss=min(node.loss for node in nodes),
+    )
+    fewest = [(_beyond(node, best), path_between(best, node)) for node in nodes]
+    # A jitter needs a delay that it can vary around. Where it would have none in ``out``, both ends keep their halves.
+    nothing = replace(best, latency_s=0.0, jitter_s=0.0)
+    halves = [(_beyond(node, nothing), path_between(nothing, node)) for node in nodes]
+    return halves if _room(halves) > _room(fewest) else fewest
+
+
+def cuts_jitter(nodes: Sequence[NodeLink]) -> bool:
+    """Whether ``split_paths`` leaves a jitter without a delay that it can vary around, though the paths have one."""
+    paths = [(path_between(src, dst),) for src in nodes for dst in nodes]
+    return _room(split_paths(nodes)) < min(ENOUGH_ROOM, _room(paths))
+
+
+def _room(parts: Sequence[tuple[Path, ...]]) -> float:
+    """How many standard deviations of a delay there are between its mean and 0, where that is least; at most 4."""
+    stages = [stage for part in parts for stage in part if stage.jitter_s > 0]
+    return min([4.0, *(stage.latency_s / stage.jitter_s for stage in stages)])
+
+
+def _beyond(node: NodeLink, best: NodeLink) -> Path:
+    """The half of ``node`` less the half of ``best``."""
+    return Path(
+        latency_s=(node.latency_s - best.latency_s) / 2,
+        jitter_s=math.sqrt((node.jitter_s**2 - best.jitter_s**2) / 2),
+        loss=1 - math.sqrt((1 - node.loss) / (1 - best.loss)),
+    )
+
+
+def _rate(rate_bps: float, queue_bytes: int, packets: int | None) -> NetemQdisc:
+    return NetemQdisc(queue_packets(queue_bytes, packets), max(1, round(rate_bps / 8)))
+
+
+def _delay(link: Link, path: Path, bursts: bool = False) -> NetemQdisc | None:
+    burst = link.burst_loss if bursts else None
+    qdisc = NetemQdisc(
+        limit_packets=LINE_LIMIT_PACKETS,
+        delay_us=round(path.latency_s * 1e6),
+        jitter_us=round(path.jitter_s * 1e6),
+        distribution=link.jitter_distribution,
+        loss=0.0 if burst else path.loss,
+        burst=burst,
+    )
+    if not (qdisc.delay_us or qdisc.is_random):
+        return None
+    keeps_order = qdisc.jitter_us and not link.reorder
+    return replace(qdisc, rate_bytes_per_s=ORDER_RATE_BYTES_PER_S) if keeps_order else qdisc
+
+
+def _seed(seed: int, node: int, role: str) -> int:
+    name = f"{seed}/{node}/{role}".encode()  # the same numbers everywhere would have all nodes lose frames at once
+    return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest(), "big")

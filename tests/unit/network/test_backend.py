@@ -28,6 +28,12 @@ def link(**asked: object) -> Link:
         (link(backend="relay"), True, "relay"),
         (link(backend="netem"), True, "netem"),
         (link(medium="shared"), True, "relay"),
+        (link(outages=[{"at": "1 s", "duration": "1 s"}]), True, "relay"),
+        (link(trace={"up": "office.tsv"}), True, "relay"),
+        (link(latency="5 s", jitter="3 s"), True, "relay"),
+        (link(latency="5 ms", overrides={1: {"jitter": "5 ms"}}), True, "relay"),
+        (link(latency="50 ms", overrides={1: {"jitter": "5 ms"}}), True, "netem"),
+        (link(bandwidth="100 Gbit/s"), True, "netem"),
         (UNSHAPED, True, "unshaped"),
         (UNSHAPED, False, "unshaped"),
     ],
@@ -43,6 +49,8 @@ def test_the_choice_and_its_reason(asked: Link, netem_available: bool, expected:
     [
         (link(backend="netem"), False, UnfitMachineError),
         (link(backend="netem", medium="shared"), True, ConfigError),
+        (link(backend="netem", trace={"up": "office.tsv"}), True, ConfigError),
+        (link(backend="netem", jitter="2.2 s"), True, ConfigError),
     ],
 )
 def test_an_impossible_choice_says_what_to_write(asked: Link, available: bool, error: type[Exception]) -> None:
