@@ -95,6 +95,10 @@ def _message(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind in ("too_short", "too_long"):
         bound = f"{context['min_length']} or more" if kind == "too_short" else f"at most {context['max_length']}"
         return f"{show(value)} has the wrong length: it takes {bound} entries"
+    if kind == "string_too_short":
+        return f"{show(value)} is too short: {context['min_length']} character(s) or more"
+    if kind == "string_pattern_mismatch":
+        return f"{show(value)} does not have the form {context['pattern']}"
     if kind in _WORDS_ABOUT_TYPE:
         return f"{show(value)} is not {_WORDS_ABOUT_TYPE[kind]}"
     text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")

@@ -15,7 +15,7 @@ _OF_A_SHARED_AIR = ("standard", "efficiency", "aggregation", "wired")
 def check(link: Link) -> None:
     """Raise PydanticCustomError for the first thing that does not hold."""
     if not link.shaped:
-        asked = link.model_dump(exclude_defaults=True, exclude={"shaped", "backend", "tcp", "seed"})
+        asked = link.model_dump(by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "tcp", "seed"})
         if asked:
             raise _refused(
                 f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {', '.join(asked)})"

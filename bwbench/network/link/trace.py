@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from bwbench.units import Bandwidth, Duration
 
@@ -77,9 +78,9 @@ class Traces(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _both(cls, value: Any) -> Any:
-        if isinstance(value, (str, Trace)) or (isinstance(value, Mapping) and "file" in value):
-            return {"up": value, "down": value}
-        return value
+        if isinstance(value, Mapping) and value and not {"up", "down"} & set(value):
+            value = _trace(value)  # once: a mistake in it is one message, at the key where it stands
+        return {"up": value, "down": value} if isinstance(value, (str, Trace)) else value
 
     @model_validator(mode="after")
     def _any(self) -> Traces:
@@ -87,3 +88,26 @@ class Traces(BaseModel):
             text = "a trace needs a file: 'trace: {file: PATH}', or one for 'up' and one for 'down'"
             raise PydanticCustomError("link", "{message}", {"message": text})
         return self
+
+
+def _trace(value: Mapping[str, Any]) -> Trace:
+    try:
+        return Trace.model_validate(value)
+    except ValidationError as error:
+        known = [*(field.alias or name for name, field in Trace.model_fields.items()), "up", "down"]
+        raise ValidationError.from_exception_data("trace", [_detail(line, known) for line in error.errors()]) from None
+
+
+def _detail(line: ErrorDetails, known: list[str]) -> InitErrorDetails:
+    """The same problem; an unknown key with the keys that are known here, which the place alone does not tell."""
+    kind: str | PydanticCustomError = line["type"]
+    if kind == "extra_forbidden":
+        key = str(line["loc"][-1])
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        kind = PydanticCustomError(
+            "link", "{message}", {"message": f"unknown key {key!r}.{hint} Known: {', '.join(known)}."}
+        )
+    elif "message" in line.get("ctx", {}):  # one of our own
+        kind = PydanticCustomError("link", "{message}", {"message": line["msg"]})
+    return InitErrorDetails(type=kind, loc=line["loc"], input=line["input"], ctx=line.get("ctx", {}))

@@ -44,6 +44,9 @@ def parse_csv(text: str, file: str, column: str | None, unit: str | None) -> Par
     names = _fields(header, delimiter)
     if len(names) < 2 or not any(re.search("[A-Za-z]", name) for name in names):
         raise ConfigError(Problem(f"{header[:60]!r} is no header; {_EXAMPLE}", file, header_line))
+    if not all(names):
+        text = f"column {names.index('') + 1} of {header[:60]!r} has no name; {_EXAMPLE}"
+        raise ConfigError(Problem(text, file, header_line))
     time_index, to_seconds = _time_column(names, file, header_line)
     rate_index, to_bps = _rate_column(names, time_index, column, unit, file, header_line)
     stamps_s, rates_bps = list[float](), list[float]()

@@ -42,7 +42,9 @@ def content_lines(text: str) -> Iterator[tuple[int, str]]:
 def read_number(text: str, what: str, file: str, line: int, high: float = math.inf, unit: str = "") -> float:
     """A finite number from 0 to ``high``; raises ConfigError that names the place, the value and what is allowed."""
     if not _NUMBER.fullmatch(text):
-        if _NOT_FINITE.fullmatch(text):
+        if not text:
+            reason = "leave the line out where nothing was measured"
+        elif _NOT_FINITE.fullmatch(text):
             reason = "write a finite number, or leave the line out where nothing was measured"
         elif re.fullmatch(r"[-+]?\d+,\d+", text):
             reason = f"write a point before the decimals: {text.replace(',', '.')}"
@@ -51,8 +53,8 @@ def read_number(text: str, what: str, file: str, line: int, high: float = math.i
         raise ConfigError(Problem(f"{what} {text[:40]!r} is not a number; {reason}", file, line))
     value = float(text)
     if not 0 <= value <= high or math.isinf(value):
-        bounds = f"0 to {high:.15g}" if math.isfinite(high) else "a finite number from 0 on"
-        raise ConfigError(Problem(f"{what} {text[:40]} is out of range: {bounds} {unit}".rstrip(), file, line))
+        bounds = f"0 to {high:.15g} {unit}".rstrip() if math.isfinite(high) else "a finite number, 0 or more"
+        raise ConfigError(Problem(f"{what} {text[:40]} is out of range: {bounds}", file, line))
     return value
 
 
@@ -64,7 +66,7 @@ def parse_wifi(text: str, file: str) -> Parsed:
         if len(fields) != 2:
             shown = repr(line[:60])
             raise ConfigError(Problem(f"{shown} is not 'seconds<TAB>Mbit/s': two numbers a line", file, number))
-        stamps_s.append(read_number(fields[0], "time", file, number, unit="s"))
+        stamps_s.append(read_number(fields[0], "time", file, number))
         rates_bps.append(1e6 * read_number(fields[1], "rate", file, number, MAX_MBIT_S, "Mbit/s"))
     if not stamps_s:
         raise ConfigError(Problem("holds comments only; a trace needs lines 'seconds<TAB>Mbit/s'", file))
@@ -131,7 +133,7 @@ def _milliseconds(text: str, file: str) -> list[int]:
     except ValueError:
         stamps_ms = []
     in_order = bool(stamps_ms) and stamps_ms[0] >= 0 and all(after >= before for before, after in pairwise(stamps_ms))
-    if in_order and len(stamps_ms) == len(text.strip().split("\n")):
+    if in_order and stamps_ms[-1] < 10**15 and len(stamps_ms) == len(text.strip().split("\n")):
         return stamps_ms
     stamps_ms = []  # comments, blank lines, or something wrong: line by line, to say where
     for number, line in content_lines(text):
