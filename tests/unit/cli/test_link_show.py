@@ -1,0 +1,134 @@
+"""``bwbench link show`` and ``presets``: what they say of a link without making one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bwbench.cli import link
+from bwbench.cli.link.expectation import expected_of_nodes, expected_of_pairs
+from bwbench.errors import ConfigError
+from bwbench.network.link import UNSHAPED, Link
+
+
+def invoke(*words: str) -> Result:
+    result = CliRunner().invoke(link.app, list(words), standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result
+
+
+def show_json(*words: str) -> dict:  # type: ignore[type-arg]
+    return json.loads(invoke("show", "--json", *words).stdout)
+
+
+def test_a_switched_link() -> None:
+    link = Link(bandwidth="10 Mbit/s", latency="5 ms", queue="64 kB", overrides={1: {"up": "1 Mbit/s"}})
+    nodes = expected_of_nodes(link, 2)
+    assert [node["up_bps"] for node in nodes] == [10e6, 1e6]
+    assert nodes[0]["up_queue_s"] == pytest.approx(0.0512) and nodes[1]["up_queue_s"] == pytest.approx(0.512)
+    there, back = expected_of_pairs(link, 2)
+    frame_s = 1514 * 8 / 10e6
+    assert there["full_frame_s"] == pytest.approx(0.005 + 2 * frame_s)
+    assert back["full_frame_s"] == pytest.approx(0.005 + 11 * frame_s)
+    assert there["udp_goodput_alone_bps"] == pytest.approx(10e6 * 1472 / 1514)
+    assert back["tcp_goodput_alone_bps"] == pytest.approx(1e6 * 1448 / 1514)
+    assert there["rtt_s"] == pytest.approx(0.0106, abs=0.0005)
+
+
+def test_a_shared_air_with_a_wired_node() -> None:
+    link = Link(bandwidth="54 Mbit/s", medium="shared", standard="802.11g", wired=[0])
+    nodes = expected_of_nodes(link, 3)
+    assert nodes[0]["wired"] and nodes[0]["up_bps"] is None and nodes[1]["up_bps"] == 54e6
+    wired, stations, _ = expected_of_pairs(link, 3)
+    assert wired["udp_goodput_alone_bps"] == pytest.approx(27e6 * 1472 / 1514)
+    assert stations["udp_goodput_alone_bps"] == pytest.approx(13.5e6 * 1472 / 1514)
+    assert stations["full_frame_s"] == pytest.approx(2 * 1514 * 8 / 27e6)
+    two_wired = expected_of_pairs(Link(bandwidth="54 Mbit/s", medium="shared", wired=[0, 1]), 3)[0]
+    assert two_wired["udp_goodput_alone_bps"] is None
+
+
+def test_nothing_is_expected_of_an_unshaped_link() -> None:
+    assert expected_of_nodes(UNSHAPED, 2) == expected_of_pairs(UNSHAPED, 2) == []
+
+
+def test_json_holds_all_of_it() -> None:
+    content = show_json("--bandwidth", "10 Mbit/s", "--nodes", "3")
+    assert len(content["nodes"]) == len(content["pairs"]) == 3
+    assert content["backend"] in ("relay", "netem") and content["backend_reason"]
+    assert content["tc_refusal"] is None
+    assert any("qdisc add" in line and "rate 10000000bit" in line for line in content["tc"])
+    assert Link.model_validate(content["link"]) == Link(bandwidth="10 Mbit/s")
+
+
+def test_what_netem_cannot_do_is_said_in_place_of_commands() -> None:
+    content = show_json("--bandwidth", "54 Mbit/s", "--medium", "shared", "--backend", "netem")
+    assert content["tc"] is None and "shared" in content["tc_refusal"]
+    assert content["backend"] is None and "netem cannot do" in content["backend_reason"]
+
+
+def test_netem_is_shown_where_the_kernel_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bwbench.network.netem.check.netem_available", lambda: False)
+    output = invoke("show", "--bandwidth", "10 Mbit/s", "--backend", "netem").stdout
+    assert "no sch_netem" in output and "qdisc add" in output
+
+
+def test_tables_name_alike_nodes_once() -> None:
+    output = invoke("show", "--bandwidth", "10 Mbit/s", "--nodes", "4", "--override", "2:loss=0.1").stdout
+    lines = output.splitlines()
+    assert [line.split("  ")[0] for line in lines if line.startswith(("0, 1, 3 ", "2 "))] == ["0, 1, 3", "2"]
+    assert "each" in invoke("show", "--bandwidth", "10 Mbit/s").stdout
+
+
+def test_the_mean_of_a_trace_and_settings_of_tcp_are_shown(tmp_path: Path) -> None:
+    trace = tmp_path / "a.tsv"
+    trace.write_text("0\t4\n1\t8\n")
+    output = invoke("show", "--trace", str(trace), "--congestion-control", "reno").stdout
+    assert "(mean)" in output and "congestion control: reno" in output
+    assert "none" not in output.splitlines()[1] and "relay" in output.splitlines()[1]
+
+
+def test_an_unshaped_link_has_no_tables(tmp_path: Path) -> None:
+    path = tmp_path / "link.yaml"
+    path.write_text("link: unshaped\n")
+    output = invoke("show", "--link", str(path)).stdout
+    assert "unshaped" in output and "node  " not in output
+
+
+@pytest.mark.parametrize("nodes", ["0", "255", "-1"])
+def test_a_number_of_nodes_out_of_range(nodes: str) -> None:
+    with pytest.raises(ConfigError, match="1 to 254"):
+        invoke("show", "--bandwidth", "1 Mbit/s", "--nodes", nodes)
+
+
+def test_presets_are_listed_with_their_sources() -> None:
+    rows = json.loads(invoke("presets", "--json").stdout)
+    assert {"wifi-802.11n-good", "dsl", "lan-1g"} <= {row["name"] for row in rows}
+    table, sources = invoke("presets").stdout, invoke("presets", "--sources").stdout
+    for row in rows:
+        assert row["name"] in table and row["source"] in sources
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "--to HOST"),
+        (["--to", "x", "--listen"], "--to HOST"),
+        (["--to", "x", "--duration", "3"], "--duration: '3' has no unit"),
+        (["--to", "x", "--duration", "1.5 s"], "--duration: 1.5 s"),
+        (["--to", "x", "--direction", "left"], "--direction: 'left'"),
+        (["--to", "127.0.0.1", "--port", "0"], "--port: 0"),
+        (["--listen", "--duration", "0 s"], "--duration: 0 s"),
+        (["--listen", "--token", "a b"], "--token: 'a b'"),
+    ],
+)
+def test_recordings_that_cannot_be_made(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        invoke("record", *words)
+    assert message in str(caught.value)
