@@ -1,0 +1,165 @@
+"""What is applied to an interface, in a small file that only its owner can read and that ends with the boot."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bwbench.errors import UnfitMachineError
+from bwbench.network.interface.plan import Names
+from bwbench.network.interface.snapshot import Snapshot
+
+LOCK_LIMIT_S = 10.0
+_POLL_S = 0.05
+
+Phase = Literal["applying", "held", "applied"]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """One run on one interface.
+
+    Attributes:
+        run: see ``Names``.
+        dev, index: the interface.
+        phase: ``applying`` and ``held`` end with the process that applies or holds it, ``applied`` at the deadline.
+        deadline_s: when it is taken back at the latest, on the clock of ``now_s``.
+        both: whether what comes in is shaped as well; the ingress qdisc is ours then.
+        before: the qdiscs as they were.
+        summary: what was asked, for people.
+    """
+
+    run: str
+    dev: str
+    index: int
+    phase: Phase
+    deadline_s: float
+    both: bool
+    before: Snapshot
+    summary: str
+
+    @property
+    def names(self) -> Names:
+        """What it calls its things."""
+        return Names(self.run)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {**asdict(self), "before": self.before.qdiscs, "boot": _boot()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> RunState | None:
+        """None where the machine has been booted since."""
+        boot = content.pop("boot")
+        return cls(**{**content, "before": Snapshot.of(content["before"])}) if boot == _boot() else None
+
+
+class StateFolder:
+    """Where the states of this user are. One process at a time works on them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls) -> StateFolder:
+        """/run/bwbench for root, else below XDG_RUNTIME_DIR; raises UnfitMachineError where neither is ours alone."""
+        reasons = []
+        for path in _candidates():
+            try:
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir(mode=0o700)
+                _check_owner(path, path.lstat(), stat.S_ISDIR)
+                return cls(path)
+            except OSError as error:
+                reasons.append(f"{path}: {error.strerror}")
+            except UnfitMachineError as error:
+                reasons.append(str(error))
+        raise UnfitMachineError(
+            "nothing was applied: there is no folder to remember it in "
+            f"({'; '.join(reasons) or 'XDG_RUNTIME_DIR names none'}); run the same command with sudo"
+        )
+
+    def file_of(self, dev: str) -> Path:
+        """Where the state of ``dev`` in this network namespace is kept."""
+        namespace = os.stat("/proc/self/ns/net").st_ino
+        return self.path / f"link-{namespace}-{dev}.json"
+
+    @contextlib.contextmanager
+    def locked(self, limit_s: float = LOCK_LIMIT_S) -> Iterator[None]:
+        """Be alone; the lock dies with its holder. Raises UnfitMachineError where another takes too long."""
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            end_s = time.monotonic() + limit_s
+            while True:
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= end_s:
+                        message = f"another bwbench has been changing an interface for {limit_s:g} s; try again"
+                        raise UnfitMachineError(message) from None
+                    time.sleep(_POLL_S)
+            yield
+        finally:
+            os.close(folder)
+
+
+def read_state(path: Path) -> RunState | None:
+    """The state in a file; None where there is none, or an old one. Raises UnfitMachineError where it is not ours."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnfitMachineError(f"{path}: {error.strerror}; this file should be ours alone, look at it") from error
+    with open(descriptor, encoding="utf-8") as file:
+        _check_owner(path, os.fstat(descriptor), stat.S_ISREG)
+        try:
+            return RunState.from_json(json.load(file))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnfitMachineError(f"{path}: not written by this version of bwbench ({error}); delete it") from error
+
+
+def write_state(path: Path, state: RunState) -> None:
+    """Replace the state in a file, at once."""
+    temporary = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+            json.dump(state.to_json(), file)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise UnfitMachineError(f"cannot write {path}: {error.strerror}; nothing was applied") from error
+
+
+def now_s() -> float:
+    """Seconds since the boot, those of sleep included: a lid that was closed does not lengthen a run."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _candidates() -> Iterator[Path]:
+    if os.geteuid() == 0:
+        yield Path("/run/bwbench")
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime, "bwbench")
+
+
+def _check_owner(path: Path, found: os.stat_result, right_kind: Any) -> None:
+    if not right_kind(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise UnfitMachineError(f"{path} should belong to user {os.geteuid()} alone (mode 0700 or 0600) and does not")
+
+
+def _boot() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
