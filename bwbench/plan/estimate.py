@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from bwbench.config.cell import CellConfig
 from bwbench.errors import ConfigError
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
-from bwbench.network.link.air import Air
-from bwbench.network.link.node_link import NodeLink, path_between
+from bwbench.network.link.node_link import path_between
 from bwbench.plan.cell import Cell
 from bwbench.plan.describe import Description, Request, describe
 from bwbench.plan.traffic import Traffic
@@ -128,10 +127,12 @@ def transfer_time_s(link: Link, traffic: Traffic) -> float:
     nodes = link.nodes(len(pairs))
     latency_s = max((path_between(src, dst).latency_s for src in nodes for dst in nodes if src is not dst), default=0.0)
     if link.air is not None:
+        stations = [number for number in range(len(pairs)) if number not in link.air.wired]
+        up_overhead_s, down_overhead_s = link.air.contended_overhead_s(len(stations))
         sending_s = sum(
-            _airtime_s(link.air, node, sent) + _airtime_s(link.air, node, received)
-            for number, (node, (sent, received)) in enumerate(zip(nodes, pairs, strict=True))
-            if number not in link.air.wired
+            _airtime_s(pairs[number][0], nodes[number].up_bps, up_overhead_s, down_overhead_s)
+            + _airtime_s(pairs[number][1], nodes[number].down_bps, down_overhead_s, up_overhead_s)
+            for number in stations
         )
     else:
         sending_s = traffic.serial_bytes * WIRE_PER_PAYLOAD * 8 / min(node.slowest_bps for node in nodes)
@@ -147,11 +148,11 @@ def _line_s(data_bytes: float, back_bytes: float, rate_bps: float) -> float:
     return (data_bytes * WIRE_PER_PAYLOAD + back_bytes * ACK_PER_PAYLOAD) * 8 / rate_bps
 
 
-def _airtime_s(air: Air, station: NodeLink, data_bytes: float) -> float:
-    """What payload between a station and the access point takes of the air, with its acknowledgements."""
-    frames_s = data_bytes * WIRE_PER_PAYLOAD * 8 / air.capacity_bps(station.up_bps)
-    acks = data_bytes / TCP_PAYLOAD_BYTES / SEGMENTS_PER_ACK
-    return frames_s + acks * (air.overhead_s / air.aggregation + ACK_FRAME_BYTES * 8 / station.up_bps)
+def _airtime_s(data_bytes: float, rate_bps: float, overhead_s: float, ack_overhead_s: float) -> float:
+    """What payload between a station and the access point takes of the air, with the acknowledgements coming back."""
+    frames = data_bytes / TCP_PAYLOAD_BYTES
+    frame_s = overhead_s + ETHERNET_FRAME_BYTES * 8 / rate_bps
+    return frames * (frame_s + (ack_overhead_s + ACK_FRAME_BYTES * 8 / rate_bps) / SEGMENTS_PER_ACK)
 
 
 def _request(config: CellConfig) -> Request:

@@ -124,13 +124,14 @@ class ProbeNode:
         """Send a paced stream to ``peer`` while receiving one; all nodes begin at the same time."""
         self._num_flows += 1
         tag = _TAG.pack(self._num_flows)
-        self._receive_all(tag, [])  # what an earlier stream has left
         if not _set_if_known(self._flow, _SOL_UDP, _UDP_SEGMENT, flow.payload_bytes if flow.segments > 1 else 0):
             flow = replace(flow, segments=1)
         payload, target = tag.ljust(flow.payload_bytes, b"\0") * flow.segments, (peer, FLOW_PORT)
         pacer = Pacer(flow)
         arrivals: list[Arrival] = []
-        has_told = neighbour_has_ended = False
+        has_told = False
+        # Makes room of what an earlier stream has left; of this one something is here where we begin late.
+        neighbour_has_ended = self._receive_all(tag, arrivals)
         time.sleep(max(0.0, start_mono_s - time.monotonic()))
         while (elapsed_s := time.monotonic() - start_mono_s) < flow.duration_s + flow.listen_s:
             for _ in range(pacer.due(elapsed_s)):

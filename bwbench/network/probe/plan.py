@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
+from bwbench.network.probe.saturated_air import AirRates, air_rates
 from bwbench.network.probe.stream import Flow
 
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
@@ -15,8 +17,8 @@ LONG_PINGS_S = 2.0  # a pair's round trips take this long before some are left o
 SEQUENTIAL_PINGS_S = 0.3  # what the pairs' round trips may take one after another; beyond, some go at the same time
 
 OVERLOAD = 1.2  # its queue never runs empty while we measure, and a link that is faster than asked is found out
-SHARED_OVERLOAD = 1.005  # each frame above the fair part takes one from the access point's turns: stay close to it
 RATE_FRAMES = 80
+RATE_TRANSMISSIONS = 16  # of aggregated frames, which come in bursts
 RATE_S = (0.4, 2.0)
 SLOWEST_FRAMES = 30  # however long they take
 MAX_SEGMENTS = 40  # of a super-datagram of at most 64 kB
@@ -38,11 +40,13 @@ FIRST_FRAMES_S = 0.01  # a burst at the beginning, so that a sender that is not 
 
 @dataclass(frozen=True)
 class Pair:
-    """What the link asks of a node and its neighbour, steady, while every node sends to its neighbour.
+    """What the link asks of a node and its neighbour, steady, while every node sends more than the link can carry.
 
     Attributes:
-        frames_bps: bits of full frames per second from ``src`` to ``dst``.
-        alone_bps: the same while nobody else sends.
+        frames_bps: bits of full frames per second that arrive at ``dst``; infinite where nothing limits it, None where
+            there is no closed form.
+        sent_bps: what ``src`` gets onto the link meanwhile.
+        alone_bps, alone_sent_bps: both while nobody else sends.
         rtt_s: round trip of a ping on the idle link: both latencies, and every serialisation on the way.
         small_s: how long a frame of the loss measurement keeps the link from others.
         latency_s, jitter_s, loss: of the path.
@@ -51,8 +55,10 @@ class Pair:
 
     src: int
     dst: int
-    frames_bps: float
+    frames_bps: float | None
+    sent_bps: float
     alone_bps: float
+    alone_sent_bps: float
     rtt_s: float
     small_s: float
     latency_s: float
@@ -61,9 +67,10 @@ class Pair:
     queue_bytes: int
 
     @property
-    def goodput_bps(self) -> float:
+    def goodput_bps(self) -> float | None:
         """UDP payload per second that arrives; frames that the link is to lose have taken their time on it."""
-        return self._arriving(self.frames_bps)
+        limited = self.frames_bps is not None and math.isfinite(self.frames_bps)
+        return self._arriving(self.frames_bps or 0.0) if limited else None
 
     @property
     def alone_goodput_bps(self) -> float:
@@ -75,50 +82,42 @@ class Pair:
 
 
 def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
-    """Every node and its neighbour; empty where nothing is shaped.
-
-    On a shared air all of them get the same, and together all of the airtime.
-    """
+    """Every node and its neighbour; empty where nothing is shaped."""
     if not link.shaped or num_nodes < 2:
         return []
+    small_bytes, ping_bytes = LOSS_PAYLOAD_BYTES + HEADER_BYTES, PING_PAYLOAD_BYTES + HEADER_BYTES
     ends = [(src, (src + 1) % num_nodes) for src in range(num_nodes)]
-    on_air_s = sum(_crossing_s(link, src, dst, ETHERNET_FRAME_BYTES, True) for src, dst in ends)
-    all_small_s = sum(_crossing_s(link, src, dst, LOSS_PAYLOAD_BYTES + HEADER_BYTES, False) for src, dst in ends)
-    ping_bytes = PING_PAYLOAD_BYTES + HEADER_BYTES
+    if link.air is not None:
+        rates = air_rates(link, link.air, num_nodes)
+        on_air_s = sum(_crossing_s(link, src, dst, small_bytes) for src, dst in ends)
+        smalls_s = [on_air_s] * num_nodes
+    else:
+        lines = [min(link.node(src).up_bps, link.node(dst).down_bps) for src, dst in ends]
+        rates = [AirRates(line_bps, line_bps, line_bps, line_bps) for line_bps in lines]
+        smalls_s = [small_bytes * 8 / line_bps for line_bps in lines]
     found = []
-    for src, dst in ends:
-        up, down, path = link.node(src), link.node(dst), link.path(src, dst)
-        alone_s = _crossing_s(link, src, dst, ETHERNET_FRAME_BYTES, True)
-        if link.air is None:
-            frames_bps = alone_bps = min(up.up_bps, down.down_bps)
-            small_s = (LOSS_PAYLOAD_BYTES + HEADER_BYTES) * 8 / frames_bps
-        else:
-            # Two wired nodes are not on the air: whatever goes between them is as fast as the machine.
-            alone_bps = ETHERNET_FRAME_BYTES * 8 / alone_s if alone_s else float("inf")
-            frames_bps = ETHERNET_FRAME_BYTES * 8 / on_air_s if alone_s else float("inf")
-            small_s = all_small_s
-        rtt_s = 2 * path.latency_s + _crossing_s(link, src, dst, ping_bytes, False)
-        rtt_s += _crossing_s(link, dst, src, ping_bytes, False)
-        queue_bytes = min(up.up_queue_bytes, down.down_queue_bytes)
+    for (src, dst), rate, small_s in zip(ends, rates, smalls_s, strict=True):
+        path = link.path(src, dst)
+        rtt_s = 2 * path.latency_s + _crossing_s(link, src, dst, ping_bytes) + _crossing_s(link, dst, src, ping_bytes)
+        queue_bytes = min(link.node(src).up_queue_bytes, link.node(dst).down_queue_bytes)
         found.append(
-            Pair(src, dst, frames_bps, alone_bps, rtt_s, small_s, path.latency_s, path.jitter_s, path.loss, queue_bytes)
-        )
+            Pair(
+                src, dst, rate.all_bps, rate.all_sent_bps, rate.alone_bps, rate.alone_sent_bps,
+                rtt_s, small_s, path.latency_s, path.jitter_s, path.loss, queue_bytes,
+            )
+        )  # fmt: skip
     return found
 
 
-def _crossing_s(link: Link, src: int, dst: int, frame_bytes: int, saturated: bool) -> float:
-    """What a frame takes of its sender's and of its receiver's side together.
-
-    On a shared air a single frame pays for a transmission of its own; where the air is saturated it shares that.
-    """
+def _crossing_s(link: Link, src: int, dst: int, frame_bytes: int) -> float:
+    """What a frame by itself takes of its sender's and of its receiver's side together."""
     up_bps, down_bps = link.node(src).up_bps, link.node(dst).down_bps
     if link.air is None:
         return frame_bytes * 8 * (1 / up_bps + 1 / down_bps)
-    on_air = [rate_bps for node, rate_bps in ((src, up_bps), (dst, down_bps)) if node not in link.air.wired]
     if src in link.air.wired and dst in link.air.wired:
         return 0.0
-    shared_by = link.air.aggregation if saturated else 1
-    return sum(link.air.overhead_s / shared_by + frame_bytes * 8 / rate_bps for rate_bps in on_air)
+    up_s = 0.0 if src in link.air.wired else link.air.transmission_s(frame_bytes, up_bps)
+    return up_s + (0.0 if dst in link.air.wired else link.air.transmission_s(frame_bytes, down_bps))
 
 
 def num_pings(pair: Pair | None) -> int:
@@ -127,8 +126,10 @@ def num_pings(pair: Pair | None) -> int:
     return max(FEWEST_PINGS, min(NUM_PINGS, int(LONG_PINGS_S / max(rtt_s, 1e-6))))
 
 
-def ping_groups(pairs: Sequence[Pair], num_nodes: int) -> list[list[int]]:
-    """Sources that ping at the same time, group after group: one at a time unless that takes too long."""
+def ping_groups(pairs: Sequence[Pair], num_nodes: int, is_shared: bool = False) -> list[list[int]]:
+    """Sources that ping at the same time, group after group: one at a time where that is quick or the air shared."""
+    if is_shared:
+        return [[node] for node in range(num_nodes)]
     each_s = max((num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
     number = max(1, min(num_nodes, int(SEQUENTIAL_PINGS_S / each_s))) if each_s else num_nodes
     return [list(range(first, num_nodes, number)) for first in range(number)]
@@ -139,21 +140,15 @@ def rate_flows(link: Link, num_nodes: int) -> list[Flow]:
     pairs = pairs_of(link, num_nodes)
     if not pairs:
         return [_UNSHAPED_FLOW] * num_nodes
-    overload = OVERLOAD if link.medium == "switched" else SHARED_OVERLOAD
-    return _full_frames(pairs, [pair.frames_bps for pair in pairs], overload)
+    return _full_frames(pairs, [pair.sent_bps for pair in pairs], link.air.aggregation if link.air else 1)
 
 
 def alone_flow(link: Link, num_nodes: int) -> tuple[Pair, Flow] | None:
-    """For a shared air, which the flows above hardly fill: full frames of one pair, more than the air carries.
-
-    None where the link is switched, or where two wired nodes are the first pair. Stations that differ get little more
-    than what the air carries: each frame too many of a fast one would be taken from a slow one's.
-    """
-    pairs = pairs_of(link, num_nodes)
-    if link.medium == "switched" or not pairs or pairs[0].alone_bps == float("inf"):
+    """For a shared air: full frames of the first pair that is on it. None where the link is switched."""
+    pairs = [pair for pair in pairs_of(link, num_nodes) if math.isfinite(pair.alone_bps)]
+    if link.air is None or not pairs:
         return None
-    overload = OVERLOAD if link.is_uniform and not link.wired else SHARED_OVERLOAD
-    return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_bps], overload)[0]
+    return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_sent_bps], link.air.aggregation)[0]
 
 
 def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
@@ -170,31 +165,38 @@ def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
     flows = []
     for pair, pps in zip(pairs, rates, strict=True):
         catch_up = max(1, pair.queue_bytes // ETHERNET_FRAME_BYTES // 4)  # netem's queue counts frames of any size
-        queue_s = min(0.5, pair.queue_bytes * 8 / pair.frames_bps)
+        queue_s = min(0.5, pair.queue_bytes * 8 / pair.sent_bps)
         listen_s = pair.latency_s + 4 * pair.jitter_s + queue_s + LOSS_PATIENCE_S
         flows.append(Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s))
     return flows
 
 
-def drain_s(pairs: Sequence[Pair], flows: Sequence[Flow]) -> float:
+def drain_s(link: Link, flows: Sequence[Flow]) -> float:
     """How long what flows sent too much goes on arriving after their end."""
-    longest_s = 0.0
-    for pair, flow in zip(pairs, flows, strict=False):
-        if flow.datagrams_per_s is not None:
-            sent_bytes = (flow.burst + flow.datagrams_per_s * flow.duration_s) * ETHERNET_FRAME_BYTES
-            backlog_bytes = min(sent_bytes * (1 - 1 / OVERLOAD), 2 * pair.queue_bytes)
-            longest_s = max(longest_s, backlog_bytes * 8 / pair.frames_bps)
-    return longest_s
+    pairs = pairs_of(link, len(flows))
+    sent_bytes = [
+        (flow.burst + flow.datagrams_per_s * flow.duration_s) * ETHERNET_FRAME_BYTES
+        for flow in flows
+        if flow.datagrams_per_s is not None
+    ]
+    # What is too much waits in the sender's queue and in one at the receiver's side.
+    queued_s = [
+        min(num_bytes * (1 - 1 / OVERLOAD), 2 * pair.queue_bytes) * 8 / (pair.frames_bps or pair.sent_bps)
+        for pair, num_bytes in zip(pairs, sent_bytes, strict=False)
+    ]
+    return max(queued_s, default=0.0)
 
 
 _UNSHAPED_FLOW = Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
 
 
-def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], overload: float) -> list[Flow]:
+def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], aggregation: int) -> list[Flow]:
     frames_s = [ETHERNET_FRAME_BYTES * 8 / rate_bps for rate_bps in rates_bps]
+    arriving_s = [ETHERNET_FRAME_BYTES * 8 / (pair.frames_bps or pair.sent_bps) for pair in pairs]
     shortest_s, longest_s = RATE_S
-    slowest_s = max(frames_s)
-    duration_s = min(max(RATE_FRAMES * slowest_s, shortest_s), max(longest_s, SLOWEST_FRAMES * slowest_s))
+    slowest_s = max(arriving_s)
+    wanted = max(RATE_FRAMES, RATE_TRANSMISSIONS * aggregation)
+    duration_s = min(max(wanted * slowest_s, shortest_s), max(longest_s, SLOWEST_FRAMES * slowest_s))
     listen_s = max(pair.latency_s + 4 * pair.jitter_s for pair in pairs) + LATE_S
     flows = []
     for pair, frame_s in zip(pairs, frames_s, strict=True):
@@ -203,18 +205,9 @@ def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], overload: fl
             continue
         queue_frames = pair.queue_bytes // ETHERNET_FRAME_BYTES
         segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
-        burst = 0 if overload == SHARED_OVERLOAD else int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
-        max_slices = 1 if pair.loss else 10  # a slice has too few frames to tell how many are lost
-        flows.append(
-            Flow(
-                UDP_PAYLOAD_BYTES,
-                segments,
-                overload / frame_s,
-                duration_s,
-                burst,
-                max(2, queue_frames),
-                listen_s,
-                max_slices,
-            )
-        )
+        burst = int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
+        # A slice would have too few frames to tell how many are lost, or too few transmissions.
+        max_slices = 1 if pair.loss or aggregation > 1 else 10
+        catch_up, pps = max(2, queue_frames), OVERLOAD / frame_s
+        flows.append(Flow(UDP_PAYLOAD_BYTES, segments, pps, duration_s, burst, catch_up, listen_s, max_slices))
     return flows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import select
 import socket
@@ -44,12 +43,12 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
     probe = _Probe(network, num_nodes)
     try:
         probe.start()
-        round_trips_s = _round_trips(probe, pairs)
+        round_trips_s = _round_trips(probe, pairs, link.medium == "shared")
         losses = _losses(probe, link)
         alone = _alone(probe, link)
         flows = probe_plan.rate_flows(link, num_nodes)
         rates = probe.flow(flows)
-        time.sleep(probe_plan.drain_s(pairs, flows))
+        time.sleep(probe_plan.drain_s(link, flows))
     finally:
         probe.close()
     measured = [
@@ -69,12 +68,10 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
 
 
 def _asked(link: Link, pair: probe_plan.Pair) -> dict[str, Any]:
-    """What the link asks of a pair, by the names of ``PairMeasurement``; no goodput where nothing limits it."""
-    rate_bps = pair.frames_bps if link.air is None else link.node(pair.src).up_bps
-    limited = math.isfinite(pair.frames_bps)
+    """What the link asks of a pair, by the names of ``PairMeasurement``."""
     return {
-        "asked_bps": rate_bps,
-        "asked_goodput_bps": pair.goodput_bps if limited else None,
+        "asked_bps": link.node(pair.src).up_bps if link.air else pair.frames_bps,
+        "asked_goodput_bps": pair.goodput_bps,
         "asked_rtt_s": pair.rtt_s,
         "asked_loss": pair.loss,
         "asked_jitter_s": pair.jitter_s,
@@ -82,10 +79,10 @@ def _asked(link: Link, pair: probe_plan.Pair) -> dict[str, Any]:
     }
 
 
-def _round_trips(probe: _Probe, pairs: Sequence[probe_plan.Pair]) -> list[list[float]]:
+def _round_trips(probe: _Probe, pairs: Sequence[probe_plan.Pair], is_shared: bool) -> list[list[float]]:
     """Round-trip times from each node to the next, in seconds."""
     found: list[list[float]] = [[] for _ in range(probe.num_nodes)]
-    for group in probe_plan.ping_groups(pairs, probe.num_nodes):
+    for group in probe_plan.ping_groups(pairs, probe.num_nodes, is_shared):
         limits_s = {}
         for node in group:
             pair = pairs[node] if pairs else None
@@ -117,14 +114,15 @@ def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
 
 
 def _alone(probe: _Probe, link: Link) -> tuple[float, float] | None:
-    """Goodput from node 0 to node 1 while nobody else sends, (asked, achieved) in bit/s; None on a switched link."""
+    """Goodput of one pair while nobody else sends, (asked, achieved) in bit/s; None on a switched link."""
     planned = probe_plan.alone_flow(link, probe.num_nodes)
     if planned is None:
         return None
     pair, flow = planned
     silence = replace(flow, datagrams_per_s=0.0, burst=0)
-    achieved_bps: float = probe.flow([flow, *[silence] * (probe.num_nodes - 1)])[1]["goodput_bps"]
-    time.sleep(probe_plan.drain_s([pair], [flow]))
+    flows = [flow if node == pair.src else silence for node in range(probe.num_nodes)]
+    achieved_bps: float = probe.flow(flows)[pair.dst]["goodput_bps"]
+    time.sleep(probe_plan.drain_s(link, flows))
     return pair.alone_goodput_bps, achieved_bps
 
 
