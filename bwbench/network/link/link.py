@@ -18,7 +18,7 @@ from bwbench.network.link.outage import Outage
 from bwbench.network.link.presets import expand_preset
 from bwbench.network.link.queue import ETHERNET_FRAME_BYTES, MINIMUM_QUEUE_BYTES, QueueSize, default_queue_bytes
 from bwbench.network.link.tcp import TcpSettings
-from bwbench.network.link.trace import Traces
+from bwbench.network.link.trace import Trace, Traces
 from bwbench.units import BANDWIDTH, DURATION, LinkDelay, LinkRate
 
 __all__ = ["ETHERNET_FRAME_BYTES", "MINIMUM_QUEUE_BYTES", "TCP_PAYLOAD_BYTES", "UDP_PAYLOAD_BYTES", "UNSHAPED", "Link"]
@@ -216,13 +216,17 @@ class Link(BaseModel):
             words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
         return words
 
+    def _trace_of(self, override: NodeOverride, direction: str) -> Trace | None:
+        """A node's own trace, else everyone's unless the node has a bandwidth of its own."""
+        everyones = self.trace if override.bandwidth_bps is None else None
+        return _direction(override.trace, direction) or _direction(everyones, direction)
+
     def _node_link(self, override: NodeOverride) -> NodeLink:
         if not self.shaped:
             raise ValueError("an unshaped link has no rates")
         own = override.bandwidth_bps
-        traces = override.trace or (self.trace if own is None else None)
-        up_trace = traces.up if traces and override.up_bps is None else None
-        down_trace = traces.down if traces and override.down_bps is None else None
+        up_trace = self._trace_of(override, "up") if override.up_bps is None else None
+        down_trace = self._trace_of(override, "down") if override.down_bps is None else None
         up_bps = override.up_bps or _mean(up_trace) or own or self.up_bps or self.bandwidth_bps
         down_bps = override.down_bps or _mean(down_trace) or own or self.down_bps or self.bandwidth_bps
         up_bps, down_bps = up_bps or math.nan, down_bps or math.nan  # a trace whose file nobody has looked at yet
@@ -250,6 +254,11 @@ class Link(BaseModel):
             up_trace=up_trace,
             down_trace=down_trace,
         )
+
+
+def _direction(traces: Traces | None, direction: str) -> Trace | None:
+    found: Trace | None = getattr(traces, direction) if traces else None
+    return found
 
 
 def _mean(trace: Any) -> float | None:
