@@ -7,20 +7,22 @@ from heapq import heappop, heappush
 from bwbench.network.relay.air_queue import AirQueue, Waiting
 from bwbench.network.relay.model import RelayModel
 from bwbench.network.relay.schedule import NEVER, SMALLEST_FRAME_BYTES, AbstractSchedule, FrameT, OnDrop
-from bwbench.network.relay.turns import Turns
+from bwbench.network.relay.turns import AirtimeTurns, PacketTurns
 
 
 class SharedSchedule(AbstractSchedule[FrameT]):
     """One transmission is on the air at a time: some overhead, then its frames at the PHY rate of the station.
 
     A frame from station to station crosses the air twice: up to the access point, then, after the latency of its path,
-    down again. A wired node's frames need no air on their side. The transmitters are the stations and the access point,
-    which is one of them and has no more turns than a station, as under the distributed coordination function of
-    IEEE 802.11. Under ``fairness: packet`` all of them get equally many transmissions, whatever these take: one slow
-    station slows all others down (Heusse et al., Performance anomaly of 802.11b, INFOCOM 2003). Under ``airtime`` all
-    of them get equally much time. The access point has a queue for each station and divides its turns among these by
-    the same rule. A transmission takes up to ``aggregation`` frames of one queue, however long that lasts, and they
-    arrive together at its end.
+    down again. A wired node's frames need no air on their side. The access point has a queue for each station. A
+    transmission takes up to ``aggregation`` frames of one queue, however long that lasts, and they arrive together at
+    its end.
+
+    Under ``fairness: packet`` every station gets equally many transmissions, whatever these take, and the access point
+    no more than a station, as under the distributed coordination function of IEEE 802.11. So one slow station slows all
+    others down (Heusse et al., Performance anomaly of 802.11b, INFOCOM 2003), and stations that send as much as they
+    can starve the access point. Under ``airtime`` every queue, the stations' and the access point's, gets equally much
+    time.
 
     Not modelled: collisions and retries (the overhead is an average that does not depend on how many contend), the
     choice of a rate (each station has the one that was asked for, or its trace's), short-term luck in contention,
@@ -36,11 +38,11 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         super().__init__(model, on_drop)
         assert model.air is not None, "a switched link has a schedule of its own"
         self._air = model.air
-        self._num_nodes = self._access_point = model.num_nodes
+        self._num_nodes = model.num_nodes
         # The stations' own by their number, then the access point's by the station's.
         self._queues: list[AirQueue[FrameT]] = [AirQueue(direction) for direction in (*model.up, *model.down)]
-        self._transmitters = Turns(model.num_nodes + 1)
-        self._receivers = Turns(model.num_nodes)  # of the access point
+        kind = PacketTurns if model.air.fairness == "packet" else AirtimeTurns
+        self._turns: PacketTurns | AirtimeTurns = kind(model.num_nodes)
         self._coming: list[tuple[float, int, int, Waiting[FrameT]]] = []  # heap of (time, order, queue, frame)
         self._asleep: list[tuple[float, int]] = []  # heap of (time, queue): their rate is 0 until then
         self._air_free_s = 0.0
@@ -62,7 +64,7 @@ class SharedSchedule(AbstractSchedule[FrameT]):
                 return  # nobody has anything to send until then, and something else may come first
             self._air_free_s = begin_s
             self._admit(begin_s)
-            if self._transmitters:
+            if self._turns:
                 self._transmit()
 
     def next_time(self) -> float:
@@ -79,7 +81,7 @@ class SharedSchedule(AbstractSchedule[FrameT]):
 
     def _next_decision_s(self) -> float:
         """When the air is free and somebody has something to send, as far as is known."""
-        if self._transmitters:
+        if self._turns:
             return self._air_free_s
         next_s = self._coming[0][0] if self._coming else NEVER
         if self._asleep and self._asleep[0][0] < next_s:
@@ -98,47 +100,33 @@ class SharedSchedule(AbstractSchedule[FrameT]):
             if not self._queues[queue].append(waiting):
                 self._on_drop(waiting.src, waiting.dst, waiting.frame, entered=queue >= self._num_nodes)
             elif was_empty:
-                self._want_turn(queue)
+                self._turns.join(queue)
         while self._asleep and self._asleep[0][0] <= now_s:
-            self._want_turn(heappop(self._asleep)[1])
-
-    def _want_turn(self, queue: int) -> None:
-        if queue < self._num_nodes:
-            self._transmitters.join(queue)
-            return
-        if not self._receivers:
-            self._transmitters.join(self._access_point)
-        self._receivers.join(queue - self._num_nodes)
+            self._turns.join(heappop(self._asleep)[1])
 
     def _transmit(self) -> None:
-        """The next transmitter's next transmission; a station whose rate is 0 is put to sleep instead."""
-        transmitter = self._transmitters.take()
-        is_down = transmitter == self._access_point
-        station = self._receivers.take() if is_down else transmitter
-        index = self._num_nodes + station if is_down else station
+        """The next transmission; a queue whose station's rate is 0 is put to sleep instead."""
+        index = self._turns.take()
         queue, air, begin_s = self._queues[index], self._air, self._air_free_s
         number, packets, num_bytes = queue.aggregate(air.aggregation)
-        transmissions = -(-packets // air.aggregation)  # of a super-packet more than one
+        transmissions = max(1.0, packets / air.aggregation)  # more than one only where there are super-packets
         overhead_s = transmissions * air.overhead_s
         end_s, has_crossed = queue.sent_s(begin_s + overhead_s, num_bytes, self._since_s)
         if end_s > begin_s + overhead_s:
             self._air_free_s = end_s
-            cost = transmissions if air.fairness == "packet" else end_s - begin_s
-            self._transmitters.charge(transmitter, cost)
-            if is_down:
-                self._receivers.charge(station, cost)
-        if has_crossed:
-            for waiting in queue.take(number):
-                if is_down:
-                    self._leave(end_s, waiting.dst, waiting.frame)
-                else:
-                    self._cross(end_s, waiting)
-            if queue:
-                (self._receivers if is_down else self._transmitters).join(station)
+            self._turns.served(index, transmissions, end_s - begin_s)
         else:
+            self._turns.served(index, 0, 0.0)
+        if not has_crossed:
             heappush(self._asleep, (queue.wakes_s(self._air_free_s, self._since_s), index))
-        if is_down and self._receivers:
-            self._transmitters.join(transmitter)
+            return
+        for waiting in queue.take(number):
+            if index < self._num_nodes:
+                self._cross(end_s, waiting)
+            else:
+                self._leave(end_s, waiting.dst, waiting.frame)
+        if queue:
+            self._turns.join(index)
 
     def _cross(self, sent_s: float, waiting: Waiting[FrameT]) -> None:
         """From the sender's side to the receiver's: a wired node's wire, or the access point's queue for a station."""

@@ -50,16 +50,16 @@ class AirQueue(Generic[FrameT]):
         return True
 
     def aggregate(self, most: int) -> tuple[int, int, int]:
-        """What goes next in one transmission of at most ``most`` packets: (frames, their packets, their bytes).
+        """What goes next in one transmission of ``most`` packets, as far as they wait: (frames, packets, bytes).
 
-        A super-packet of more than that goes by itself.
+        Super-packets stay whole, so with the last one these may be more.
         """
         number = packets = num_bytes = 0
         for waiting in self._frames:
-            more = packets_of(waiting.wire_bytes)
-            if number and packets + more > most:
+            number, packets = number + 1, packets + packets_of(waiting.wire_bytes)
+            num_bytes += waiting.wire_bytes
+            if packets >= most:
                 break
-            number, packets, num_bytes = number + 1, packets + more, num_bytes + waiting.wire_bytes
         return number, packets, num_bytes
 
     def take(self, number: int) -> list[Waiting[FrameT]]:

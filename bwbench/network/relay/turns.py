@@ -1,4 +1,4 @@
-"""Whose turn it is among those who have something to send."""
+"""Whose turn it is on the air among those who have something to send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 
 class Turns:
-    """Who has had least is next, where what counts is what ``charge`` is told: transmissions, or airtime.
+    """Who has had least is next, where what counts is what ``charge`` is told.
 
     With equal charges this is round robin. Who was silent for a while begins level with the one who is served: nobody
     saves up turns (start-time fair queueing; Goyal, Vin and Cheng, SIGCOMM 1996).
@@ -34,5 +34,59 @@ class Turns:
         return who
 
     def charge(self, who: int, amount: float) -> None:
-        """``who`` has been served."""
+        """``who`` has been served, and may join again."""
         self._had[who] += amount
+
+
+class PacketTurns:
+    """Everybody gets equally many transmissions: the stations, and the access point, for its stations in their turn.
+
+    Queues are numbered: those of N stations from 0, those of the access point, one a station, from N.
+    """
+
+    def __init__(self, num_nodes: int) -> None:
+        self._access_point = self._num_nodes = num_nodes
+        self._transmitters = Turns(num_nodes + 1)
+        self._receivers = Turns(num_nodes)
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._transmitters)
+
+    def join(self, queue: int) -> None:
+        """This queue has something to send, and is not waiting yet."""
+        if queue < self._num_nodes:
+            self._transmitters.join(queue)
+            return
+        if not self._receivers:
+            self._transmitters.join(self._access_point)
+        self._receivers.join(queue - self._num_nodes)
+
+    def take(self) -> int:
+        """The next queue, which waits no longer; ``served`` is to follow."""
+        transmitter = self._transmitters.take()
+        return transmitter if transmitter < self._access_point else self._num_nodes + self._receivers.take()
+
+    def served(self, queue: int, transmissions: float, airtime_s: float) -> None:
+        """What the queue that was taken last has had; it may join again."""
+        if queue < self._num_nodes:
+            self._transmitters.charge(queue, transmissions)
+            return
+        self._transmitters.charge(self._access_point, transmissions)
+        self._receivers.charge(queue - self._num_nodes, transmissions)
+        if self._receivers:
+            self._transmitters.join(self._access_point)
+
+
+class AirtimeTurns(Turns):
+    """Every queue gets equally much time: each station's own, and each that the access point has for a station.
+
+    Queues are numbered as in ``PacketTurns``.
+    """
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__(2 * num_nodes)
+
+    def served(self, queue: int, transmissions: float, airtime_s: float) -> None:
+        """What the queue that was taken last has had; it may join again."""
+        self.charge(queue, airtime_s)

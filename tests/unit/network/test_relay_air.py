@@ -118,6 +118,17 @@ def test_airtime_fairness_does_not(frames: list[Submission], aggregation: int) -
         assert carried_bps(outcome, frames, station) == pytest.approx(expected_bps, rel=0.04)
 
 
+@pytest.mark.parametrize("fairness, share", [("packet", 1 / 5 / 4), ("airtime", 1 / 8)])
+def test_stations_that_send_all_they_can_leave_the_access_point_what_its_turns_are(fairness: str, share: float) -> None:
+    """A ring of 4: the access point has one turn in five, for four stations, or as much time as four stations have."""
+    asked = air(bandwidth="54 Mbit/s", standard="802.11n", fairness=fairness, queue="200 kB")
+    frames = sorted(frame for src in range(4) for frame in stream(src, (src + 1) % 4, 30e6, 3.0))
+    outcome = run(asked, frames)
+    for station in range(4):
+        got = [due_s for due_s, dst, _ in outcome.left if dst == station and 0.5 < due_s <= 3.0]
+        assert len(got) * FULL_BITS / 2.5 == pytest.approx(share * capacity_bps(asked), rel=0.08)  # 20 at a time
+
+
 def test_wired_nodes_cross_the_air_once_or_not_at_all() -> None:
     asked = air(wired=[2, 3])
     for src, dst, crossings in ((0, 1, 2), (0, 2, 1), (2, 0, 1), (2, 3, 0)):
@@ -153,11 +164,12 @@ def test_the_access_point_fills_a_transmission_for_each_station() -> None:
     assert run(asked, frames).left[-1].due_s == pytest.approx(4 * asked.air.overhead_s + 40e-3 + LATENCY_S)
 
 
-def test_a_super_packet_pays_for_as_many_transmissions_as_its_segments_take() -> None:
+def test_a_super_packet_pays_for_as_much_as_its_segments_take() -> None:
+    """Those of an air that can part it: not whole transmissions filled by halves."""
     asked = air(efficiency=0.5, aggregation=10, wired=[3])
     assert asked.air is not None
     ((due_s, *_),) = run(asked, [(0.0, 0, 3, 25 * FRAME_BYTES)]).left
-    assert due_s == pytest.approx(3 * asked.air.overhead_s + 25 * FRAME_BYTES * 1e-6 + LATENCY_S)
+    assert due_s == pytest.approx(2.5 * asked.air.overhead_s + 25 * FRAME_BYTES * 1e-6 + LATENCY_S)
 
 
 def test_stations_take_turns() -> None:
