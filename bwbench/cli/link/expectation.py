@@ -68,5 +68,5 @@ def _serialisation_s(link: Link, src: int, dst: int) -> float:
     )
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
