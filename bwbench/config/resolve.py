@@ -16,7 +16,7 @@ from bwbench.config.component_parsing import elsewhere, parse_chain, whole_float
 from bwbench.config.explain import Location, explain, nearest
 from bwbench.config.presets import PRESETS, Expanded, expand_preset
 from bwbench.errors import ConfigError
-from bwbench.network.link.freeze import freeze_link
+from bwbench.network.link.freeze import freeze_link, trace_notes
 from bwbench.network.link.presets import absolute_preset
 from bwbench.registry import ALGORITHMS
 
@@ -87,21 +87,22 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], folder: Path, comb
     config, errors = _validate({"optimizer": "sgd", "dataset": "digits", **content, "plugins": list(plugins)})
     findings += [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
     if config is not None:
-        config, found = _with_traces_read(config, folder)
+        config, found, said = _with_traces_read(config, folder)
         findings += found
+        notes += said
         idle += _idle_settings(config)
     if config is not None and not findings and combine:
         findings += refusals(config)
     return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes))
 
 
-def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding]]:
-    """The configuration with what is to be known of its traces, and what is wrong with them."""
+def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:
+    """The configuration with what is to be known of its traces, what is wrong with them, and how they were read."""
     try:
         link = freeze_link(config.link, folder)
     except ConfigError as error:
-        return config, [Finding(("link", "trace"), f"link.trace: {problem}") for problem in error.problems]
-    return config.model_copy(update={"link": link}), []
+        return config, [Finding(("link", "trace"), f"link.trace: {problem}") for problem in error.problems], []
+    return config.model_copy(update={"link": link}), [], trace_notes(link)
 
 
 def _idle_settings(config: CellConfig) -> list[str]:

@@ -40,6 +40,15 @@ def freeze_link(link: Link, folder: Path) -> Link:
     return Link.model_validate(content)
 
 
+def trace_notes(link: Link) -> list[str]:
+    """How gaps and odd time stamps of the link's traces were read, each once, with the name of the file."""
+    traces = [link.trace, *(override.trace for override in link.overrides.values())]
+    declared = [trace for both in traces if both is not None for trace in (both.up, both.down) if trace is not None]
+    return list(
+        dict.fromkeys(f"{Path(trace.file).name}: {note}" for trace in declared for note in read_trace(trace).notes)
+    )
+
+
 def _frozen(trace: Trace | None, folder: Path, problems: list[ConfigError]) -> dict[str, Any] | None:
     if trace is None:
         return None
