@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from itertools import takewhile
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -69,7 +70,7 @@ def _run(arguments: list[str]) -> int:
         result = app(arguments, prog_name="bwbench", standalone_mode=False)
         return result if isinstance(result, int) else EXIT_OK
     except BwbenchError as error:
-        if "--debug" in arguments:
+        if "--debug" in takewhile(lambda word: word.startswith("-"), arguments):  # ours, not one of a command run
             raise
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

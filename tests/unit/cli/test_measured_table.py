@@ -1,0 +1,44 @@
+"""The table of ``link verify``: what was set at both ends of a pair stands beside what was asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from bwbench.cli.link.measured_table import measured_table
+from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
+
+PAIR = PairMeasurement(0, 1, 10e6, 9.72e6, 9.6e6, 0.01, 0.0103, 0.01, 0.012, 1000, 1000)
+APPLIED: dict[str, Any] = {"up_bps": 10e6, "down_bps": 20e6, "latency_s": 0.005, "loss": 0.01}
+
+
+def rows(applied: dict[str, Any], alone: tuple[float, float] | None = None) -> list[list[str]]:
+    table = measured_table(applied, LinkMeasurement("relay", (PAIR,), "ok", (), 0.05, alone))
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        console.print(table)
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in capture.get().splitlines()[1:]]
+
+
+def test_a_pair_of_equal_nodes() -> None:
+    assert rows(APPLIED) == [
+        ["0 > 1", "UDP goodput", "9.72 Mbit/s", "10 Mbit/s of frames", "9.6 Mbit/s", "-1.23%"],
+        ["0 > 1", "round trip", "10.00 ms", "2 x 5 ms", "10.30 ms", "+0.30 ms"],
+        ["0 > 1", "loss", "1.00%", "1.00%", "1.20%", "+0.20%"],
+    ]
+
+
+def test_each_end_has_its_own() -> None:
+    nodes = {"0": {"latency_s": 0.015}, "1": {"down_bps": 2e6, "loss": 0.0}}
+    applied = [row[3] for row in rows({**APPLIED, "nodes": nodes})]
+    assert applied == ["2 Mbit/s of frames", "2 x 10 ms", "0.50%"]
+
+
+def test_different_qdiscs_have_no_such_figure() -> None:
+    assert [row[3] for row in rows({**APPLIED, "shapes": [{"nodes": [0]}, {"nodes": [1]}]})] == ["-", "-", "-"]
+
+
+def test_a_shared_air_is_shown_alone_too() -> None:
+    first = rows({**APPLIED, "medium": "shared"}, alone=(30e6, 29e6))[0]
+    assert first == ["0 > 1 alone", "UDP goodput", "30 Mbit/s", "10 Mbit/s PHY", "29 Mbit/s", "-3.33%"]
