@@ -74,9 +74,10 @@ class Air:
     def contended_overhead_s(self, num_receivers: int) -> tuple[float, float]:
         """Overhead of a frame on its way up and on its way down while all stations send and all of it is passed on.
 
-        Every station gets a transmission for each one of the access point, which has to carry what all of them send: so
-        the access point's are full, and what it sends to ``num_receivers`` stations in as many turns has come up in as
-        many transmissions of each sender, of few frames each. Where it passes nothing on, all are full.
+        Under packet fairness every station gets a transmission for each one of the access point, which has to carry
+        what all of them send: so the access point's are full, and what it sends to ``num_receivers`` stations in as
+        many turns has come up in as many transmissions of each sender, of few frames each. Under airtime fairness, and
+        where the access point passes nothing on, all are full.
         """
-        transmissions = min(max(num_receivers, 1), self.aggregation)
+        transmissions = min(max(num_receivers, 1), self.aggregation) if self.fairness == "packet" else 1
         return self.overhead_s * transmissions / self.aggregation, self.overhead_s / self.aggregation

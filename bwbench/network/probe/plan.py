@@ -22,11 +22,15 @@ RATE_TRANSMISSIONS = 16  # of aggregated frames, which come in bursts
 RATE_S = (0.4, 2.0)
 SLOWEST_FRAMES = 30  # however long they take
 MAX_SEGMENTS = 40  # of a super-datagram of at most 64 kB
-SEGMENTS_S = 0.001  # datagrams of this time are handed to the kernel at once, which makes single frames of them
+# Datagrams of this time are handed to the kernel at once, which makes single frames of them: a sender that has a slow
+# processor to share with other nodes keeps up with that.
+SEGMENTS_S = 0.005
 
 LOSS_PAYLOAD_BYTES = 200
 LOSS_LOAD = 0.6  # of the link: far from the queue's limit
 LOSS_LARGEST_PPS = 4000.0
+LOSS_STALL_S = 0.025  # for which a queue holds these frames where a machine stops; netem's counts frames of any size
+LOSS_FEWEST_PPS = 500.0
 LOSS_QUICK_S = 0.15  # where no loss was asked
 LOSS_LONGEST_S = 3.0
 LOSS_PATIENCE_S = 0.5  # late is not lost
@@ -35,7 +39,7 @@ LOSS_EXPECTED = 20  # lost frames, for an interval that says something
 
 UNSHAPED_S = 0.3
 LATE_S = 0.05  # by which frames may be late on a busy machine
-FIRST_FRAMES_S = 0.01  # a burst at the beginning, so that a sender that is not scheduled for a while leaves no gap
+FIRST_FRAMES_S = 0.03  # a burst at the beginning, so that a sender that is not scheduled for a while leaves no gap
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
     pairs = pairs_of(link, num_nodes)
     if not pairs:
         return None
-    rates = [min(LOSS_LARGEST_PPS, LOSS_LOAD / pair.small_s) if pair.small_s else LOSS_LARGEST_PPS for pair in pairs]
+    rates = [_loss_pps(pair) for pair in pairs]
     duration_s = LOSS_QUICK_S
     for pair, pps in zip(pairs, rates, strict=True):
         if pair.loss:
@@ -164,11 +168,17 @@ def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
             duration_s = max(duration_s, min(LOSS_LONGEST_S, wanted_s))
     flows = []
     for pair, pps in zip(pairs, rates, strict=True):
-        catch_up = max(1, pair.queue_bytes // ETHERNET_FRAME_BYTES // 4)  # netem's queue counts frames of any size
+        catch_up = max(1, pair.queue_bytes // ETHERNET_FRAME_BYTES // 4)
         queue_s = min(0.5, pair.queue_bytes * 8 / pair.sent_bps)
         listen_s = pair.latency_s + 4 * pair.jitter_s + queue_s + LOSS_PATIENCE_S
         flows.append(Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s))
     return flows
+
+
+def _loss_pps(pair: Pair) -> float:
+    by_queue = max(LOSS_FEWEST_PPS, pair.queue_bytes // ETHERNET_FRAME_BYTES / LOSS_STALL_S)
+    by_link = LOSS_LOAD / pair.small_s if pair.small_s else LOSS_LARGEST_PPS
+    return float(min(LOSS_LARGEST_PPS, by_queue, by_link))
 
 
 def drain_s(link: Link, flows: Sequence[Flow]) -> float:

@@ -31,14 +31,14 @@ def air_rates(link: Link, air: Air, num_nodes: int) -> list[AirRates]:
 
     Packet fairness: in a round every station makes one transmission and the access point one, to each station in its
     turn. So each of N stations has N times as much on the air as the access point passes on for it: the starvation of
-    access points that send no more often than anyone else. Airtime fairness: every station and the access point have
-    the same time, of which the latter gives every station the same.
+    access points that send no more often than anyone else. Airtime fairness: every queue, the stations' and those
+    of the access point, has the same time.
     """
     full_bits = air.aggregation * ETHERNET_FRAME_BYTES * 8
     stations = [node for node in range(num_nodes) if node not in air.wired]
     transmission_s = {node: air.transmission_s(full_bits / 8, link.node(node).up_bps) for node in stations}
-    receivers = [node for node in stations if (node - 1) % num_nodes != node]
-    round_s = sum(transmission_s.values()) + sum(transmission_s[node] for node in receivers) / max(1, len(receivers))
+    # Every station sends, and the access point has a frame for every station.
+    round_s = sum(transmission_s.values()) * (1 + 1 / len(stations))
     rates = []
     for src in range(num_nodes):
         dst = (src + 1) % num_nodes
@@ -49,13 +49,12 @@ def air_rates(link: Link, air: Air, num_nodes: int) -> list[AirRates]:
         alone = _alone(air, full_bits, up_s, down_s)
         if air.fairness == "packet":
             passed_bps = full_bits / round_s
-            all_bps: float | None = passed_bps if down_s is None else passed_bps / len(receivers)
+            all_bps: float | None = passed_bps if down_s is None else passed_bps / len(stations)
             sent_bps = passed_bps if up_s is not None else all_bps or passed_bps
         else:
-            share = 1 / (len(stations) + min(1, len(receivers)))
+            share = 1 / (2 * len(stations))
             sent_bps = share * full_bits / (up_s or down_s or 1.0)
-            down_bps = share / max(1, len(receivers)) * full_bits / down_s if down_s else sent_bps
-            all_bps = down_bps
+            all_bps = down_bps = share * full_bits / down_s if down_s else sent_bps
             if up_s is not None and sent_bps < down_bps:
                 all_bps = None  # what the access point does not need for one station goes to the others, in turn
         rates.append(AirRates(all_bps, sent_bps, *alone))

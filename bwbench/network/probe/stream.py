@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_PAUSE_S = (0.0005, 0.001)  # shortest and longest sleep between two looks at the socket while a stream runs
+_PAUSE_S = (0.0005, 0.002)  # shortest and longest sleep between two looks at the socket while a stream runs
 _SLICE_FRAMES = 25  # with fewer, single late frames would count for too much
 
 Arrival = tuple[float, int]  # CLOCK_REALTIME in seconds, payload bytes
