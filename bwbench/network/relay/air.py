@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from bwbench.network.link import ETHERNET_FRAME_BYTES
 from bwbench.network.relay.air_queue import AirQueue, Waiting
+from bwbench.network.relay.bottleneck import packets_of
 from bwbench.network.relay.model import RelayModel
 from bwbench.network.relay.schedule import NEVER, SMALLEST_FRAME_BYTES, AbstractSchedule, FrameT, OnDrop
 from bwbench.network.relay.turns import AirtimeTurns, PacketTurns
@@ -37,7 +39,7 @@ class SharedSchedule(AbstractSchedule[FrameT]):
     def __init__(self, model: RelayModel, on_drop: OnDrop[FrameT]) -> None:
         super().__init__(model, on_drop)
         assert model.air is not None, "a switched link has a schedule of its own"
-        self._air = model.air
+        self._air, self._wired = model.air, model.air.wired
         self._num_nodes = model.num_nodes
         # The stations' own by their number, then the access point's by the station's.
         self._queues: list[AirQueue[FrameT]] = [AirQueue(direction) for direction in (*model.up, *model.down)]
@@ -51,20 +53,25 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         """See the base class."""
         if self._has_outages and self._is_dead(src, now_s):
             self._on_drop(src, dst, frame, entered=False)
-        elif src in self._air.wired:
-            self._cross(now_s, Waiting(src, dst, wire_bytes, frame))
-        else:
-            self._reach(now_s, src, Waiting(src, dst, wire_bytes, frame))
+            return
+        packets = 1 if wire_bytes <= ETHERNET_FRAME_BYTES else packets_of(wire_bytes)
+        if src in self._wired:
+            self._cross(now_s, (src, dst, wire_bytes, packets, frame))
+            return
+        self._order = order = self._order + 1
+        heappush(self._coming, (now_s, order, src, (src, dst, wire_bytes, packets, frame)))
 
     def advance(self, now_s: float) -> None:
         """See the base class: whose turn it is can be decided only once the time of the decision is past."""
+        coming, waiting = self._coming, self._turns.waiting
         while True:
-            begin_s = self._next_decision_s()
+            begin_s = self._air_free_s if waiting else self._next_decision_s()
             if begin_s > now_s:
                 return  # nobody has anything to send until then, and something else may come first
             self._air_free_s = begin_s
-            self._admit(begin_s)
-            if self._turns:
+            if (coming and coming[0][0] <= begin_s) or self._asleep:
+                self._admit(begin_s)
+            if waiting:
                 self._transmit()
 
     def next_time(self) -> float:
@@ -74,70 +81,75 @@ class SharedSchedule(AbstractSchedule[FrameT]):
 
     def look_ahead_s(self) -> float:
         """See the base class; the air need not be crossed between wired nodes."""
-        crossings = max(0, 2 - len(self._air.wired))
+        crossings = max(0, 2 - len(self._wired))
         fastest_bps = max(direction.fastest_bps for direction in (*self._model.up, *self._model.down))
         crossing_s = self._air.transmission_s(SMALLEST_FRAME_BYTES, fastest_bps)
         return self._shortest_delay_s() + crossings * crossing_s
 
     def _next_decision_s(self) -> float:
         """When the air is free and somebody has something to send, as far as is known."""
-        if self._turns:
+        if self._turns.waiting:
             return self._air_free_s
         next_s = self._coming[0][0] if self._coming else NEVER
         if self._asleep and self._asleep[0][0] < next_s:
             next_s = self._asleep[0][0]
         return next_s if next_s > self._air_free_s else self._air_free_s
 
-    def _reach(self, time_s: float, queue: int, waiting: Waiting[FrameT]) -> None:
-        self._order += 1
-        heappush(self._coming, (time_s, self._order, queue, waiting))
-
     def _admit(self, now_s: float) -> None:
         """Put the frames that have come by ``now_s`` into their queues, or drop them where there is no room."""
-        while self._coming and self._coming[0][0] <= now_s:
-            _, _, queue, waiting = heappop(self._coming)
-            was_empty = not self._queues[queue]
-            if not self._queues[queue].append(waiting):
-                self._on_drop(waiting.src, waiting.dst, waiting.frame, entered=queue >= self._num_nodes)
+        coming = self._coming
+        while coming and coming[0][0] <= now_s:
+            _, _, index, waiting = heappop(coming)
+            queue = self._queues[index]
+            was_empty = not queue.frames
+            if not queue.append(waiting):
+                src, dst, _, _, frame = waiting
+                self._on_drop(src, dst, frame, entered=index >= self._num_nodes)
             elif was_empty:
-                self._turns.join(queue)
+                self._turns.join(index)
         while self._asleep and self._asleep[0][0] <= now_s:
             self._turns.join(heappop(self._asleep)[1])
 
     def _transmit(self) -> None:
         """The next transmission; a queue whose station's rate is 0 is put to sleep instead."""
-        index = self._turns.take()
-        queue, air, begin_s = self._queues[index], self._air, self._air_free_s
-        number, packets, num_bytes = queue.aggregate(air.aggregation)
-        transmissions = max(1.0, packets / air.aggregation)  # more than one only where there are super-packets
-        overhead_s = transmissions * air.overhead_s
-        end_s, has_crossed = queue.sent_s(begin_s + overhead_s, num_bytes, self._since_s)
-        if end_s > begin_s + overhead_s:
+        turns, air, begin_s = self._turns, self._air, self._air_free_s
+        index = turns.take()
+        queue = self._queues[index]
+        taken, packets, num_bytes = queue.take(air.aggregation)
+        # More than one only where there are super-packets.
+        transmissions = packets / air.aggregation if packets > air.aggregation else 1.0
+        on_air_s = begin_s + transmissions * air.overhead_s
+        end_s, has_crossed = queue.sent_s(on_air_s, num_bytes, self._since_s)
+        if end_s > on_air_s:
             self._air_free_s = end_s
-            self._turns.served(index, transmissions, end_s - begin_s)
+            turns.served(index, transmissions, end_s - begin_s)
         else:
-            self._turns.served(index, 0, 0.0)
+            turns.served(index, 0.0, 0.0)
         if not has_crossed:
+            queue.put_back(taken)
             heappush(self._asleep, (queue.wakes_s(self._air_free_s, self._since_s), index))
             return
-        for waiting in queue.take(number):
+        for waiting in taken:
             if index < self._num_nodes:
                 self._cross(end_s, waiting)
             else:
-                self._leave(end_s, waiting.dst, waiting.frame)
-        if queue:
-            self._turns.join(index)
+                self._order = order = self._order + 1
+                heappush(self._leaving, (end_s, order, waiting[1], waiting[4]))
+        if queue.frames:
+            turns.join(index)
 
     def _cross(self, sent_s: float, waiting: Waiting[FrameT]) -> None:
         """From the sender's side to the receiver's: a wired node's wire, or the access point's queue for a station."""
-        src, dst = waiting.src, waiting.dst
-        arrival_s = self._arrival_s(sent_s, src, dst)
+        src, dst, _, _, frame = waiting
+        delays = self._delays
+        arrival_s = sent_s + self._latency_s[src][dst] if delays is None else delays.arrival_s(sent_s, src, dst)
+        self._order = order = self._order + 1
         if self._loses_on_the_way and self._is_lost(src, dst, arrival_s):
-            self._on_drop(src, dst, waiting.frame, entered=True)
-        elif dst in self._air.wired:
-            self._leave(arrival_s, dst, waiting.frame)
+            self._on_drop(src, dst, frame, entered=True)
+        elif dst in self._wired:
+            heappush(self._leaving, (arrival_s, order, dst, frame))
         else:
-            self._reach(arrival_s, self._num_nodes + dst, waiting)
+            heappush(self._coming, (arrival_s, order, self._num_nodes + dst, waiting))
 
     def _switch(self, now_s: float, since_s: float | None) -> None:
         self._since_s = since_s

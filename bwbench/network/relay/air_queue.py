@@ -3,71 +3,70 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, NamedTuple
+from collections.abc import Sequence
+from typing import Generic
 
-from bwbench.network.relay.bottleneck import packets_of
 from bwbench.network.relay.model import Direction
 from bwbench.network.relay.schedule import FrameT
+
+# (src, dst, bytes it is charged, packets it counts as, frame): plain, as a named tuple would cost more than the rest.
+Waiting = tuple[int, int, int, int, FrameT]
 
 _LONGEST_STALL_S = 0.1  # a transmission that takes so much longer than it seemed to is given up
 _SHORTEST_SLEEP_S = 1e-3
 
 
-class Waiting(NamedTuple, Generic[FrameT]):
-    """A frame with where it comes from, where it goes, and what it is charged."""
-
-    src: int
-    dst: int
-    wire_bytes: int
-    frame: FrameT
-
-
 class AirQueue(Generic[FrameT]):
-    """A drop-tail queue, and the PHY rate at which its frames cross the air. What is on the air waits no longer."""
+    """A drop-tail queue, and the PHY rate at which its frames cross the air. What is on the air waits no longer.
+
+    Attributes:
+        frames: those that wait; only to be looked at.
+    """
+
+    __slots__ = ("_bytes", "_packets", "_queue_bytes", "_queue_packets", "_seconds_per_byte", "_trace", "frames")
 
     def __init__(self, direction: Direction) -> None:
-        self._direction = direction
-        self._frames: deque[Waiting[FrameT]] = deque()
+        self.frames: deque[Waiting[FrameT]] = deque()
         self._bytes = self._packets = 0
-
-    def __bool__(self) -> bool:
-        """Whether anything waits."""
-        return bool(self._frames)
+        self._queue_bytes, self._queue_packets = direction.queue_bytes, direction.queue_packets
+        self._seconds_per_byte = 8 / direction.rate_bps
+        self._trace = direction.trace
 
     def append(self, waiting: Waiting[FrameT]) -> bool:
         """Take a frame in; False where there is no room. An empty queue takes any frame."""
-        num_bytes, packets = waiting.wire_bytes, packets_of(waiting.wire_bytes)
-        if self._frames:
-            direction = self._direction
-            if direction.queue_packets is not None:
-                if self._packets + packets > direction.queue_packets:
+        num_bytes, packets = self._bytes + waiting[2], self._packets + waiting[3]
+        if self.frames:
+            if self._queue_packets is None:
+                if num_bytes > self._queue_bytes:
                     return False
-            elif self._bytes + num_bytes > direction.queue_bytes:
+            elif packets > self._queue_packets:
                 return False
-        self._frames.append(waiting)
-        self._bytes += num_bytes
-        self._packets += packets
+        self.frames.append(waiting)
+        self._bytes, self._packets = num_bytes, packets
         return True
 
-    def aggregate(self, most: int) -> tuple[int, int, int]:
-        """What goes next in one transmission of ``most`` packets, as far as they wait: (frames, packets, bytes).
+    def take(self, most: int) -> tuple[list[Waiting[FrameT]], int, int]:
+        """Take out what goes in one transmission of ``most`` packets, as far as they wait: (frames, packets, bytes).
 
         Super-packets stay whole, so with the last one these may be more.
         """
-        number = packets = num_bytes = 0
-        for waiting in self._frames:
-            number, packets = number + 1, packets + packets_of(waiting.wire_bytes)
-            num_bytes += waiting.wire_bytes
-            if packets >= most:
-                break
-        return number, packets, num_bytes
+        frames = self.frames
+        waiting = frames.popleft()
+        taken, num_bytes, packets = [waiting], waiting[2], waiting[3]
+        while packets < most and frames:
+            waiting = frames.popleft()
+            taken.append(waiting)
+            num_bytes += waiting[2]
+            packets += waiting[3]
+        self._bytes -= num_bytes
+        self._packets -= packets
+        return taken, packets, num_bytes
 
-    def take(self, number: int) -> list[Waiting[FrameT]]:
-        """Take the first frames out."""
-        taken = [self._frames.popleft() for _ in range(number)]
-        self._bytes -= sum(waiting.wire_bytes for waiting in taken)
-        self._packets -= sum(packets_of(waiting.wire_bytes) for waiting in taken)
-        return taken
+    def put_back(self, taken: Sequence[Waiting[FrameT]]) -> None:
+        """They have not crossed the air."""
+        self.frames.extendleft(reversed(taken))
+        self._bytes += sum(waiting[2] for waiting in taken)
+        self._packets += sum(waiting[3] for waiting in taken)
 
     def sent_s(self, begin_s: float, num_bytes: int, since_s: float | None) -> tuple[float, bool]:
         """When bytes that begin to cross the air at ``begin_s`` have crossed it, and whether they have.
@@ -77,10 +76,10 @@ class AirQueue(Generic[FrameT]):
         Args:
             since_s: when the link began to play; None while it is steady.
         """
-        trace, num_bits = self._direction.trace, num_bytes * 8
+        trace = self._trace
         if trace is None or since_s is None:
-            return begin_s + num_bits / self._direction.rate_bps, True
-        time_s = max(begin_s - since_s, 0.0)
+            return begin_s + num_bytes * self._seconds_per_byte, True
+        time_s, num_bits = max(begin_s - since_s, 0.0), num_bytes * 8
         rate_bps = trace.rate_at(time_s)
         if not rate_bps:
             return begin_s, False
@@ -91,7 +90,6 @@ class AirQueue(Generic[FrameT]):
 
     def wakes_s(self, now_s: float, since_s: float | None) -> float:
         """When it is worth trying again after a transmission that failed."""
-        trace = self._direction.trace
-        if trace is None or since_s is None:
+        if self._trace is None or since_s is None:
             return now_s
-        return max(since_s + trace.finish(max(now_s - since_s, 0.0), 1.0), now_s + _SHORTEST_SLEEP_S)
+        return max(since_s + self._trace.finish(max(now_s - since_s, 0.0), 1.0), now_s + _SHORTEST_SLEEP_S)

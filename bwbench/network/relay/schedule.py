@@ -8,7 +8,7 @@ catches up instead of losing capacity.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from heapq import heappop, heappush
+from heapq import heappop
 from typing import Generic, Protocol, TypeVar
 
 from bwbench.network.relay.chance import Delays, Losses
@@ -88,16 +88,6 @@ class AbstractSchedule(ABC, Generic[FrameT]):
     @abstractmethod
     def _switch(self, now_s: float, since_s: float | None) -> None:
         """From ``now_s`` on be as a link that has played since ``since_s``, or that is steady."""
-
-    def _leave(self, due_s: float, dst: int, frame: FrameT) -> None:
-        self._order += 1
-        heappush(self._leaving, (due_s, self._order, dst, frame))
-
-    def _arrival_s(self, sent_s: float, src: int, dst: int) -> float:
-        """When a frame that has left ``src``'s side at ``sent_s`` arrives at ``dst``'s."""
-        if self._delays is None:
-            return sent_s + self._latency_s[src][dst]
-        return self._delays.arrival_s(sent_s, src, dst)
 
     def _shortest_delay_s(self) -> float:
         """What no path undercuts."""

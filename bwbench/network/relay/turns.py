@@ -10,27 +10,28 @@ class Turns:
 
     With equal charges this is round robin. Who was silent for a while begins level with the one who is served: nobody
     saves up turns (start-time fair queueing; Goyal, Vin and Cheng, SIGCOMM 1996).
+
+    Attributes:
+        waiting: not empty where somebody waits.
     """
 
     def __init__(self, number: int) -> None:
+        self.waiting: list[tuple[float, int, int]] = []  # heap of (had, order, who)
         self._had = [0.0] * number
         self._level = 0.0
         self._order = 0
-        self._waiting: list[tuple[float, int, int]] = []  # heap of (had, order, who)
-
-    def __bool__(self) -> bool:
-        """Whether anybody waits."""
-        return bool(self._waiting)
 
     def join(self, who: int) -> None:
         """``who`` has something to send, and is not waiting yet."""
-        self._order += 1
-        self._had[who] = max(self._had[who], self._level)
-        heappush(self._waiting, (self._had[who], self._order, who))
+        self._order = order = self._order + 1
+        had = self._had[who]
+        if had < self._level:
+            self._had[who] = had = self._level
+        heappush(self.waiting, (had, order, who))
 
     def take(self) -> int:
         """The next one, who waits no longer; somebody must be waiting."""
-        self._level, _, who = heappop(self._waiting)
+        self._level, _, who = heappop(self.waiting)
         return who
 
     def charge(self, who: int, amount: float) -> None:
@@ -42,23 +43,23 @@ class PacketTurns:
     """Everybody gets equally many transmissions: the stations, and the access point, for its stations in their turn.
 
     Queues are numbered: those of N stations from 0, those of the access point, one a station, from N.
+
+    Attributes:
+        waiting: not empty where somebody waits.
     """
 
     def __init__(self, num_nodes: int) -> None:
         self._access_point = self._num_nodes = num_nodes
         self._transmitters = Turns(num_nodes + 1)
         self._receivers = Turns(num_nodes)
-
-    def __bool__(self) -> bool:
-        """Whether anybody waits."""
-        return bool(self._transmitters)
+        self.waiting = self._transmitters.waiting
 
     def join(self, queue: int) -> None:
         """This queue has something to send, and is not waiting yet."""
         if queue < self._num_nodes:
             self._transmitters.join(queue)
             return
-        if not self._receivers:
+        if not self._receivers.waiting:
             self._transmitters.join(self._access_point)
         self._receivers.join(queue - self._num_nodes)
 
@@ -74,7 +75,7 @@ class PacketTurns:
             return
         self._transmitters.charge(self._access_point, transmissions)
         self._receivers.charge(queue - self._num_nodes, transmissions)
-        if self._receivers:
+        if self._receivers.waiting:
             self._transmitters.join(self._access_point)
 
 
@@ -89,4 +90,4 @@ class AirtimeTurns(Turns):
 
     def served(self, queue: int, transmissions: float, airtime_s: float) -> None:
         """What the queue that was taken last has had; it may join again."""
-        self.charge(queue, airtime_s)
+        self._had[queue] += airtime_s
