@@ -43,8 +43,8 @@ def test_the_link_is_what_was_asked(bandwidth: str) -> None:
 def test_two_nodes_on_a_shared_air() -> None:
     measured = measure(link(medium="shared"), 2, lambda found: found.verdict == "ok")
     assert measured.verdict == "ok", measured.reasons
-    for pair in measured.pairs:
-        assert pair.achieved_goodput_bps == pytest.approx(10e6 / 4 * 1472 / 1514, rel=0.05)
+    for pair in measured.pairs:  # both send all they can, and the access point has a third of the turns for both
+        assert pair.achieved_goodput_bps == pytest.approx(10e6 / 3 / 2 * 1472 / 1514, rel=0.05)
 
 
 def test_loss_and_jitter_are_what_was_asked() -> None:
