@@ -53,18 +53,22 @@ class LinkRecord:
         """How the emulator fared and what crossed it; returns why the emulator was unfit, None where it was fit."""
         health = network.health()
         self._update(emulator=health, wire=_wire(outcome))
-        lateness_s = health.get("lateness_p99_s") or 0.0
-        num_frames = outcome.wire.frames if outcome.wire else 0
-        lost_frames = int(health.get("overruns") or 0) + int(health.get("unsent") or 0)
-        if lost_frames > MOST_LOST_SHARE * max(num_frames, FRAMES_FOR_A_P99):
-            return f"the emulator lost {lost_frames} frames that the link would have carried"
-        if lateness_s > LATE_EMULATOR_S and num_frames >= FRAMES_FOR_A_P99:
-            return f"the emulator was late: 1 % of the frames left more than {lateness_s * 1e3:.0f} ms after their time"
-        return None
+        return emulator_unfit(health, outcome.wire.frames if outcome.wire else 0)
 
     def _update(self, **fields: Any) -> None:
         self.content.update(fields)
         write_json_atomic(self._path, self.content)
+
+
+def emulator_unfit(health: dict[str, Any], num_frames: int) -> str | None:
+    """Why the emulator did not keep up with ``num_frames`` on its link; None where it did."""
+    lateness_s = health.get("lateness_p99_s") or 0.0
+    lost_frames = int(health.get("overruns") or 0) + int(health.get("unsent") or 0)
+    if lost_frames > MOST_LOST_SHARE * max(num_frames, FRAMES_FOR_A_P99):
+        return f"the emulator lost {lost_frames} frames that the link would have carried"
+    if lateness_s > LATE_EMULATOR_S and num_frames >= FRAMES_FOR_A_P99:
+        return f"the emulator was late: 1 % of the frames left more than {lateness_s * 1e3:.0f} ms after their time"
+    return None
 
 
 def _wire(outcome: LaunchOutcome) -> dict[str, Any] | None:
