@@ -8,41 +8,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from bwbench.network.link import consistency
+from bwbench.network.link import consistency, words
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.jitter import Distribution
 from bwbench.network.link.loss import GilbertElliott
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.node_number import NodeNumber, NodeNumbers, as_tuple
+from bwbench.network.link.node_override import NodeOverride, Probability
 from bwbench.network.link.outage import Outage
 from bwbench.network.link.presets import expand_preset
 from bwbench.network.link.queue import ETHERNET_FRAME_BYTES, MINIMUM_QUEUE_BYTES, QueueSize, default_queue_bytes
 from bwbench.network.link.tcp import TcpSettings
 from bwbench.network.link.trace import Trace, Traces
-from bwbench.units import BANDWIDTH, DURATION, LinkDelay, LinkRate
+from bwbench.units import LinkDelay, LinkRate
 
 __all__ = ["ETHERNET_FRAME_BYTES", "MINIMUM_QUEUE_BYTES", "TCP_PAYLOAD_BYTES", "UDP_PAYLOAD_BYTES", "UNSHAPED", "Link"]
 
 TCP_PAYLOAD_BYTES = 1448  # of a full frame, with TCP timestamps: 1514 - 14 - 20 - 32
 UDP_PAYLOAD_BYTES = 1472  # of a full frame: 1514 - 14 - 20 - 8
 MAX_SEED = 2**32 - 1
-
-Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-
-
-class NodeOverride(BaseModel):
-    """What is different at one node; None is as everywhere. The keys mean what they mean in ``Link``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-    bandwidth_bps: LinkRate | None = Field(None, alias="bandwidth")
-    up_bps: LinkRate | None = Field(None, alias="up")
-    down_bps: LinkRate | None = Field(None, alias="down")
-    latency_s: LinkDelay | None = Field(None, alias="latency")
-    jitter_s: LinkDelay | None = Field(None, alias="jitter")
-    loss: Probability | None = None
-    queue: QueueSize | None = None
-    trace: Traces | None = None
 
 
 class Link(BaseModel):
@@ -186,35 +170,7 @@ class Link(BaseModel):
 
     def describe(self, short: bool = False) -> str:
         """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``; short ``10 Mbit/s, RTT 5 ms, …``."""
-        if not self.shaped:
-            return "unshaped"
-        return ", ".join(self._words(short))
-
-    def _words(self, short: bool) -> list[str]:
-        up_bps, down_bps = self.base.up_bps, self.base.down_bps
-        rate = BANDWIDTH.format(_rounded(up_bps))
-        if up_bps != down_bps:
-            rate += f" up, {BANDWIDTH.format(_rounded(down_bps))} down"
-        if self.trace is not None:
-            rate = f"trace of {rate} on average"
-        rtt = f"RTT {DURATION.format(self.rtt_s)}"
-        words = [rate, rtt if short else f"{DURATION.format(self.latency_s)} one way ({rtt})"]
-        medium = self.medium if self.medium == "switched" else "shared air"
-        words.append(medium if self.standard is None else f"{medium} ({self.standard})")
-        if self.fairness == "airtime":
-            words.append("airtime-fair")
-        if self.jitter_s:
-            kind = "" if self.jitter_distribution == "normal" else f" ({self.jitter_distribution})"
-            words.append(f"jitter {DURATION.format(self.jitter_s)}{kind}")
-        if self.loss:
-            words.append(f"loss {self.loss:.3g}" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else ""))
-        if self.queue is not None:
-            words.append(f"queue {self.queue}")
-        if self.outages:
-            words.append(f"{len(self.outages)} outage(s)")
-        if self.overrides:
-            words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
-        return words
+        return words.describe(self, short)
 
     def _trace_of(self, override: NodeOverride, direction: str) -> Trace | None:
         """A node's own trace, else everyone's unless the node has a bandwidth of its own."""
@@ -263,10 +219,6 @@ def _direction(traces: Traces | None, direction: str) -> Trace | None:
 
 def _mean(trace: Any) -> float | None:
     return None if trace is None else trace.mean_bps
-
-
-def _rounded(value_bps: float) -> float:
-    return float(f"{value_bps:.4g}")
 
 
 UNSHAPED = Link(shaped=False)
