@@ -1,12 +1,14 @@
 """Any programs on a shaped link, from Python.
 
+import subprocess, time
 from bwbench import Link, emulate
 
 if __name__ == "__main__":
     with emulate(Link(bandwidth="10 Mbit/s", latency="5 ms"), num_nodes=2) as nodes:
         server = nodes[0].popen(["iperf3", "--server", "--one-off"], stdout=subprocess.DEVNULL)
         time.sleep(0.5)
-        print(nodes[1].run(["iperf3", "--client", nodes[0].address], capture_output=True, text=True).stdout)
+        client = nodes[1].run(["iperf3", "--client", nodes[0].address], capture_output=True, text=True)
+        print(client.stdout, nodes.counters().total())
 """
 
 from __future__ import annotations
