@@ -126,14 +126,13 @@ def transfer_time_s(link: Link, traffic: Traffic) -> float:
     pairs = list(zip(traffic.payload_bytes_per_rank, traffic.received_bytes_per_rank, strict=True))
     nodes = link.nodes(len(pairs))
     latency_s = max((path_between(src, dst).latency_s for src in nodes for dst in nodes if src is not dst), default=0.0)
+    sending_s = 0.0
     if link.air is not None:
         stations = [number for number in range(len(pairs)) if number not in link.air.wired]
-        up_overhead_s, down_overhead_s = link.air.contended_overhead_s(len(stations))
-        sending_s = sum(
-            _airtime_s(pairs[number][0], nodes[number].up_bps, up_overhead_s, down_overhead_s)
-            + _airtime_s(pairs[number][1], nodes[number].down_bps, down_overhead_s, up_overhead_s)
-            for number in stations
-        )
+        for number in stations:
+            (sent, received), phy_bps = pairs[number], nodes[number].up_bps
+            up_s, down_s = link.air.contended_overhead_s(len(stations), phy_bps)
+            sending_s += _airtime_s(sent, phy_bps, up_s, down_s) + _airtime_s(received, phy_bps, down_s, up_s)
     else:
         sending_s = traffic.serial_bytes * WIRE_PER_PAYLOAD * 8 / min(node.slowest_bps for node in nodes)
         sending_s += max(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bwbench.network.link.queue import ETHERNET_FRAME_BYTES
@@ -28,13 +28,15 @@ class MacDefaults:
 # TCP), 65-70 % at best with the A-MPDU aggregation that came with 802.11n (Perahia and Stacey, Next Generation Wireless
 # LANs, 2nd ed., chapters 1 and 8). In real life it is 33-50 %: then say so.
 # Aggregation: an A-MPDU holds at most 65,535 B in 802.11n (43 full frames); a block acknowledgement covers 64 frames
-# until 802.11ac, 256 in 802.11ax. Drivers keep transmissions below some 4 ms: half of that at usual rates.
+# until 802.11ac, 256 in 802.11ax. Drivers keep transmissions short, which leaves half of that at usual rates.
 STANDARDS: dict[str, MacDefaults] = {
     "802.11g": MacDefaults(0.50, 1),
     "802.11n": MacDefaults(0.65, 20),
     "802.11ac": MacDefaults(0.68, 32),
     "802.11ax": MacDefaults(0.70, 64),
 }
+
+LONGEST_TRANSMISSION_S = 5.484e-3  # aPPDUMaxTime of IEEE 802.11n and later: slow stations aggregate fewer frames
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,17 @@ class Air:
     @classmethod
     def of(cls, phy_bps: float, efficiency: float, aggregation: int, fairness: Fairness, wired: frozenset[int]) -> Air:
         """The overhead makes full aggregates at ``phy_bps`` reach ``efficiency``; it is the same at other rates."""
-        full_s = aggregation * ETHERNET_FRAME_BYTES * 8 / phy_bps
-        return cls(efficiency, aggregation, fairness, full_s * (1 / efficiency - 1), wired)
+        bare = cls(efficiency, aggregation, fairness, 0.0, wired)
+        return replace(bare, overhead_s=bare.full_s(phy_bps) * (1 / efficiency - 1))
+
+    def most_frames(self, phy_bps: float) -> int:
+        """Full frames in the longest transmission at this PHY rate; one is always allowed."""
+        fitting = int(LONGEST_TRANSMISSION_S * phy_bps / (ETHERNET_FRAME_BYTES * 8))
+        return max(1, min(self.aggregation, fitting))
+
+    def full_s(self, phy_bps: float) -> float:
+        """Airtime of a transmission of ``most_frames`` full frames."""
+        return self.transmission_s(self.most_frames(phy_bps) * ETHERNET_FRAME_BYTES, phy_bps)
 
     def transmission_s(self, num_bytes: float, phy_bps: float) -> float:
         """Airtime of one transmission of ``num_bytes`` of Ethernet frames."""
@@ -68,10 +79,9 @@ class Air:
 
     def capacity_bps(self, phy_bps: float) -> float:
         """Bits of full frames per second while one station with this PHY rate sends full aggregates alone."""
-        num_bytes = self.aggregation * ETHERNET_FRAME_BYTES
-        return num_bytes * 8 / self.transmission_s(num_bytes, phy_bps)
+        return self.most_frames(phy_bps) * ETHERNET_FRAME_BYTES * 8 / self.full_s(phy_bps)
 
-    def contended_overhead_s(self, num_receivers: int) -> tuple[float, float]:
+    def contended_overhead_s(self, num_receivers: int, phy_bps: float) -> tuple[float, float]:
         """Overhead of a frame on its way up and on its way down while all stations send and all of it is passed on.
 
         Under packet fairness every station gets a transmission for each one of the access point, which has to carry
@@ -79,5 +89,6 @@ class Air:
         many turns has come up in as many transmissions of each sender, of few frames each. Under airtime fairness, and
         where the access point passes nothing on, all are full.
         """
-        transmissions = min(max(num_receivers, 1), self.aggregation) if self.fairness == "packet" else 1
-        return self.overhead_s * transmissions / self.aggregation, self.overhead_s / self.aggregation
+        full = self.most_frames(phy_bps)
+        transmissions = min(max(num_receivers, 1), full) if self.fairness == "packet" else 1
+        return self.overhead_s * transmissions / full, self.overhead_s / full

@@ -18,6 +18,7 @@ SEQUENTIAL_PINGS_S = 0.3  # what the pairs' round trips may take one after anoth
 
 OVERLOAD = 1.2  # its queue never runs empty while we measure, and a link that is faster than asked is found out
 RATE_FRAMES = 80
+JITTERS = 200.0  # a delay that changes by the jitter from beginning to end is then half a percent
 RATE_TRANSMISSIONS = 16  # of aggregated frames, which come in bursts
 RATE_S = (0.4, 2.0)
 SLOWEST_FRAMES = 30  # however long they take
@@ -206,6 +207,7 @@ def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], aggregation:
     shortest_s, longest_s = RATE_S
     slowest_s = max(arriving_s)
     wanted = max(RATE_FRAMES, RATE_TRANSMISSIONS * aggregation)
+    shortest_s = max(shortest_s, JITTERS * max(pair.jitter_s for pair in pairs))
     duration_s = min(max(wanted * slowest_s, shortest_s), max(longest_s, SLOWEST_FRAMES * slowest_s))
     listen_s = max(pair.latency_s + 4 * pair.jitter_s for pair in pairs) + LATE_S
     flows = []
@@ -216,8 +218,8 @@ def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], aggregation:
         queue_frames = pair.queue_bytes // ETHERNET_FRAME_BYTES
         segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
         burst = int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
-        # A slice would have too few frames to tell how many are lost, or too few transmissions.
-        max_slices = 1 if pair.loss or aggregation > 1 else 10
+        # A slice would have too few frames to tell how many are lost or how late they are, or too few transmissions.
+        max_slices = 1 if pair.loss or pair.jitter_s or aggregation > 1 else 10
         catch_up, pps = max(2, queue_frames), OVERLOAD / frame_s
         flows.append(Flow(UDP_PAYLOAD_BYTES, segments, pps, duration_s, burst, catch_up, listen_s, max_slices))
     return flows

@@ -34,41 +34,44 @@ def air_rates(link: Link, air: Air, num_nodes: int) -> list[AirRates]:
     access points that send no more often than anyone else. Airtime fairness: every queue, the stations' and those
     of the access point, has the same time.
     """
-    full_bits = air.aggregation * ETHERNET_FRAME_BYTES * 8
-    stations = [node for node in range(num_nodes) if node not in air.wired]
-    transmission_s = {node: air.transmission_s(full_bits / 8, link.node(node).up_bps) for node in stations}
+    stations = {node: link.node(node).up_bps for node in range(num_nodes) if node not in air.wired}
+    full_s = {node: air.full_s(phy_bps) for node, phy_bps in stations.items()}
     # Every station sends, and the access point has a frame for every station.
-    round_s = sum(transmission_s.values()) * (1 + 1 / len(stations))
+    round_s = sum(full_s.values()) * (1 + 1 / len(stations))
     rates = []
     for src in range(num_nodes):
         dst = (src + 1) % num_nodes
-        up_s, down_s = transmission_s.get(src), transmission_s.get(dst)
-        if up_s is None and down_s is None:
+        if src not in stations and dst not in stations:
             rates.append(AirRates(math.inf, math.inf, math.inf, math.inf))
             continue
-        alone = _alone(air, full_bits, up_s, down_s)
-        if air.fairness == "packet":
-            passed_bps = full_bits / round_s
-            all_bps: float | None = passed_bps if down_s is None else passed_bps / len(stations)
-            sent_bps = passed_bps if up_s is not None else all_bps or passed_bps
-        else:
-            share = 1 / (2 * len(stations))
-            sent_bps = share * full_bits / (up_s or down_s or 1.0)
-            all_bps = down_bps = share * full_bits / down_s if down_s else sent_bps
-            if up_s is not None and sent_bps < down_bps:
-                all_bps = None  # what the access point does not need for one station goes to the others, in turn
-        rates.append(AirRates(all_bps, sent_bps, *alone))
+        turn_s = {node: round_s if air.fairness == "packet" else 2 * len(stations) * full_s[node] for node in stations}
+        passed_bps = sent_bps = math.inf
+        if src in stations:
+            sent_bps = _full_bits(air, stations[src]) / turn_s[src]
+        if dst in stations:
+            passed_bps = _full_bits(air, stations[dst]) / turn_s[dst]
+            passed_bps /= len(stations) if air.fairness == "packet" else 1
+        # What the access point does not need for one station goes to the others, in turn: no closed form.
+        all_bps = None if sent_bps < passed_bps < math.inf else min(passed_bps, sent_bps)
+        alone = _alone(air, stations.get(src), stations.get(dst))
+        rates.append(AirRates(all_bps, sent_bps if src in stations else passed_bps, *alone))
     if any(rate.all_bps is None for rate in rates):
         return [replace(rate, all_bps=None) for rate in rates]
     return rates
 
 
-def _alone(air: Air, full_bits: float, up_s: float | None, down_s: float | None) -> tuple[float, float]:
+def _alone(air: Air, up_bps: float | None, down_bps: float | None) -> tuple[float, float]:
     """What arrives and what is sent where one node sends alone, through the access point or from or to its wire."""
-    if up_s is None or down_s is None:
-        rate_bps = full_bits / (up_s or down_s or 1.0)
+    if up_bps is None or down_bps is None:
+        rate_bps = air.capacity_bps(up_bps or down_bps or math.inf)
         return rate_bps, rate_bps
-    if air.fairness == "packet" or up_s >= down_s:  # who needs less than half of the time leaves the rest
-        rate_bps = full_bits / (up_s + down_s)
-        return rate_bps, rate_bps
-    return full_bits / down_s / 2, full_bits / up_s / 2
+    up_bits, down_bits, up_s = _full_bits(air, up_bps), _full_bits(air, down_bps), air.full_s(up_bps)
+    passed_bits = min(up_bits, down_bits)
+    down_s = air.transmission_s(passed_bits / 8, down_bps)
+    if air.fairness == "packet" or down_s <= up_s:  # who needs less than half of the time leaves the rest
+        return passed_bits / (up_s + down_s), up_bits / (up_s + down_s)
+    return down_bits / air.full_s(down_bps) / 2, up_bits / up_s / 2
+
+
+def _full_bits(air: Air, phy_bps: float) -> float:
+    return air.most_frames(phy_bps) * ETHERNET_FRAME_BYTES * 8

@@ -17,8 +17,8 @@ class SharedSchedule(AbstractSchedule[FrameT]):
 
     A frame from station to station crosses the air twice: up to the access point, then, after the latency of its path,
     down again. A wired node's frames need no air on their side. The access point has a queue for each station. A
-    transmission takes up to ``aggregation`` frames of one queue, however long that lasts, and they arrive together at
-    its end.
+    transmission takes up to ``aggregation`` frames of one queue, fewer at a slow station (``Air.most_frames``); they
+    arrive together at its end.
 
     Under ``fairness: packet`` every station gets equally many transmissions, whatever these take, and the access point
     no more than a station, as under the distributed coordination function of IEEE 802.11. So one slow station slows all
@@ -42,7 +42,9 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         self._air, self._wired = model.air, model.air.wired
         self._num_nodes = model.num_nodes
         # The stations' own by their number, then the access point's by the station's.
-        self._queues: list[AirQueue[FrameT]] = [AirQueue(direction) for direction in (*model.up, *model.down)]
+        directions = (*model.up, *model.down)
+        self._queues: list[AirQueue[FrameT]] = [AirQueue(direction) for direction in directions]
+        self._most_packets = [model.air.most_frames(direction.rate_bps) for direction in directions]
         kind = PacketTurns if model.air.fairness == "packet" else AirtimeTurns
         self._turns: PacketTurns | AirtimeTurns = kind(model.num_nodes)
         self._coming: list[tuple[float, int, int, Waiting[FrameT]]] = []  # heap of (time, order, queue, frame)
@@ -115,9 +117,10 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         turns, air, begin_s = self._turns, self._air, self._air_free_s
         index = turns.take()
         queue = self._queues[index]
-        taken, packets, num_bytes = queue.take(air.aggregation)
+        most = self._most_packets[index]
+        taken, packets, num_bytes = queue.take(most)
         # More than one only where there are super-packets.
-        transmissions = packets / air.aggregation if packets > air.aggregation else 1.0
+        transmissions = packets / most if packets > most else 1.0
         on_air_s = begin_s + transmissions * air.overhead_s
         end_s, has_crossed = queue.sent_s(on_air_s, num_bytes, self._since_s)
         if end_s > on_air_s:

@@ -50,12 +50,15 @@ def test_all_stations_share_one_air() -> None:
     assert run(air(), frames).left[-1].due_s == pytest.approx(2 * len(frames) * 1000e-6, rel=0.05)
 
 
-@pytest.mark.parametrize("standard, aggregation", [("802.11g", 1), ("802.11n", 20), ("802.11ac", 32)])
+@pytest.mark.parametrize("standard, aggregation", [("802.11g", 1), ("802.11n", 20), ("802.11ac", 29)])
 def test_a_ring_takes_what_the_closed_form_says(standard: str, aggregation: int) -> None:
-    """4 nodes send ``segment`` frames to their neighbours at once: two crossings each, in full aggregates."""
-    segment = 320
+    """4 nodes send ``segment`` frames to their neighbours at once: two crossings each, in full aggregates.
+
+    At 65 Mbit/s 29 frames are the longest that 802.11ac may transmit, in 5.484 ms.
+    """
+    segment = 580
     asked = air(bandwidth="65 Mbit/s", standard=standard, queue="2 MB")
-    assert asked.air is not None and asked.air.aggregation == aggregation
+    assert asked.air is not None and asked.air.most_frames(65e6) == aggregation
     frames = [(0.0, src, (src + 1) % 4, FRAME_BYTES) for _ in range(segment) for src in range(4)]
     expected_s = 2 * len(frames) / aggregation * asked.air.transmission_s(aggregation * FRAME_BYTES, 65e6)
     outcome = run(asked, frames)
@@ -100,10 +103,11 @@ def test_packet_fairness_lets_one_slow_station_slow_all_others_down(frames: list
     """The performance anomaly: everybody gets one transmission in the time that all of them together take."""
     asked = air(efficiency=0.6, aggregation=aggregation, fairness="packet", **SLOW)
     assert asked.air is not None
-    num_bytes = aggregation * FRAME_BYTES
-    expected_bps = num_bytes * 8 / sum(asked.air.transmission_s(num_bytes, rate_bps) for rate_bps in (54e6, 6e6))
+    round_s = sum(asked.air.full_s(rate_bps) for rate_bps in (54e6, 6e6))
     outcome = run(asked, frames)
-    for station in (0, 1):
+    for station, rate_bps in ((0, 54e6), (1, 6e6)):
+        # The slow one's transmissions may last 5.484 ms: 2 frames, however many a fast one aggregates.
+        expected_bps = asked.air.most_frames(rate_bps) * FULL_BITS / round_s
         assert carried_bps(outcome, frames, station) == pytest.approx(expected_bps, rel=0.03)
 
 
@@ -143,33 +147,36 @@ def test_what_goes_between_wired_nodes_takes_nothing_from_the_stations() -> None
     assert len(outcome.left) == len(busy) + len(stream(0, 2, 7e6, 0.5))
 
 
+FAST = "80 Mbit/s"  # a byte takes a tenth of a microsecond
+
+
 def test_a_transmission_pays_its_overhead_once() -> None:
     """A single frame pays all of it; those that waited meanwhile share the next one's, and arrive together."""
-    asked = air(efficiency=0.5, aggregation=4, wired=[3])
+    asked = air(bandwidth=FAST, efficiency=0.5, aggregation=4, wired=[3])
     assert asked.air is not None
     overhead_s = asked.air.overhead_s
-    assert overhead_s == pytest.approx(4 * FRAME_BYTES * 1e-6)
-    left = run(asked, [(0.0, 0, 3, 1000)] + [(0.001, 0, 3, 1000)] * 6).left
+    assert overhead_s == pytest.approx(4 * FRAME_BYTES * 1e-7)
+    left = run(asked, [(0.0, 0, 3, 1000)] + [(0.0001, 0, 3, 1000)] * 6).left
     ends_s = [due_s - LATENCY_S for due_s, *_ in left]
-    first_s = overhead_s + 1e-3
-    second_s = first_s + overhead_s + 4e-3
-    assert ends_s == pytest.approx([first_s, *[second_s] * 4, *[second_s + overhead_s + 2e-3] * 2])
+    first_s = overhead_s + 1e-4
+    second_s = first_s + overhead_s + 4e-4
+    assert ends_s == pytest.approx([first_s, *[second_s] * 4, *[second_s + overhead_s + 2e-4] * 2])
 
 
 def test_the_access_point_fills_a_transmission_for_each_station() -> None:
     """Frames for different stations come mixed; each station's own are sent together."""
-    asked = air(efficiency=0.5, aggregation=10, wired=[3])
+    asked = air(bandwidth=FAST, efficiency=0.5, aggregation=10, wired=[3])
     assert asked.air is not None
     frames = [(0.0, 3, number % 2, 1000) for number in range(40)]
-    assert run(asked, frames).left[-1].due_s == pytest.approx(4 * asked.air.overhead_s + 40e-3 + LATENCY_S)
+    assert run(asked, frames).left[-1].due_s == pytest.approx(4 * asked.air.overhead_s + 40e-4 + LATENCY_S)
 
 
 def test_a_super_packet_pays_for_as_much_as_its_segments_take() -> None:
     """Those of an air that can part it: not whole transmissions filled by halves."""
-    asked = air(efficiency=0.5, aggregation=10, wired=[3])
+    asked = air(bandwidth=FAST, efficiency=0.5, aggregation=10, wired=[3])
     assert asked.air is not None
     ((due_s, *_),) = run(asked, [(0.0, 0, 3, 25 * FRAME_BYTES)]).left
-    assert due_s == pytest.approx(2.5 * asked.air.overhead_s + 25 * FRAME_BYTES * 1e-6 + LATENCY_S)
+    assert due_s == pytest.approx(2.5 * asked.air.overhead_s + 25 * FRAME_BYTES * 1e-7 + LATENCY_S)
 
 
 def test_stations_take_turns() -> None:
