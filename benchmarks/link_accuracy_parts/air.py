@@ -62,10 +62,10 @@ def _twice(air: Air, link: Link) -> list[float]:
 
 
 def _packet_fair(air: Air, link: Link) -> list[float]:
-    """As many transmissions for each, whatever they take: everyone gets what the slow one gets."""
-    num_bytes = air.aggregation * ETHERNET_FRAME_BYTES
-    turn_s = sum(air.transmission_s(num_bytes, link.node(station).up_bps) for station in (1, 2))
-    return [num_bytes * 8 / turn_s] * 2
+    """As many transmissions for each, whatever they take; a slow station's may hold fewer frames."""
+    rates_bps = [link.node(station).up_bps for station in (1, 2)]
+    turn_s = sum(air.full_s(rate_bps) for rate_bps in rates_bps)
+    return [air.most_frames(rate_bps) * ETHERNET_FRAME_BYTES * 8 / turn_s for rate_bps in rates_bps]
 
 
 def _airtime_fair(air: Air, link: Link) -> list[float]:
