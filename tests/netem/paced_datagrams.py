@@ -19,14 +19,16 @@ SO_RCVBUFFORCE = 33
 TIMESPEC = struct.Struct("@qq")
 
 
-def send(addresses: list[str], number: int, gap_s: float, payload_bytes: int) -> None:
-    """Every ``gap_s`` one datagram to each of ``addresses``; without a gap as fast as the socket takes them."""
+def send(addresses: list[str], number: int, gap_s: float, payload_bytes: int, catches_up: bool) -> None:
+    """Every ``gap_s`` one datagram to each of ``addresses``; a delay is made up for at once, or not at all."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         filling = bytes(payload_bytes - HEAD.size)
         begin_s = time.monotonic()
         for index in range(number):
-            if gap_s:
-                time.sleep(max(0.0, begin_s + index * gap_s - time.monotonic()))
+            left_s = begin_s + index * gap_s - time.monotonic()
+            time.sleep(max(0.0, left_s))
+            if not catches_up:
+                begin_s -= min(0.0, left_s)
             for address in addresses:
                 out.sendto(HEAD.pack(index, time.time()) + filling, (address, PORT))
 
@@ -55,6 +57,6 @@ def receive(silence_s: float) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "send":
-        send(sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+        send(sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]), sys.argv[6] == "True")
     else:
         receive(float(sys.argv[2]))

@@ -15,6 +15,7 @@ from bwbench.network.network import Network
 from tests.netem.nodes import REPOSITORY, output_of
 
 MODULE = "tests.netem.paced_datagrams"
+SILENCE_S = 1.0  # after which nothing more is taken to come
 HEADERS_BYTES = 42  # Ethernet, IPv4, UDP
 
 
@@ -66,21 +67,32 @@ def deviation_error(delays_s: Sequence[float], deviation_s: float, distribution:
 
 
 def send(
-    network: Network, src: int, dsts: Sequence[int], number: int, gap_s: float, payload_bytes: int, silence_s: float = 1
+    network: Network,
+    src: int,
+    dsts: Sequence[int],
+    number: int,
+    gap_s: float,
+    payload_bytes: int,
+    catches_up: bool = False,
 ) -> list[Received]:
-    """Send ``number`` datagrams from one node to each of others; what came to each."""
+    """Send ``number`` datagrams from one node to each of others; what came to each.
+
+    Args:
+        catches_up: whether a sender that had to wait makes up for it at once, so that a queue stays full.
+    """
     with contextlib.ExitStack() as stack:
         streams, receivers = [], []
         for dst in dsts:
             read, write = os.pipe()
-            words = [sys.executable, "-m", MODULE, "receive", str(silence_s)]
+            words = [sys.executable, "-m", MODULE, "receive", str(SILENCE_S)]
             receivers.append(network.spawn(dst, words, cwd=REPOSITORY, stdout=write))
             os.close(write)
             streams.append(stack.enter_context(open(read, encoding="utf-8")))
         for stream in streams:
             assert stream.readline() == "ready\n"
         addresses = ",".join(network.nodes[dst].data_address for dst in dsts)
-        output_of(network, src, "python", "-m", MODULE, "send", addresses, str(number), str(gap_s), str(payload_bytes))
+        words = [str(value) for value in (number, gap_s, payload_bytes, catches_up)]
+        output_of(network, src, "python", "-m", MODULE, "send", addresses, *words)
         found = []
         for stream, receiver in zip(streams, receivers, strict=True):
             rows = json.loads(stream.readline())

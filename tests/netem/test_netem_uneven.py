@@ -80,7 +80,7 @@ def test_the_rate_and_the_queue_of_each_direction(
     tolerance = 0.02 if path.loss == 0 else 0.1
     for _ in range(3):  # a machine that stops for longer than a queue lasts spoils a try; a wrong qdisc spoils all
         before = network.counters()
-        (stream,) = send(network, src, [dst], 400, frame_s / OVERLOAD, UDP_PAYLOAD_BYTES)
+        (stream,) = send(network, src, [dst], 400, frame_s / OVERLOAD, UDP_PAYLOAD_BYTES, catches_up=True)
         counted = network.counters().minus(before)
         # The queue takes 30 / 0.25 frames to fill; arrivals without the lost ones, which took their time as well.
         late = stream.delays_s[len(stream.delays_s) // 2 :]
@@ -113,11 +113,10 @@ def test_each_end_has_its_half_of_latency_and_loss(network: Network) -> None:
     for src, dsts in ((FAR, [NEAR, SLOW]), (NEAR, [FAR, SHORT])):
         for dst, stream in zip(dsts, send(network, src, dsts, 400, 0.005, 100), strict=True):
             path = LINK.path(src, dst)
-            assert statistics.median(stream.delays_s) == pytest.approx(
-                path.latency_s + serialised_s[src, dst], abs=1.5e-3
-            )
+            soon_s = statistics.quantiles(stream.delays_s, n=10)[0]  # a machine can only make it later
+            assert soon_s == pytest.approx(path.latency_s + serialised_s[src, dst], abs=1e-3)
             expected, deviation = 400 * path.loss, (400 * path.loss * (1 - path.loss)) ** 0.5
-            assert 400 * stream.loss == pytest.approx(expected, abs=3.5 * deviation)
+            assert 400 * stream.loss == pytest.approx(expected, abs=4 * deviation)
     counted = network.counters().minus(before)
     assert counted.pairs[FAR, WireCounters.ANY_NODE].drops > 0  # what is lost on its way out of it and into it
     assert counted.pairs[SLOW, WireCounters.ANY_NODE].drops == 0

@@ -15,13 +15,11 @@ pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.timeout(120)]
 NUM_NODES = 4
 # The user-mode kernel has one processor and shares it with whatever else the machine does. That spoils the measurement
 # of a pair now and then; a link that is wrong spoils it every time.
-TRIES = 8
+TRIES = 5
 
 
 def test_the_probe_finds_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    # Just fast enough for the probe to take the median of several slices, and a queue of 0.3 s: so the whole kernel may
-    # stand back for a moment.
-    link = Link.model_validate({"bandwidth": "7 Mbit/s", "latency": "2.5 ms", "queue": "256 kB", "backend": "netem"})
+    link = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms", "backend": "netem"})
     before = outside()
     measured: list[LinkMeasurement] = []
     wrong = set(range(NUM_NODES))
