@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import statistics
 from collections.abc import Iterator
 
@@ -49,6 +50,7 @@ def test_auto_takes_netem_where_the_kernel_has_it(network: Network) -> None:
     assert network.backend == "netem"
     assert (told["bandwidth_bps"], told["up_bps"], told["down_bps"], told["latency_s"]) == (6e6, 6e6, 12e6, 0.005)
     assert (told["offloads"], told["queue_packets"]) == (False, 31)
+    assert told["seed_applied"] is (tuple(map(int, platform.release().split(".")[:2])) >= (6, 6))
     assert [shapes["nodes"] for shapes in told["shapes"]] == [[NEAR], [SLOW], [FAR], [SHORT]]
 
 
