@@ -40,8 +40,9 @@ def cases(options: Options) -> list[Case]:
         ("two stations, 802.11n", NEW, up, _equal),
         ("station to station, 802.11g", OLD, across, _twice),
         ("station to station, 802.11n", NEW, across, _twice),
-        ("one slow, packet-fair", OLD | SLOW, up, _packet_fair),
-        ("one slow, airtime-fair", OLD | SLOW | {"fairness": "airtime"}, up, _airtime_fair),
+        ("one slow, 802.11n, packet-fair", NEW | SLOW, up, _packet_fair),
+        ("one slow, 802.11g, packet-fair", OLD | SLOW, up, _packet_fair),
+        ("one slow, 802.11g, airtime-fair", OLD | SLOW | {"fairness": "airtime"}, up, _airtime_fair),
     ]
     seconds = 3.0 if options.quick else SECONDS
     if options.quick:

@@ -18,7 +18,7 @@ PING_FRAME_BYTES = 98  # Ethernet 14, IPv4 20, ICMP 8, and 56 that ping adds by 
 CROSSINGS = 4  # both links of either direction
 LATENCIES_MS = (0.5, 2.5, 10, 50, 150)
 IDLE_TOLERANCE_S = 0.0003
-QUEUES = (("10 Mbit/s", None), ("10 Mbit/s", "30 packets"), ("50 Mbit/s", "4 bdp"))
+QUEUES = (("10 Mbit/s", None), ("10 Mbit/s", "30 packets"), ("20 Mbit/s", "4 bdp"))
 QUEUE_LATENCY = "10 ms"
 QUEUE_TOLERANCE = 0.10
 OVERLOAD = 1.3
@@ -68,9 +68,11 @@ def _behind_queue(setting: str, link: Link, seconds: float) -> list[Row]:
             count, pause_s = 100, (seconds - 3) / 100
             argv = [program("ping"), "-i", f"{pause_s:.3f}", "-c", str(count), "-W", "5", network.nodes[1].data_address]
             text = Tool(network, 0, argv).finish(seconds + 10, allowed=(0, 1))
-            flow.finish()
+            lost = flow.finish().lost
         finally:
             flow.stop()
+    if not lost:
+        raise MeasurementError("the queue was never full: iperf3 did not send as fast as it was told")
     loaded_s = [float(value) / 1e3 for value in _REPLY.findall(text)]
     if len(loaded_s) < count / 4:
         raise MeasurementError(f"only {len(loaded_s)} of {count} pings came back through the full queue")

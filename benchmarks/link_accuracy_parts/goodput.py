@@ -31,18 +31,18 @@ def cases(options: Options) -> list[Case]:
     rates = [10, 100] if options.quick else list(RATES_MBPS)
     if options.backend == "netem":
         rates = [rate for rate in rates if rate <= FASTEST_OF_NETEM_MBPS]
-    repeats, seconds, tbf_seconds = (1, 2.0, 1.0) if options.quick else (3, 10.0, 5.0)
+    repeats, seconds, tbf_seconds = (1, 2.0, 1.0) if options.quick else (3, 10.0, 4.0)
     found = []
     for rate in rates:
         link = options.link(bandwidth=f"{rate} Mbit/s", latency=LATENCY)
-        variants = [(f"{rate} Mbit/s", link, tbf_seconds)]
+        variants = [(f"{rate} Mbit/s", link, repeats, tbf_seconds)]
         if wants_offloads(link, options.backend):
             longer = options.link(bandwidth=f"{rate} Mbit/s", latency=LATENCY, queue=LONG_QUEUE)
-            variants.append((f"{rate} Mbit/s, queue {LONG_QUEUE}", longer, 0.0))
-        for setting, asked, beside in variants:
+            variants.append((f"{rate} Mbit/s, queue {LONG_QUEUE}", longer, 1, 0.0))
+        for setting, asked, runs, beside in variants:
             omit_s = _omit_s(asked)
-            estimate_s = 2 + repeats * (seconds + omit_s + 0.4 + (beside + omit_s + 0.4 if beside else 0))
-            work = partial(_measure, setting, asked, repeats, seconds, beside)
+            estimate_s = 2 + runs * (seconds + omit_s + 0.4 + (beside + omit_s + 0.4 if beside else 0))
+            work = partial(_measure, setting, asked, runs, seconds, beside)
             found.append(Case(f"goodput {setting}", estimate_s, work))
     return found
 

@@ -18,7 +18,7 @@ FIRST_PORT = 5201
 LISTEN_LIMIT_S = 10.0
 PATIENCE_S = 20.0  # beyond its time, for a flow whose last words stand in a long queue
 # [  5]   1.00-2.00   sec   610 KBytes  4993 Kbits/sec ... 0/424 (0%)
-_INTERVAL = re.compile(r"\]\s+([\d.]+)-([\d.]+)\s+sec\s.*\s(\d+) Kbits/sec")
+_INTERVAL = re.compile(r"\]\s+([\d.]+)-([\d.]+)\s+sec\s.*\s([\d.]+) Kbits/sec")
 
 
 @dataclass(frozen=True)

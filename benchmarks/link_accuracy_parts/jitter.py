@@ -6,12 +6,13 @@ import itertools
 import statistics
 from functools import partial
 
+from bwbench.network.link.jitter import SCALE, Distribution, quantiles
 from bwbench.network.network import open_network
 from link_accuracy_parts.case import Case, Options
 from link_accuracy_parts.numbered import Arrivals, exchange
 from link_accuracy_parts.rows import Row, row
 
-DISTRIBUTIONS = ("normal", "uniform", "pareto")
+DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "uniform", "pareto")
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))  # side by side, since datagrams far enough apart take their time
 DATAGRAMS = 20_000  # of all pairs together
 LATENCY, JITTER, JITTER_S = "15 ms", "2 ms", 0.002
@@ -33,7 +34,7 @@ def cases(options: Options) -> list[Case]:
     return found
 
 
-def _measure(options: Options, distribution: str, each: int) -> list[Row]:
+def _measure(options: Options, distribution: Distribution, each: int) -> list[Row]:
     link = options.link(bandwidth="100 Mbit/s", latency=LATENCY, jitter=JITTER, jitter_distribution=distribution)
     with open_network(link, 2 * len(PAIRS)) as network:
         sparse = exchange(network, PAIRS, each, SPARSE_S)
@@ -42,6 +43,7 @@ def _measure(options: Options, distribution: str, each: int) -> list[Row]:
     deviation_s = statistics.stdev(delays_s)
     mean_s = statistics.fmean(delays_s)
     more = {"datagrams": len(delays_s), "mean_s": mean_s, "histogram": _histogram(delays_s, link.latency_s)}
+    more["deviation_by_quartiles_s"] = _by_quartiles(delays_s, distribution)
     setting = f"{distribution}, deviation"
     rows = [row("jitter", setting, link.backend, "s", JITTER_S, deviation_s, TOLERANCE, **more)]
     for spacing_s, flows in ((SPARSE_S, sparse), (DENSE_S, dense)):
@@ -63,6 +65,15 @@ def _count(setting: str, backend: str, flows: list[Arrivals], wanted: bool) -> R
     more = {"datagrams": sum(len(flow.numbers) for flow in flows), "lost": sum(flow.lost for flow in flows)}
     ok = reordered > 0 if wanted else reordered == 0
     return row("jitter", setting, backend, "datagrams", 0, reordered, 0, absolute=True, ok=ok, **more)
+
+
+def _by_quartiles(delays_s: list[float], distribution: Distribution) -> float:
+    """The deviation that the distance of the quartiles speaks of: delays made by a busy machine hardly show in it."""
+    table = sorted(quantiles(distribution))
+    quarter = len(table) // 4
+    of_one_s = (table[3 * quarter] - table[quarter]) / SCALE
+    low_s, _, high_s = statistics.quantiles(delays_s, n=4)
+    return (high_s - low_s) / of_one_s
 
 
 def _histogram(delays_s: list[float], latency_s: float) -> list[int]:

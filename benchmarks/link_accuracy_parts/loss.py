@@ -14,7 +14,8 @@ from link_accuracy_parts.statistics_of_loss import binomial_interval, burst_inte
 from link_accuracy_parts.tools import MeasurementError, program, run
 
 LOSSES = (0.001, 0.01, 0.05)
-BURSTS = ((0.05, 4.0), (0.02, 10.0))
+# Enough bursts that chance moves their mean length by less than 4 %.
+BURSTS = ((0.05, 4.0), (0.10, 10.0))
 PAYLOAD_BYTES = 100
 DATAGRAMS_PER_S = {"relay": 5_000, "netem": 2_500}  # well below what either machine forwards
 SECONDS = 20.0
@@ -30,7 +31,7 @@ def cases(options: Options) -> list[Case]:
     seconds = 3.0 if options.quick else SECONDS
     found = [Case(f"loss {loss:.1%}", 3 + seconds, partial(_independent, options, loss, seconds)) for loss in losses]
     if not options.quick:
-        seconds = 6 + BURST_DATAGRAMS * BURST_SPACING_S[options.backend] * 1.2
+        seconds = 6 + BURST_DATAGRAMS * BURST_SPACING_S[options.backend] * 1.4
         for loss, burst in BURSTS:
             found.append(
                 Case(f"loss {loss:.1%} in bursts of {burst:g}", seconds, partial(_bursts, options, loss, burst))

@@ -122,13 +122,17 @@ def _dots(ax: Any, rows: list[Row]) -> None:
 
 
 def _scale(ax: Any, rows: list[Row]) -> None:
-    names = [entry["setting"].partition(",")[0] for entry in rows if "all sending" in entry["setting"]]
+    names = [
+        entry["setting"].partition(",")[0].replace("bit/s ", "bit/s\n")
+        for entry in rows
+        if "goodput" in entry["setting"]
+    ]
     for offset, key, color, hatch, label in (
-        (-0.19, "all sending", "#0072b2", "", "achieved / asked"),
-        (0.19, "cores taken", "#f0e442", "///", "cores that the relay takes"),
+        (-0.19, "goodput", "#0072b2", "", "achieved / asked"),
+        (0.19, "cores", "#f0e442", "///", "cores that the relay takes"),
     ):
         of_kind = [entry for entry in rows if key in entry["setting"]]
-        values = [e["measured"] / e["asked"] if key == "all sending" else e["measured"] for e in of_kind]
+        values = [e["measured"] / e["asked"] if key == "goodput" else e["measured"] for e in of_kind]
         places = [place + offset for place in range(len(values))]
         bars = ax.bar(places, values, 0.36, color=color, hatch=hatch, edgecolor=INK, linewidth=0.5, label=label)
         ax.bar_label(bars, [f"{value:.2f}" for value in values], fontsize=NOTE_PT, padding=1)

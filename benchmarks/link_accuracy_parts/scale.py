@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
+from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, UDP_PAYLOAD_BYTES
 from bwbench.network.network import Network, open_network
 from bwbench.units import BANDWIDTH
 from link_accuracy_parts.case import Case, Options
@@ -14,59 +14,60 @@ from link_accuracy_parts.rows import Row, row
 
 LATENCY = "2.5 ms"
 RINGS = ((4, 10e6), (32, 10e6), (8, 100e6), (4, 1e9))
+FASTEST_UDP_BPS = 100e6  # beyond it iperf3 cannot send that many single datagrams
 CHEAP_RING, LARGEST_SHARE = (4, 10e6), 0.10  # of a core: what the relay may take there
+OVERLOAD = 1.05
 ACK_FRAME_BYTES = 66
 SECONDS = 10.0
 SETTLED_S = 2  # slow start of all flows
-OPEN_S = 0.25  # a node, roughly
+OPEN_S = 0.1  # a node, roughly
 
 
 def cases(options: Options) -> list[Case]:
-    """A case a ring."""
+    """A case a ring: with TCP, whose goodput is also TCP's own doing, and with UDP where that can saturate it."""
     if options.backend == "netem":
         return []
-    rings = RINGS[:1] if options.quick else RINGS
     seconds = 3.0 if options.quick else SECONDS
-    return [
-        Case(
-            f"scale {nodes} x {BANDWIDTH.format(rate_bps)}",
-            4 + SETTLED_S + seconds + OPEN_S * nodes,
-            partial(_measure, options, nodes, rate_bps, seconds),
-        )
-        for nodes, rate_bps in rings
-    ]
+    found = []
+    for nodes, rate_bps in RINGS[:1] if options.quick else RINGS:
+        for protocol in ("TCP",) if options.quick or rate_bps > FASTEST_UDP_BPS else ("TCP", "UDP"):
+            setting = f"{nodes} x {BANDWIDTH.format(rate_bps)} {protocol}"
+            work = partial(_measure, options, setting, nodes, rate_bps, protocol == "UDP", seconds)
+            found.append(Case(f"scale {setting}", 3 + SETTLED_S + seconds + OPEN_S * nodes, work))
+    return found
 
 
-def _measure(options: Options, nodes: int, rate_bps: float, seconds: float) -> list[Row]:
+def _measure(options: Options, setting: str, nodes: int, rate_bps: float, udp: bool, seconds: float) -> list[Row]:
     link = options.link(bandwidth=BANDWIDTH.format(rate_bps), latency=LATENCY)
+    # With TCP every node's uplink carries its own segments and, for each second one that it receives, an ack.
+    full_bps = rate_bps * TCP_PAYLOAD_BYTES / (ETHERNET_FRAME_BYTES + ACK_FRAME_BYTES / 2)
+    if udp:
+        full_bps = rate_bps * UDP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
     with open_network(link, nodes) as network:
-        flows = [
-            RunningFlow(network, Flow(node, (node + 1) % nodes, seconds + 1, omit_s=SETTLED_S), FIRST_PORT)
-            for node in range(nodes)
-        ]
+        flows = []
+        for node in range(nodes):
+            flow = Flow(node, (node + 1) % nodes, seconds + 1, OVERLOAD * full_bps if udp else None, SETTLED_S)
+            flows.append(RunningFlow(network, flow, FIRST_PORT))
         try:
-            for flow in flows:
-                flow.start()
+            for running in flows:
+                running.start()
             wait_for_intervals(flows, 1, 30.0)
             share = _cpu_share(network, seconds - 2)
-            goodput_bps = sum(flow.finish().goodput_bps for flow in flows)
+            goodput_bps = sum(running.finish().goodput_bps for running in flows)
         finally:
-            for flow in flows:
-                flow.stop()
-        health = network.health()
-    # Every node's uplink carries its own segments and, for each second one that it receives, an acknowledgement.
-    full_bps = rate_bps * TCP_PAYLOAD_BYTES / (ETHERNET_FRAME_BYTES + ACK_FRAME_BYTES / 2)
-    more = {"nodes": nodes, "rate_bps": rate_bps, "cpu_share": share}
+            for running in flows:
+                running.stop()
+        health, total = network.health(), network.counters().total()
+    more = {"nodes": nodes, "rate_bps": rate_bps, "cpu_share": share, "frames": total.frames, "drops": total.drops}
     more |= {key: health.get(key) for key in ("lateness_p50_s", "lateness_p99_s", "lateness_max_s", "overruns")}
-    setting = f"{nodes} x {BANDWIDTH.format(rate_bps)}"
-    rows = [row("scale", f"{setting}, all sending", options.backend, "bit/s", nodes * full_bps, goodput_bps, **more)]
     cheap = (nodes, rate_bps) == CHEAP_RING
-    ok = share <= LARGEST_SHARE if cheap else None
     asked = LARGEST_SHARE if cheap else 1.0
-    rows.append(row("scale", f"{setting}, cores taken", options.backend, "1", asked, share, absolute=True, ok=ok))
-    late_s = health.get("lateness_p99_s") or 0.0
-    rows.append(row("scale", f"{setting}, late (p99)", options.backend, "s", 0.0, late_s, absolute=True))
-    return rows
+    figure = partial(row, "scale", backend=options.backend, absolute=True)
+    return [
+        row("scale", f"{setting}, goodput", options.backend, "bit/s", nodes * full_bps, goodput_bps, **more),
+        figure(f"{setting}, cores", unit="1", asked=asked, measured=share, ok=share <= asked if cheap else None),
+        figure(f"{setting}, late (p99)", unit="s", asked=0.0, measured=health.get("lateness_p99_s") or 0.0),
+    ]
 
 
 def _cpu_share(network: Network, seconds: float) -> float:

@@ -36,7 +36,7 @@ BATCHES = (
 SECONDS = 60
 BANDWIDTH = "150 Mbit/s"  # of what follows no trace: above all of them
 LATENCY = "2.5 ms"
-QUEUE = "256 kB"  # always something to send, in the fastest milliseconds of a second too
+QUEUE_S, QUEUE_BYTES = 0.1, 256_000  # always something to send: in fast milliseconds, and while iperf3 has to wait
 OVERLOAD = 1.15
 TOTAL_TOLERANCE, CORRELATION_TOLERANCE = 0.03, 0.05
 BEFORE_S, AFTER_S = 5, 3
@@ -56,8 +56,11 @@ def _measure(options: Options, files: Sequence[str]) -> list[Row]:
     """Node 2k follows the k-th trace upwards and sends to node 2k + 1."""
     folder = _data_folder()
     asked = [_reader(name)(folder / name) for name in files]
-    overrides = {2 * number: {"trace": {"up": str(folder / name)}} for number, name in enumerate(files)}
-    link = options.link(bandwidth=BANDWIDTH, latency=LATENCY, queue=QUEUE, overrides=overrides)
+    overrides = {
+        2 * number: {"trace": {"up": str(folder / name)}, "queue": _queue(trace)}
+        for number, (name, trace) in enumerate(zip(files, asked, strict=True))
+    }
+    link = options.link(bandwidth=BANDWIDTH, latency=LATENCY, overrides=overrides)
     with open_network(freeze_link(link, Path()), 2 * len(files)) as network:
         flows = []
         for number, trace in enumerate(asked):
@@ -120,6 +123,10 @@ def _compare(
         setting=f"{name}, alike", unit="1", asked=1.0, measured=correlation, tolerance=tolerance, absolute=True
     )
     return [total, alike]
+
+
+def _queue(trace: Asked) -> str:
+    return f"{max(QUEUE_BYTES, int(QUEUE_S * trace.most_in_a_second(SECONDS) / 8))} B"
 
 
 def _reader(name: str) -> Callable[[Path], Asked]:
