@@ -11,9 +11,9 @@ from bwbench.errors import ConfigError, LinkError
 from bwbench.network.interface import messages
 from bwbench.network.interface.match import Match
 from bwbench.network.interface.plan import MakeIfb, Step
-from bwbench.network.interface.settings import INGRESS, PRIORITIES, Filter, HtbClass, Plain, Qdisc
+from bwbench.network.interface.settings import PRIORITIES, Filter, HtbClass, Plain, Qdisc
+from bwbench.network.interface.teach import teach
 
-_NO_TARGET = INGRESS | 1  # pyroute2 wants a class even of a filter that has an action instead
 _GONE = (errno.ENOENT, errno.ENODEV, errno.EINVAL)  # nothing there (any more) to delete
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 
@@ -36,7 +36,7 @@ class Kernel:
     def __init__(self) -> None:
         from pyroute2 import IPRoute
 
-        messages.teach()
+        teach()
         self._netlink: Any = IPRoute()
 
     def __enter__(self) -> Kernel:
@@ -183,7 +183,7 @@ class Kernel:
             target: dict[str, Any] = {"target": what.target}
             if isinstance(what.target, str):
                 redirect = {"kind": "mirred", "direction": "egress", "action": "redirect"}
-                target = {"target": _NO_TARGET, "action": {**redirect, "ifindex": self.index_of(what.target)}}
+                target = {"action": {**redirect, "ifindex": self.index_of(what.target)}}
             self._netlink.tc(
                 "add-filter",
                 "u32",

@@ -1,12 +1,7 @@
-"""What our qdiscs, classes and filters look like in netlink messages, for pyroute2 and back.
-
-pyroute2 packs the words of a u32 filter unaligned, reads them back four bytes off, and does not know bfifo: ``teach``
-mends both.
-"""
+"""Our qdiscs, classes and filters as pyroute2 takes them and as the kernel tells of them."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from bwbench.network.interface.settings import (
@@ -21,6 +16,7 @@ from bwbench.network.interface.settings import (
     Setting,
     Tbf,
 )
+from bwbench.network.interface.teach import read_tbf
 from bwbench.network.netem import messages as netem_messages
 from bwbench.network.netem.parameters import NetemQdisc
 
@@ -28,38 +24,12 @@ PROTOCOLS = {4: 0x0800, 6: 0x86DD}  # Ethernet's numbers of the versions of IP
 _SILENT = ("ingress", "clsact", "noqueue", "mq")  # kinds that have no settings
 
 
-def teach() -> None:
-    """Have pyroute2 speak of u32, bfifo and netem as we do. A second time does nothing."""
-    from pyroute2.netlink.rtnl.tcmsg import cls_u32, plugins
-    from pyroute2.netlink.rtnl.tcmsg.common_act import get_tca_action
-
-    netem_messages.teach()
-    plugins["bfifo"] = plugins["pfifo"]
-    if plugins["u32"] is not cls_u32:
-        return
-
-    class Options(cls_u32.options):  # type: ignore[misc]
-        nla_map = tuple((name, "cdata" if name == "TCA_U32_SEL" else kind) for name, kind in cls_u32.options.nla_map)
-
-    def get_parameters(arguments: dict[str, Any]) -> dict[str, Any]:
-        attributes = [["TCA_U32_CLASSID", arguments["target"]], ["TCA_U32_SEL", arguments["selector"]]]
-        if "action" in arguments:
-            attributes.append(["TCA_U32_ACT", get_tca_action(arguments)])
-        return {"attrs": attributes}
-
-    plugins["u32"] = SimpleNamespace(fix_msg=cls_u32.fix_msg, get_parameters=get_parameters, options=Options)
-
-
 def arguments_of(setting: Setting) -> tuple[str, dict[str, Any]]:
     """Kind of a qdisc, and what pyroute2's ``tc`` takes beside it."""
     if isinstance(setting, Htb):
         return "htb", {"default": setting.default}
     if isinstance(setting, Tbf):
-        return "tbf", {
-            "rate": setting.rate_bytes_per_s,
-            "burst": setting.burst_bytes,
-            "limit": setting.limit_bytes,
-        }
+        return "tbf", {"setting": setting}
     if isinstance(setting, NetemQdisc):
         return "netem", {"qdisc": setting}
     if isinstance(setting, Fifo):
@@ -81,15 +51,11 @@ def arguments_of_class(what: HtbClass) -> dict[str, Any]:
 
 def setting_in(message: Any) -> Setting:
     """What the kernel says of a qdisc; of kinds that are never ours the kind alone."""
-    from pyroute2.netlink.rtnl.tcmsg.common import tick_in_usec
-
     kind, options = message.get_attr("TCA_KIND"), message.get_attr("TCA_OPTIONS")
     if kind == "htb":
         return Htb(options.get_attr("TCA_HTB_INIT")["defcls"])
     if kind == "tbf":
-        parameters = options.get_attr("TCA_TBF_PARMS")
-        burst_s = parameters["buffer"] / tick_in_usec / 1e6
-        return Tbf(parameters["rate"], round(parameters["rate"] * burst_s))
+        return read_tbf(options.get_attr("TCA_TBF_PARMS"))
     if kind == "netem":
         return netem_messages.read(options)
     if kind in ("bfifo", "pfifo"):

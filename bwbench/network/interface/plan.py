@@ -167,8 +167,8 @@ class _Shaper:
     def qdiscs(self, names: Names, parent: int, mtu: int) -> list[Qdisc]:
         rate = max(1, round(self.rate_bps / 8))
         frame_bytes = mtu + LINK_HEADER_BYTES
-        burst = max(FEWEST_FRAMES_OF_A_BURST * frame_bytes, round(rate * BURST_S))
-        found = [Qdisc(names.below(1), parent, Tbf(rate, burst))]
+        fewest = FEWEST_FRAMES_OF_A_BURST * frame_bytes
+        found = [Qdisc(names.below(1), parent, Tbf(rate, max(fewest, round(rate * BURST_S)), fewest))]
         if self.netem is not None:
             found.append(Qdisc(names.below(2), found[-1].handle | 1, self.netem))
         packets = self.queue_packets

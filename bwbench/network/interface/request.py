@@ -17,7 +17,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 MAX_PORT = 65_535
 MAX_RATE_BPS = 8 * (2**32 - 1)  # tbf counts bytes per second in 32 bits
-_PORTS = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
+_PORTS = re.compile(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?")
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from bwbench.network.interface.remove import not_restored, remove
 from bwbench.network.interface.run_state import RunState, StateFolder, now_s, read_state
 
 POLL_S = 0.5
+OWNER_LIMIT_S = 3.0  # whoever applies or holds the run connects at once
 TRIES = 30  # to take it back, a second apart
 LOCK_LIMIT_S = 5.0
 
@@ -62,6 +63,7 @@ class _Waiting:
         self._connections: list[socket.socket] = []
         self._owners: list[socket.socket] = []
         self._lost_owner = False
+        self._started_s = time.monotonic()
 
     @classmethod
     def stop(cls, number: int, frame: FrameType | None) -> None:
@@ -75,12 +77,16 @@ class _Waiting:
             state = _state_of(self._state_file, self._run)
             if state is None:
                 return "it was cleared"
-            if self._lost_owner and state.phase != "applied":
+            if state.phase != "applied" and self._has_no_owner():
                 return "the process that applied it has ended"
             left_s = state.deadline_s - now_s()
             if left_s <= 0:
                 return "its time is over"
             self._listen(min(left_s, POLL_S))
+
+    def _has_no_owner(self) -> bool:
+        never = not self._owners and time.monotonic() - self._started_s > OWNER_LIMIT_S
+        return never or self._lost_owner
 
     def _listen(self, limit_s: float) -> None:
         ready, _, _ = select.select([self._listener, *self._connections], [], [], limit_s)

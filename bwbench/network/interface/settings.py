@@ -35,18 +35,20 @@ class Htb:
 
 @dataclass(frozen=True)
 class Tbf:
-    """A rate. Super-packets larger than the burst are cut into frames before they queue."""
+    """A rate, and how much may leave at once after a silence.
+
+    What is larger than ``cut_bytes`` is cut into frames before it queues: super-packets of the segmentation offloads,
+    which then wait, and are lost, frame by frame. That takes a peak rate; the one given never matters.
+    """
 
     rate_bytes_per_s: int
     burst_bytes: int
-
-    @property
-    def limit_bytes(self) -> int:
-        """Of a queue of its own, in whose place ours comes at once."""
-        return self.burst_bytes
+    cut_bytes: int
 
     def __str__(self) -> str:
-        return f"tbf rate {8 * self.rate_bytes_per_s}bit burst {self.burst_bytes} limit {self.limit_bytes}"
+        rate, peak = 8 * self.rate_bytes_per_s, 8 * UNLIMITED_BYTES_PER_S
+        limit = self.burst_bytes  # of a queue in whose place ours comes at once
+        return f"tbf rate {rate}bit burst {self.burst_bytes} limit {limit} peakrate {peak}bit mtu {self.cut_bytes}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ class Qdisc:
         return f"{place} handle {show_handle(self.handle)} {words}"
 
     def same_as(self, other: Qdisc) -> bool:
-        """Whether the kernel made of one what was meant by the other, with its rounding and its silences."""
+        """Whether the kernel made of one what was meant by the other.
+
+        It rounds bursts, and does not tell distributions, nor where super-packets are cut.
+        """
         if (self.handle, self.parent) != (other.handle, other.parent):
             return False
         mine, others = self.setting, other.setting
