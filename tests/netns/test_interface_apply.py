@@ -66,7 +66,8 @@ def shaped(machine: Machine, address: str, port: int = PORT) -> dict[str, bool]:
 
 def test_the_peers_are_shaped_both_ways_and_nobody_else(machine: Machine) -> None:
     printed = machine.apply("--peer", PEER_6)
-    assert f"{PEER}, {PEER_6} (everything), both directions" in printed
+    assert f"traffic    {PEER}, {PEER_6} (everything)\n" in printed
+    assert "coming in  8 Mbit/s, queue 64 kB\n" in printed
     for address in (PEER, PEER_6):
         assert shaped(machine, address) == {"up": True, "down": True}
     for address in (OTHER, OTHER_6):
@@ -213,6 +214,7 @@ def test_ssh_servers_are_looked_at_where_the_environment_says_nothing(machine: M
         (("--peer", HERE), "that is wan0 itself"),
         (("--peer", "10.9.0.7/24"), "10.9.0.0/24"),
         (("--dev", "wan1"), "There are: lo, wan0"),
+        (("--dev", "../wan0"), "There are: lo, wan0"),
         (("--for", "2 days"), "--for"),
         (("--medium", "shared"), "--medium"),
         (("--port", "1-65000", "--peer", "10.8.0.0/16", "--peer", "10.7.0.0/16"), "filters"),

@@ -65,6 +65,14 @@ import sys
 guard._MODULE = "bwbench.network.interface.missing"
 sys.exit(_run(sys.argv[1:]))
 """
+# A held run with a short lease.
+IMPATIENT = """
+import sys
+from bwbench.cli.main import _run
+from bwbench.network.interface import apply
+apply.LEASE_S, apply.BEAT_S = 2.0, 0.3
+sys.exit(_run(sys.argv[1:]))
+"""
 SYSTEMD_RUN = """#!/bin/sh
 echo "$@" >/run/systemd/asked
 while case "$1" in --*) true;; *) false;; esac; do shift; done
@@ -126,6 +134,20 @@ def test_a_held_run_ends_with_its_holder(machine: Machine, number: int) -> None:
     assert "Traceback" not in errors
     assert (process.returncode == 0) == (number != signal.SIGKILL)
     assert wait_for(lambda: machine.state() == before)
+
+
+def test_a_held_run_whose_holder_is_silent_is_taken_back(machine: Machine) -> None:
+    before = machine.state()
+    with machine.start("python", "-c", IMPATIENT, *applying("--hold")[1:]) as process:
+        assert wait_for(lambda: "qdisc htb" in str(machine.state()["qdiscs"]))
+        time.sleep(3)  # longer than the lease: it is renewed
+        assert is_shaped(machine)
+        machine.kill(process, signal.SIGSTOP)
+        assert wait_for(lambda: machine.state() == before)
+        process.send_signal(signal.SIGCONT)  # nsenter stops with its child
+        machine.kill(process, signal.SIGCONT)
+        assert "meanwhile" in process.communicate(timeout=20)[1]
+    assert process.returncode == 3
 
 
 def test_a_held_run_ends_at_its_time(machine: Machine) -> None:

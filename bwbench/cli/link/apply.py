@@ -13,7 +13,8 @@ from bwbench.cli.link.options import LinkOptions, takes_link
 from bwbench.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
-    from bwbench.network.interface.apply import Applied, Prepared
+    from bwbench.network.interface.apply import Applied
+    from bwbench.network.link import Link
 
 DEFAULT_S = 600.0
 LONGEST_S = 86_400.0
@@ -115,8 +116,9 @@ def _print(run: Applied, duration_s: float, hold: bool) -> None:
     prepared = run.prepared
     dev = prepared.device.name
     print(f"interface  {dev} (run {prepared.names.run})")
-    print(f"link       {prepared.link.describe()}")
-    print(f"traffic    {prepared.traffic}, {_directions(prepared)}")
+    print(f"traffic    {prepared.traffic}")
+    print(f"going out  {_describe(prepared.link, up=True)}")
+    print(f"coming in  {_describe(prepared.link, up=False) if prepared.both else 'as before'}")
     print("qdiscs     there as asked: the kernel was read back")
     if hold:
         print(
@@ -127,8 +129,21 @@ def _print(run: Applied, duration_s: float, hold: bool) -> None:
         print(f"earlier    bwbench link clear --dev {dev}")
 
 
-def _directions(prepared: Prepared) -> str:
-    return "both directions" if prepared.both else "what goes out alone"
+def _describe(link: Link, up: bool) -> str:
+    """What one direction gets: ``10 Mbit/s, latency 5 ms, queue 64 kB``."""
+    from bwbench.units import BANDWIDTH, DURATION, MEMORY
+
+    here = link.base
+    words = [BANDWIDTH.format(here.up_bps if up else here.down_bps)]
+    if here.latency_s:
+        words.append(f"latency {DURATION.format(here.latency_s)}")
+    if here.jitter_s:
+        words.append(f"jitter {DURATION.format(here.jitter_s)}")
+    if here.loss:
+        words.append(f"loss {here.loss:.3g}" + (f" in bursts of {link.loss_burst:g}" if link.loss_burst else ""))
+    queue_bytes = here.up_queue_bytes if up else here.down_queue_bytes
+    queue = f"{here.queue_packets} packets" if here.queue_packets else MEMORY.format(queue_bytes)
+    return ", ".join([*words, f"queue {queue}"])
 
 
 def _as_json(run: Applied, duration_s: float, hold: bool) -> dict[str, object]:

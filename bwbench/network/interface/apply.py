@@ -197,5 +197,5 @@ def _other_ways(kernel: Kernel, traffic: Traffic, dev: str) -> Iterator[str]:
         if peer.prefixlen == peer.max_prefixlen:
             way = kernel.route_to(str(peer.network_address))
             if way != dev:
-                instead = f"through {way}" if way else "not at all"
-                yield f"{peer.network_address} is reached {instead}: what {dev} does will not matter to it"
+                instead = f"is reached through {way}" if way else "cannot be reached at all"
+                yield f"{peer.network_address} {instead}: what {dev} does will not matter to it"

@@ -94,7 +94,7 @@ def _ways(state_file: Path, run: str) -> list[tuple[str, list[str]]]:
         unit = f"bwbench-revert-{run}"
         options = ["--quiet", "--collect", f"--unit={unit}", "--description=takes back what bwbench link apply did"]
         options += [f"--setenv=PYTHONPATH={_python_path()}"]
-        options += [f"--property={setting}" for setting in ("Restart=on-failure", "OOMScoreAdjust=-900")]
+        options += [f"--property={setting}" for setting in ("Type=exec", "Restart=on-failure", "OOMScoreAdjust=-900")]
         ways.insert(0, (f"systemd unit {unit}", ["systemd-run", *options, *python]))
     return ways
 

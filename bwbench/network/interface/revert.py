@@ -49,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _Waiting.stop)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(socket_name(state.run))
+        try:
+            listener.bind(socket_name(state.run))
+        except OSError:  # another one guards this run
+            return 0
         listener.listen()
         reason = _Waiting(listener, options.state_file, state).until_due()
         return 0 if _take_back(options.state_file, state, reason) else 1

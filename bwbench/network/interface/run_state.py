@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bwbench.errors import UnfitMachineError
+from bwbench.errors import ConfigError, UnfitMachineError
 from bwbench.network.interface.plan import Names
 from bwbench.network.interface.snapshot import Snapshot
 
@@ -88,7 +88,9 @@ class StateFolder:
         )
 
     def file_of(self, dev: str) -> Path:
-        """Where the state of ``dev`` in this network namespace is kept."""
+        """Where the state of ``dev`` in this network namespace is kept; raises ConfigError for what is no name."""
+        if "/" in dev:
+            raise ConfigError(f"--dev {dev!r}: there is no such interface")
         namespace = os.stat("/proc/self/ns/net").st_ino
         return self.path / f"link-{namespace}-{dev}.json"
 

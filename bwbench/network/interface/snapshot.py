@@ -59,8 +59,9 @@ class Snapshot:
         made = {kind for kind, _, parent, _ in self.qdiscs if parent != INGRESS_PARENT} - {_NO_QUEUE, _PER_QUEUE}
         if again is not None and made - {again}:
             raise LinkError(
-                f"{dev} has the default qdisc of an earlier time ({self}); now the kernel would make {again} "
-                "(net.core.default_qdisc), and could not bring back what is there. Nothing was changed"
+                f"{dev} has the default qdisc of an earlier time ({self}), and now the kernel would make {again} in "
+                "its place. Nothing was changed; say for the time being what it is to make: "
+                f"sysctl -w net.core.default_qdisc={min(made - {again})}"
             )
         if both and self.has_ingress:
             raise LinkError(
