@@ -18,8 +18,10 @@ from link_accuracy_parts.tools import MeasurementError, UnavailableError, progra
 RATES_MBPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 FASTEST_OF_NETEM_MBPS = 50  # in a user-mode kernel, which is a slow machine
 LATENCY = "2.5 ms"
-# Where super-packets cross the link, a default queue of one bandwidth-delay product holds only two or three, and
-# TCP halves its window below what the link carries. A longer queue tells what is TCP's from what is the link's.
+# Where the default queue is one bandwidth-delay product, reno halves its window to what the link just carries, or less
+# where the machine adds to the round trip or super-packets are dropped whole. A longer queue tells what is TCP's from
+# what is the link's.
+LONG_FROM_MBPS = 100
 LONG_QUEUE = "2 bdp"
 OMITTED_ROUND_TRIPS = 6  # with a full queue: slow start, and what it lost is repaired
 BURST_S = 0.002  # of the token bucket: what its timer may be late without losing rate
@@ -27,7 +29,7 @@ _OFFLOADS_OFF = "from bwbench.network.offloads import set_offloads; set_offloads
 
 
 def cases(options: Options) -> list[Case]:
-    """A case a rate, and one more with a long queue where super-packets cross."""
+    """A case a rate, and one more with a long queue at high rates."""
     rates = [10, 100] if options.quick else list(RATES_MBPS)
     if options.backend == "netem":
         rates = [rate for rate in rates if rate <= FASTEST_OF_NETEM_MBPS]
@@ -36,7 +38,7 @@ def cases(options: Options) -> list[Case]:
     for rate in rates:
         link = options.link(bandwidth=f"{rate} Mbit/s", latency=LATENCY)
         variants = [(f"{rate} Mbit/s", link, repeats, tbf_seconds)]
-        if wants_offloads(link, options.backend):
+        if rate >= LONG_FROM_MBPS and not options.quick:
             longer = options.link(bandwidth=f"{rate} Mbit/s", latency=LATENCY, queue=LONG_QUEUE)
             variants.append((f"{rate} Mbit/s, queue {LONG_QUEUE}", longer, 1, 0.0))
         for setting, asked, runs, beside in variants:

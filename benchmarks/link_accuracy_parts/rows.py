@@ -52,7 +52,7 @@ def not_measured(what: str, setting: str, backend: str, reason: str, ok: bool | 
 
 def line(entry: Row) -> str:
     """A row for the reader."""
-    head = f"{entry['what']:10} {entry['setting']:34} {entry['backend']:9}"
+    head = f"{entry['what']:10} {entry['setting']:42} {entry['backend']:9}"
     if "measured" not in entry:
         return f"{head} {'not here' if entry['ok'] is None else 'FAILED'}: {entry['reason']}"
     asked, measured = (_number(entry[key], entry["unit"]) for key in ("asked", "measured"))
