@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from bwbench.network.interface.settings import (
@@ -78,8 +79,7 @@ def text_of_options(message: Any) -> str:
 
 def filter_info(version: int) -> int:
     """Priority and protocol of our filters, as the header of a message has them."""
-    swapped = int.from_bytes(PROTOCOLS[version].to_bytes(2, "big"), "little")
-    return PRIORITIES[version] << 16 | swapped
+    return PRIORITIES[version] << 16 | socket.htons(PROTOCOLS[version])
 
 
 def mirrored_to(options: Any) -> int | None:
