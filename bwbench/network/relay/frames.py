@@ -10,13 +10,11 @@ VNET_BYTES = 10
 ETHERNET_BYTES = 14
 MAC_BYTES = 6
 _IP = VNET_BYTES + ETHERNET_BYTES  # where the IP header begins
-_SMALLEST_DATA_FRAME = _IP + 60 + 60 + 1  # no TCP frame of this length or more is all headers
 _TCP = 6
 
-
-def destination(frame: bytes) -> bytes:
-    """The Ethernet address (6 bytes) that the frame is for."""
-    return frame[VNET_BYTES : VNET_BYTES + MAC_BYTES]
+DESTINATION = slice(VNET_BYTES, VNET_BYTES + MAC_BYTES)  # the Ethernet address that the frame is for
+GSO_TYPE = 1  # the byte of a frame that is not 0 in a super-packet
+SMALLEST_DATA_FRAME = _IP + 60 + 60 + 1  # no frame of this length or more, as counted here, is TCP without payload
 
 
 def mac_bytes(mac: str) -> bytes:
@@ -30,14 +28,14 @@ def charge(frame: bytes) -> tuple[int, int, bool]:
     Bytes are those of 14 B + IP, without preamble and checksum; a super-packet counts the headers of every segment.
     """
     num_bytes = len(frame) - VNET_BYTES
-    if frame[1]:  # gso_type
+    if frame[GSO_TYPE]:
         header_bytes = _header_bytes(frame)
         segment_bytes = int.from_bytes(frame[4:6], "little")  # gso_size: payload of a segment
         payload_bytes = num_bytes - header_bytes
         if segment_bytes and payload_bytes > 0:
             segments = -(-payload_bytes // segment_bytes)
             return segments, num_bytes + (segments - 1) * header_bytes, False
-    return 1, num_bytes, num_bytes < _SMALLEST_DATA_FRAME - VNET_BYTES and _is_ack(frame)
+    return 1, num_bytes, len(frame) < SMALLEST_DATA_FRAME and _is_ack(frame)
 
 
 def _header_bytes(frame: bytes) -> int:
@@ -50,7 +48,6 @@ def _header_bytes(frame: bytes) -> int:
 
 def _is_ack(frame: bytes) -> bool:
     """Whether this is IPv4 TCP without payload."""
-    if frame[_IP - 2 : _IP] != b"\x08\x00" or len(frame) < _IP + 40 or frame[_IP + 9] != _TCP:
+    if len(frame) < _IP + 40 or frame[_IP + 9] != _TCP or frame[_IP - 2] != 8 or frame[_IP - 1] != 0:
         return False
-    total_bytes = int.from_bytes(frame[_IP + 2 : _IP + 4], "big")
-    return total_bytes == _header_bytes(frame) - ETHERNET_BYTES
+    return frame[_IP + 2] << 8 | frame[_IP + 3] == _header_bytes(frame) - ETHERNET_BYTES

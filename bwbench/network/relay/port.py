@@ -18,14 +18,16 @@ _PACKET_RX_RING = 5
 _PACKET_STATISTICS = 6
 _PACKET_VERSION = 10
 _PACKET_VNET_HDR = 15
+_PACKET_QDISC_BYPASS = 20
 _PACKET_IGNORE_OUTGOING = 23
 _TPACKET_V2 = 1
 _SO_SNDBUFFORCE = 32
 
-_STATUS_USER = 1  # the slot is ours to read; 0 gives it back to the kernel
-_HEADER = struct.Struct("=IIIHHII")  # tp_status, tp_len, tp_snaplen, tp_mac, tp_net, tp_sec, tp_nsec
+_STATUS_USER = 1  # of tp_status, a slot's first word: it is ours to read; 0 gives it back to the kernel
 _BLOCK_BYTES = 65_536
 _SEND_BUFFER_BYTES = 4 << 20
+
+_HEADER = struct.Struct("=4xIIH2xII")  # of struct tpacket2_hdr: tp_len, tp_snaplen, tp_mac, tp_sec, tp_nsec
 
 FRAME_SLOT_BYTES = 2_048  # a full frame of 1514 B with all that the kernel puts before it
 SUPER_SLOT_BYTES = 65_536  # a super-packet of GSO_MAX_BYTES likewise
@@ -38,11 +40,16 @@ class RelayPort:
         slot_bytes: size of a slot of the receive ring; longer frames are dropped (and counted as overruns).
         num_slots: how many frames may come between two calls of ``receive``.
 
+    Attributes:
+        send: takes a frame, as ``receive`` gave it; OSError where the kernel does not take it.
+
     Raises OSError where the kernel refuses.
     """
 
     def __init__(self, interface: str, slot_bytes: int, num_slots: int) -> None:
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # 0: nothing comes before bind
+        self.send = self.socket.send
+        self._too_long = 0
         try:
             self._set_up(interface, slot_bytes, num_slots)
         except BaseException:
@@ -52,49 +59,54 @@ class RelayPort:
     def _set_up(self, interface: str, slot_bytes: int, num_slots: int) -> None:
         blocks = -(-num_slots * slot_bytes // _BLOCK_BYTES)
         self._slot_bytes = slot_bytes
-        self._num_slots = blocks * _BLOCK_BYTES // slot_bytes
-        self._next_slot = 0
+        self._ring_bytes = blocks * _BLOCK_BYTES
+        self._next_at = 0  # where the next slot begins
         self.socket.setblocking(False)
         self.socket.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
         self.socket.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)  # keeps checksums pending and super-packets whole
         self.socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        self.socket.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)  # there is none; not looking for it is cheaper
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
         except PermissionError:  # in a user namespace
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-        ring = struct.pack("=IIII", _BLOCK_BYTES, blocks, slot_bytes, self._num_slots)
+        ring = struct.pack("=IIII", _BLOCK_BYTES, blocks, slot_bytes, self._ring_bytes // slot_bytes)
         self.socket.setsockopt(_SOL_PACKET, _PACKET_RX_RING, ring)
-        self._memory = mmap.mmap(self.socket.fileno(), blocks * _BLOCK_BYTES)
-        self._bytes = memoryview(self._memory)
-        self._words = self._bytes.cast("I")
+        self._memory = mmap.mmap(self.socket.fileno(), self._ring_bytes)
+        self._words = memoryview(self._memory).cast("I")
         self.socket.bind((interface, _ETH_P_ALL))
 
-    def receive(self) -> list[tuple[float, bytes | None]]:
-        """All frames that have come, as (CLOCK_REALTIME in seconds, frame); None for one that fitted no slot."""
-        received: list[tuple[float, bytes | None]] = []
-        words, data, slot = self._words, self._bytes, self._next_slot
-        slot_bytes, slot_words = self._slot_bytes, self._slot_bytes // 4
-        while words[slot * slot_words] & _STATUS_USER:
-            base = slot * slot_bytes
-            _, length, captured, mac_at, _, seconds, nanoseconds = _HEADER.unpack_from(data, base)
-            begin = base + mac_at
-            frame = bytes(data[begin - VNET_BYTES : begin + captured]) if captured == length else None
-            received.append((seconds + nanoseconds * 1e-9, frame))
-            words[slot * slot_words] = 0
-            slot += 1
-            if slot == self._num_slots:
-                slot = 0
-        self._next_slot = slot
+    def receive(self, clock_offset_s: float) -> list[tuple[float, bytes]]:
+        """All frames that have come, as (when, frame).
+
+        Args:
+            clock_offset_s: what to take from CLOCK_REALTIME for the clock that ``when`` is to be of, in seconds.
+        """
+        received: list[tuple[float, bytes]] = []
+        memory, words, unpack, at = self._memory, self._words, _HEADER.unpack_from, self._next_at
+        while words[at >> 2] & _STATUS_USER:
+            length, captured, mac_at, seconds, nanoseconds = unpack(memory, at)
+            if captured == length:
+                begin = at + mac_at
+                frame = memory[begin - VNET_BYTES : begin + length]
+                received.append((seconds + nanoseconds * 1e-9 - clock_offset_s, frame))
+            else:
+                self._too_long += 1
+            words[at >> 2] = 0
+            at += self._slot_bytes
+            if at == self._ring_bytes:
+                at = 0
+        self._next_at = at
         return received
 
     def overruns(self) -> int:
-        """Frames that found the ring full since the last call."""
+        """Frames since the last call that found the ring full, or that no slot could hold."""
         statistics = self.socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
-        return int(struct.unpack("=II", statistics)[1])
+        too_long, self._too_long = self._too_long, 0
+        return int(struct.unpack("=II", statistics)[1]) + too_long
 
     def close(self) -> None:
         """Close the socket and its ring. Safe to call twice."""
         self._words.release()
-        self._bytes.release()
         self._memory.close()
         self.socket.close()

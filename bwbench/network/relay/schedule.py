@@ -66,6 +66,10 @@ class AbstractSchedule(ABC, Generic[FrameT]):
     def next_time(self) -> float:
         """When to call ``advance`` and ``pop_due`` again if nothing comes before; ``NEVER`` where nothing waits."""
 
+    def next_due(self) -> float:
+        """When the next frame is due, as far as that is decided; ``NEVER`` where nothing is."""
+        return self._leaving[0][0] if self._leaving else NEVER
+
     @abstractmethod
     def look_ahead_s(self) -> float:
         """How long after it came the smallest frame is due at the earliest: its shortest way through the link."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from operator import itemgetter
 
+from bwbench.network.link import ETHERNET_FRAME_BYTES
 from bwbench.network.relay.bottleneck import bottleneck
 from bwbench.network.relay.model import Direction, RelayModel
 from bwbench.network.relay.schedule import NEVER, SMALLEST_FRAME_BYTES, AbstractSchedule, FrameT, OnDrop
@@ -17,6 +18,9 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
     receiver's queue, is serialised at the receiver's downlink. So many senders to one node share its downlink, and
     one sender to many its uplink. A frame that finds no room in a queue is dropped; an empty queue takes any frame.
     Frames are lost by chance where they arrive at the receiver's end: they have used the uplink, not the downlink.
+
+    A super-packet stands for its segments: its first one goes on to the receiver's link while the others are still at
+    the sender's, so that its time on the slower of the two links counts, and one segment's on the other.
 
     In an outage a frame is lost that enters the uplink or reaches the downlink of a dead node; what waits in a queue
     then is still sent. When traces begin or end, what waits in queues goes on at the new rate.
@@ -45,6 +49,8 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
             return
         delays = self._delays
         arrival_s = sent_s + self._latency_s[src][dst] if delays is None else delays.arrival_s(sent_s, src, dst)
+        if wire_bytes > ETHERNET_FRAME_BYTES:
+            arrival_s -= self._head_start_s(src, dst, wire_bytes)
         self._order = order = self._order + 1
         heappush(self._crossing, (arrival_s, order, src, dst, wire_bytes, frame, sent_s))
 
@@ -76,6 +82,11 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
             return SMALLEST_FRAME_BYTES * 8 / max(direction.fastest_bps for direction in directions)
 
         return self._shortest_delay_s() + shortest_s(self._model.up) + shortest_s(self._model.down)
+
+    def _head_start_s(self, src: int, dst: int, num_bytes: int) -> float:
+        """How much of a super-packet's time on one link it spends on the other as well: all segments but one."""
+        fastest_bps = max(self._model.up[src].fastest_bps, self._model.down[dst].fastest_bps)
+        return (num_bytes - ETHERNET_FRAME_BYTES) * 8 / fastest_bps
 
     def _switch(self, now_s: float, since_s: float | None) -> None:
         self._since_s = since_s

@@ -13,7 +13,6 @@ from bwbench.network.backend import PairCounter, WireCounters
 from bwbench.network.backend_choice import choose
 from bwbench.network.control_socket import ControlSocket
 from bwbench.network.link import UNSHAPED, Link
-from bwbench.network.relay.statistics import RelayStatistics
 
 
 def link(**asked: object) -> Link:
@@ -65,33 +64,6 @@ def test_counters_survive_json_and_subtract() -> None:
     assert later.minus(earlier).pairs[0, 1] == PairCounter(4, 600, 1, 60, 1)
     assert later.total() == PairCounter(7, 900, None, None, 1)
     assert WireCounters().total() == PairCounter()
-
-
-def test_statistics_count_what_entered_the_link() -> None:
-    statistics = RelayStatistics(3)
-    statistics.sent(0, 2, 10, 15_140, False)
-    statistics.sent(0, 2, 1, 66, True)
-    statistics.sent(2, 1, 1, 66, True)
-    statistics.refused(2, 1, 1, 66, True)
-    statistics.dropped(2, 1, 1)
-    assert statistics.counters().pairs == {
-        (0, 2): PairCounter(11, 15_206, 1, 66, 0),
-        (2, 1): PairCounter(0, 0, 0, 0, 1),
-    }
-    statistics.close()
-
-
-def test_lateness_quantiles() -> None:
-    statistics = RelayStatistics(2)
-    assert statistics.health()["lateness_p50_s"] is None
-    for number in range(1000):
-        statistics.late(number * 1e-5)
-    statistics.late(0.5)
-    health = statistics.health()
-    assert health["lateness_p50_s"] == pytest.approx(0.005, abs=3e-5)
-    assert health["lateness_p99_s"] == pytest.approx(0.0099, abs=3e-5)
-    assert health["lateness_max_s"] == pytest.approx(0.5)
-    statistics.close()
 
 
 def test_messages_and_descriptors_arrive_together() -> None:

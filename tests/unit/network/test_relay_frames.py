@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from bwbench.network.relay.frames import charge, destination, mac_bytes
+from bwbench.network.relay.frames import DESTINATION, charge, mac_bytes
 
 MAC = "02:00:00:4d:00:07"
 
@@ -27,7 +27,7 @@ def test_a_full_frame_is_charged_its_length() -> None:
 
 
 def test_the_destination_is_read_where_it_stands() -> None:
-    assert destination(frame(1)) == mac_bytes(MAC)
+    assert frame(1)[DESTINATION] == mac_bytes(MAC)
 
 
 @pytest.mark.parametrize("options", [0, 12, 36])
