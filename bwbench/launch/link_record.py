@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.launch.outcome import LaunchOutcome
+from bwbench.network.lateness import lateness_between
 from bwbench.network.link import Link
 from bwbench.network.network import Network
 from bwbench.network.probe.verify import verify
@@ -52,22 +53,28 @@ class LinkRecord:
     def add_traffic(self, network: Network, outcome: LaunchOutcome) -> str | None:
         """How the emulator fared and what crossed it; returns why the emulator was unfit, None where it was fit."""
         health = network.health()
-        self._update(emulator=health, wire=_wire(outcome))
-        return emulator_unfit(health, outcome.wire.frames if outcome.wire else 0)
+        lateness = outcome.lateness or lateness_between({}, health)
+        self._update(emulator={**health, "training": lateness}, wire=_wire(outcome))
+        return emulator_unfit(health, lateness)
 
     def _update(self, **fields: Any) -> None:
         self.content.update(fields)
         write_json_atomic(self._path, self.content)
 
 
-def emulator_unfit(health: dict[str, Any], num_frames: int) -> str | None:
-    """Why the emulator did not keep up with ``num_frames`` on its link; None where it did."""
-    lateness_s = health.get("lateness_p99_s") or 0.0
+def emulator_unfit(health: dict[str, Any], lateness: dict[str, Any]) -> str | None:
+    """Why the emulator did not keep up with its link; None where it did.
+
+    Args:
+        health: at the end.
+        lateness: of the frames that count, as ``lateness_between`` gives it.
+    """
+    late_s, num_frames = lateness["p99_s"] or 0.0, max(int(lateness["frames"]), FRAMES_FOR_A_P99)
     lost_frames = int(health.get("overruns") or 0) + int(health.get("unsent") or 0)
-    if lost_frames > MOST_LOST_SHARE * max(num_frames, FRAMES_FOR_A_P99):
+    if lost_frames > MOST_LOST_SHARE * num_frames:
         return f"the emulator lost {lost_frames} frames that the link would have carried"
-    if lateness_s > LATE_EMULATOR_S and num_frames >= FRAMES_FOR_A_P99:
-        return f"the emulator was late: 1 % of the frames left more than {lateness_s * 1e3:.0f} ms after their time"
+    if late_s > LATE_EMULATOR_S and lateness["frames"] >= FRAMES_FOR_A_P99:
+        return f"the emulator was late: 1 % of the frames left more than {late_s * 1e3:.0f} ms after their time"
     return None
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.launch.channel import Channels
-from bwbench.launch.outcome import LaunchOutcome, WireTraffic, describe_exit, log_tail
+from bwbench.launch.outcome import LaunchOutcome, Status, WireTraffic, describe_exit, log_tail
+from bwbench.network.lateness import lateness_between
 from bwbench.network.link.node_link import NodeLink
 from bwbench.network.network import Network, NodeProcess
 from bwbench.plan.cell import Cell
@@ -43,6 +44,7 @@ class LocalLauncher:
         self._errors: dict[int, str] = {}
         self._waiting: dict[str, set[int]] = {}
         self._counts: dict[str, Any] = {}
+        self._health: dict[str, dict[str, Any]] = {}
         self._training = False
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
@@ -106,7 +108,7 @@ class LocalLauncher:
                 time.sleep(BLAME_S)
                 channels.poll(0.0, handle)  # what the fallen said last, be it their end event
                 if fallen := self._fallen():
-                    return LaunchOutcome("failed", self._blame(fallen), self._ends, self._wire())
+                    return self._outcome("failed", self._blame(fallen))
             if len(self._ends) == self._num_ranks:
                 self._await_exits()
                 return self._ended()
@@ -115,16 +117,16 @@ class LocalLauncher:
                 continue
             last_look = now
             if self._network.health().get("alive") is False:
-                return LaunchOutcome("failed", "the emulator of the link has ended", self._ends, self._wire())
+                return self._outcome("failed", "the emulator of the link has ended")
             seen = self._activity()
             if seen != activity:
                 activity, last_alive = seen, now
             if now - started > wall_limit_s:
                 reason = f"the time guard of {wall_limit_s:.0f} s ended the cell"
-                return LaunchOutcome("timeout", reason, self._ends, self._wire())
+                return self._outcome("timeout", reason)
             if now - last_alive > (STALL_LIMIT_S if self._training else STARTUP_LIMIT_S):
                 reason = f"no rank computed or sent anything for {now - last_alive:.0f} s: the link or a rank is stuck"
-                return LaunchOutcome("failed", reason, self._ends, self._wire())
+                return self._outcome("failed", reason)
 
     def _note(self, channels: Channels, rank: int, event: dict[str, Any]) -> None:
         """Take in one event; answer a phase once every rank has reached it."""
@@ -141,6 +143,7 @@ class LocalLauncher:
                 if not self._training:
                     self._network.hold()
                 self._counts[phase] = self._settled_counters()
+                self._health[phase] = self._network.health()
                 if self._training:
                     self._network.play()  # what varies over time begins with the training
                 for other in range(self._num_ranks):
@@ -168,6 +171,13 @@ class LocalLauncher:
             return None
         total = after.minus(before).total()
         return WireTraffic(total.bytes, total.ack_bytes, total.frames, total.ack_frames, total.drops)
+
+    def _outcome(self, status: Status, reason: str) -> LaunchOutcome:
+        return LaunchOutcome(status, reason, self._ends, self._wire(), self._lateness())
+
+    def _lateness(self) -> dict[str, Any] | None:
+        before, after = self._health.get("training"), self._health.get("drained")
+        return None if before is None or after is None else lateness_between(before, after)
 
     def _blame(self, fallen: dict[int, int]) -> str:
         """Why the group has failed, with the last lines of the culprit's log.
@@ -206,5 +216,5 @@ class LocalLauncher:
         for rank, end in self._ends.items():
             if end.get("status") == "diverged":
                 reason = self._with_log(str(end.get("reason", "")), rank)
-                return LaunchOutcome("diverged", reason, self._ends, self._wire())
-        return LaunchOutcome("done", str(self._ends[0].get("reason", "")), self._ends, self._wire())
+                return self._outcome("diverged", reason)
+        return self._outcome("done", str(self._ends[0].get("reason", "")))

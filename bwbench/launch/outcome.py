@@ -24,12 +24,17 @@ class WireTraffic:
 
 @dataclass(frozen=True)
 class LaunchOutcome:
-    """Status of the group with the reason, the ranks' end events, and the traffic counted where shaping happens."""
+    """Status of the group with the reason, the ranks' end events, and the traffic counted where shaping happens.
+
+    Attributes:
+        lateness: of the emulator between the same two moments, see ``network/lateness.py``.
+    """
 
     status: Status
     reason: str
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     wire: WireTraffic | None = None
+    lateness: dict[str, Any] | None = None
 
 
 def describe_exit(returncode: int) -> str:
