@@ -71,7 +71,7 @@ def test_a_fault_scales_rates_traces_the_air_and_latencies() -> None:
     assert faulty.up[0].trace is not None and list(faulty.up[0].trace.rates_bps) == [4e6, 2e6]
     assert faulty.paths[0][1].latency_s == pytest.approx(12e-3)
     assert honest.air is not None and faulty.air is not None
-    assert faulty.air.capacity_bps(3e6) == pytest.approx(honest.air.capacity_bps(6e6) / 2)
+    assert faulty.air.overhead_s == pytest.approx(2 * honest.air.overhead_s)
 
 
 def test_what_is_recorded_speaks_the_links_language() -> None:
