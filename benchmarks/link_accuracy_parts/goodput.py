@@ -9,7 +9,7 @@ from functools import partial
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, UNSHAPED, Link
 from bwbench.network.network import Network, open_network
-from bwbench.network.topology import wants_offloads
+from bwbench.network.super_packets import super_packet_bytes
 from link_accuracy_parts.case import Case, Options
 from link_accuracy_parts.iperf import Flow, run_flows
 from link_accuracy_parts.rows import Row, not_measured, row
@@ -93,7 +93,7 @@ def _tolerance(link: Link) -> float:
 def _add_token_bucket(network: Network, link: Link) -> None:
     """Shape what node 0 sends with the kernel's tbf: the same rate and queue, no latency (tbf has none)."""
     tc = program("tc")
-    if not wants_offloads(link):
+    if super_packet_bytes(link, 2) is None:
         run(network, 0, sys.executable, "-c", _OFFLOADS_OFF)
     rate_bps = link.base.slowest_bps
     burst_bytes = max(2 * ETHERNET_FRAME_BYTES, int(rate_bps / 8 * BURST_S))

@@ -28,25 +28,7 @@ from bwbench.network.backend import Port
 from bwbench.network.link import Link
 from bwbench.network.node_tcp import configure_tcp
 from bwbench.network.offloads import set_offloads
-
-# Below this every packet is shaped by itself; above, packets come as super-packets of up to GSO_MAX_BYTES, without
-# which a user-space relay on two cores saturates at about 200 Mbit/s a node.
-OFFLOAD_BANDWIDTH_BPS = 200e6
-GSO_MAX_BYTES = 61_440  # with all headers a super-packet then fits a slot of 64 KiB in the relay's receive ring
-
-
-def wants_offloads(link: Link, backend: str = "relay") -> bool:
-    """Whether super-packets may cross this link: only where every node is fast, on average where a trace drives it.
-
-    Never with netem, whose queues count packets of whatever size, and never where frames are lost, late or overtaken
-    by chance: that would strike all segments of a super-packet at once.
-    """
-    if not link.shaped:
-        return True
-    nodes = [link.base, *(link.node(node) for node in link.overrides)]
-    if backend == "netem" or link.reorder or any(node.loss or node.jitter_s for node in nodes):
-        return False
-    return all(node.slowest_bps >= OFFLOAD_BANDWIDTH_BPS for node in nodes)
+from bwbench.network.super_packets import super_packet_bytes
 
 
 class Topology:
@@ -63,10 +45,12 @@ class Topology:
         self.air_fd = namespaces.open_network_namespace()
         self.node_fds: list[int] = []
         self.ports: tuple[Port, ...] = tuple(data_port(node) for node in range(num_nodes))
-        offloads = wants_offloads(link, backend)
-        self.settings: dict[str, Any] = {"offloads": offloads, "mtu": 1500, "tcp": {}}
+        largest_bytes = super_packet_bytes(link, num_nodes, backend)
+        self.settings: dict[str, Any] = {
+            "offloads": largest_bytes is not None, "super_packet_bytes": largest_bytes, "mtu": 1500, "tcp": {},
+        }  # fmt: skip
         try:
-            self._build(link, num_nodes, offloads)
+            self._build(link, num_nodes, largest_bytes)
         except OSError as error:
             raise LinkError(_kernel_lacks(error)) from error
         except Exception as error:
@@ -82,7 +66,7 @@ class Topology:
                 os.close(fd)
         self.node_fds, self.air_fd = [], -1
 
-    def _build(self, link: Link, num_nodes: int, offloads: bool) -> None:
+    def _build(self, link: Link, num_nodes: int, largest_bytes: int | None) -> None:
         from pyroute2 import IPRoute
 
         _quiet_ipv6()
@@ -98,9 +82,9 @@ class Topology:
                     _quiet_ipv6()
                 _add_veth(air, data_port(node).interface, DATA_INTERFACE, data_mac(node), fd)
                 _add_veth(air, control_port_name(node), CONTROL_INTERFACE, control_mac(node), fd, master=bridge)
-                set_offloads(data_port(node).interface, offloads)
+                set_offloads(data_port(node).interface, largest_bytes is not None)
                 with namespaces.inside(fd, self.air_fd):
-                    _configure_node(node, num_nodes, offloads)
+                    _configure_node(node, num_nodes, largest_bytes)
                     self.settings["tcp"] = configure_tcp(link.tcp)
 
 
@@ -112,7 +96,7 @@ def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, maste
     air.link("set", index=index, state="up")
 
 
-def _configure_node(node: int, num_nodes: int, offloads: bool) -> None:
+def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> None:
     """Addresses, neighbours and offloads of one node, from inside its namespace."""
     from pyroute2 import IPRoute
 
@@ -121,9 +105,9 @@ def _configure_node(node: int, num_nodes: int, offloads: bool) -> None:
         here.link("set", index=here.link_lookup(ifname="lo")[0], state="up")
         data = here.link_lookup(ifname=DATA_INTERFACE)[0]
         control = here.link_lookup(ifname=CONTROL_INTERFACE)[0]
-        set_offloads(DATA_INTERFACE, offloads)
+        set_offloads(DATA_INTERFACE, largest_bytes is not None)
         # Switching gso off leaves super-packets of UDP alone; a limit of one segment does not.
-        here.link("set", index=data, **({"gso_max_size": GSO_MAX_BYTES} if offloads else {"gso_max_segs": 1}))
+        here.link("set", index=data, **({"gso_max_size": largest_bytes} if largest_bytes else {"gso_max_segs": 1}))
         for index, address in ((data, addresses.data_address), (control, addresses.control_address)):
             here.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
             here.link("set", index=index, state="up")

@@ -20,11 +20,11 @@ from bwbench.network.relay.frames import charge, mac_bytes
 from bwbench.network.relay.loop import Relay
 from bwbench.network.relay.model import RelayModel
 from bwbench.network.relay.playback import Playback
-from bwbench.network.relay.port import FRAME_SLOT_BYTES, SUPER_SLOT_BYTES, RelayPort
+from bwbench.network.relay.port import RelayPort, slot_bytes_for
 from bwbench.network.relay.schedule import AbstractSchedule
 from bwbench.network.relay.statistics import RelayStatistics
 from bwbench.network.relay.switched import SwitchedSchedule
-from bwbench.network.topology import wants_offloads
+from bwbench.network.super_packets import super_packet_bytes
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 5.0
@@ -122,8 +122,7 @@ class RelayBackend(AbstractBackend):
             namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
             namespaces.set_process_name("bwbench-relay")
             signal.set_wakeup_fd(-1)
-            super_packets = wants_offloads(self.link)
-            slot_bytes = SUPER_SLOT_BYTES if super_packets else FRAME_SLOT_BYTES
+            slot_bytes = slot_bytes_for(super_packet_bytes(self.link, len(self.ports)))
             fewest, most = _SLOTS
             num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))
             ports = [RelayPort(port.interface, slot_bytes, num_slots) for port in self.ports]
