@@ -36,7 +36,7 @@ def plan(
     from bwbench.cli.run import check_retry
     from bwbench.config import load_experiment
     from bwbench.errors import EXIT_OK, LaunchError
-    from bwbench.plan import assess, build_plan, estimate_cells
+    from bwbench.plan import assess, build_plan, doubts, estimate_cells
 
     made = build_plan(load_experiment(file, set_ or []))
     planned = assess(made.cells, results, check_retry(retry))
@@ -51,7 +51,7 @@ def plan(
     _print_table(planned[:MAX_ROWS], estimates)
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
-    for text in (*made.experiment.warnings, *made.notes):
+    for text in (*made.experiment.warnings, *made.notes, *doubts(planned)):
         stderr().print(f"note: {text}")
     todo = [item for item in planned if item.runs]
     total_s = sum(estimates[item.cell.id].predicted_s for item in todo) if estimates else None

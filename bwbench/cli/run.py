@@ -45,13 +45,13 @@ def run(
     from bwbench.cli.output import stderr
     from bwbench.cli.progress import LiveProgress, PlainProgress
     from bwbench.config import load_experiment
-    from bwbench.plan import assess, build_plan, estimate_cells
+    from bwbench.plan import assess, build_plan, doubts, estimate_cells
     from bwbench.runner import run_experiment
 
     experiment = load_experiment(file, set_ or [])
     plan = build_plan(experiment)
     planned = assess(plan.cells, results, check_retry(retry))
-    for warning in experiment.warnings:
+    for warning in (*experiment.warnings, *doubts(planned)):
         stderr().print(f"note: {warning}")
     todo = [item for item in planned if item.runs]
     check_data([item.cell for item in todo])

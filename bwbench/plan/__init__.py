@@ -3,6 +3,7 @@
 from bwbench.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.plan.build import Plan, build_plan
 from bwbench.plan.cell import Cell, identity
+from bwbench.plan.doubts import doubts
 from bwbench.plan.estimate import Estimate, estimate_cells
 from bwbench.plan.traffic import Traffic
 
@@ -14,6 +15,7 @@ __all__ = [
     "Traffic",
     "assess",
     "build_plan",
+    "doubts",
     "estimate_cells",
     "freeze_plan",
     "identity",
