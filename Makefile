@@ -32,7 +32,7 @@ check: $(VENV)/ready ## style, types, and who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/ready ## benchmarks: collectives, kill -9, start-up; tables below benchmarks/out
+bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up (an hour); tables below benchmarks/out
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
 
 paper-figures: $(VENV)/ready ## figures of every experiment below results/
