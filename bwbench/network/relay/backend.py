@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from bwbench.errors import LinkError
 from bwbench.network import namespaces
 from bwbench.network.backend import AbstractBackend, WireCounters
+from bwbench.network.link import ETHERNET_FRAME_BYTES
 from bwbench.network.link.trace_file import load_trace
 from bwbench.network.relay.air import SharedSchedule
 from bwbench.network.relay.applied import applied
@@ -122,12 +123,14 @@ class RelayBackend(AbstractBackend):
             namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
             namespaces.set_process_name("bwbench-relay")
             signal.set_wakeup_fd(-1)
-            slot_bytes = slot_bytes_for(super_packet_bytes(self.link, len(self.ports)))
+            largest_bytes = super_packet_bytes(self.link, len(self.ports)) or ETHERNET_FRAME_BYTES
+            slot_bytes = slot_bytes_for(largest_bytes)
             fewest, most = _SLOTS
             num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))
             ports = [RelayPort(port.interface, slot_bytes, num_slots) for port in self.ports]
             macs = [mac_bytes(port.mac) for port in self.ports]
-            relay = Relay(ports, macs, self._schedule(_with_fault(model)), self._statistics, self._playback)
+            schedule = self._schedule(_with_fault(model))
+            relay = Relay(ports, macs, schedule, self._statistics, self._playback, largest_bytes)
         except BaseException as error:
             os.write(ready, f"{type(error).__name__}: {error}".encode())
             os._exit(1)

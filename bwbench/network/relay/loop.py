@@ -26,6 +26,7 @@ class Relay:
 
     Args:
         macs: the nodes' addresses as they stand in a frame, one a port.
+        largest_bytes: of the packets that come.
 
     Attributes:
         priority: how this process is scheduled.
@@ -38,6 +39,7 @@ class Relay:
         schedule: AbstractSchedule[bytes],
         statistics: RelayStatistics,
         playback: Playback,
+        largest_bytes: int,
     ) -> None:
         self._ports = ports
         self._sends = [port.send for port in ports]
@@ -46,7 +48,7 @@ class Relay:
         self._schedule = schedule
         self._statistics = statistics
         self._playback = playback
-        self._wake_up = WakeUp(schedule.look_ahead_s())
+        self._wake_up = WakeUp(schedule.look_ahead_s(), schedule.shortest_time_s(largest_bytes))
         self._flushed_s = self._watched_s = time.monotonic()
         self._turns = 0
         self.priority = Priority()

@@ -29,13 +29,12 @@ _SEND_BUFFER_BYTES = 4 << 20
 
 _HEADER = struct.Struct("=4xIIH2xII")  # of struct tpacket2_hdr: tp_len, tp_snaplen, tp_mac, tp_sec, tp_nsec
 
-_FRAME_BYTES = 1_514
 _HEADROOM_BYTES = 256  # what the kernel puts before a frame, generously
 
 
-def slot_bytes_for(super_packet_bytes: int | None) -> int:
-    """Size of a slot, which divides a block, for frames or for super-packets of up to so many bytes."""
-    return 1 << ((super_packet_bytes or _FRAME_BYTES) + _HEADROOM_BYTES - 1).bit_length()
+def slot_bytes_for(largest_bytes: int) -> int:
+    """Size of a slot, which divides a block, for packets of up to so many bytes."""
+    return 1 << (largest_bytes + _HEADROOM_BYTES - 1).bit_length()
 
 
 class RelayPort:

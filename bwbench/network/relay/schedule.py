@@ -74,6 +74,10 @@ class AbstractSchedule(ABC, Generic[FrameT]):
     def look_ahead_s(self) -> float:
         """How long after it came the smallest frame is due at the earliest: its shortest way through the link."""
 
+    def shortest_time_s(self, num_bytes: int) -> float:
+        """How long so many bytes take on the fastest link."""
+        return num_bytes * 8 / max(direction.fastest_bps for direction in (*self._model.up, *self._model.down))
+
     def play(self, since_s: float) -> None:
         """Traces and outages began at ``since_s``, or begin anew."""
         self._switch(since_s, since_s)

@@ -7,7 +7,8 @@ and for about as long. A frame by itself, such as a ping on an idle link, leaves
 
 from __future__ import annotations
 
-_SHARE = 1 / 6  # of the shortest way through the link
+_SHARE_OF_LATENCY = 1 / 6
+_SHARE_OF_PACKET = 1 / 2  # bursts of several packets would fill a queue that they do not fill one by one
 _FEWEST_S, _MOST_S = 50e-6, 400e-6  # no less, since waking up is no more exact than that
 _LEARNING_RATE = 0.05
 
@@ -17,13 +18,15 @@ class WakeUp:
 
     Args:
         look_ahead_s: the shortest way through the link.
+        packet_s: how long the largest packet takes on the fastest link.
 
     Attributes:
         early_s: a frame may leave so long before it is due.
     """
 
-    def __init__(self, look_ahead_s: float) -> None:
-        self._most_s = min(max(look_ahead_s * _SHARE, _FEWEST_S), _MOST_S)
+    def __init__(self, look_ahead_s: float, packet_s: float) -> None:
+        most_s = min(look_ahead_s * _SHARE_OF_LATENCY, packet_s * _SHARE_OF_PACKET, _MOST_S)
+        self._most_s = max(most_s, _FEWEST_S)
         self.early_s = _FEWEST_S
         self._wait_s = 0.0
         self._takes_s = 0.0

@@ -9,11 +9,12 @@ import pytest
 from bwbench.network.relay.wake_up import WakeUp
 
 TAKES_S = 40e-6
+PACKET_S = 0.0012  # a full frame at 10 Mbit/s
 
 
-def leave(due_s: list[float], look_ahead_s: float = 0.0025) -> tuple[list[float], int]:
+def leave(due_s: list[float], look_ahead_s: float = 0.0025, packet_s: float = PACKET_S) -> tuple[list[float], int]:
     """How late each frame leaves, and how often the relay woke up, if waking up always takes as long."""
-    wake_up, waiting, lateness_s, times = WakeUp(look_ahead_s), sorted(due_s)[::-1], [], 0
+    wake_up, waiting, lateness_s, times = WakeUp(look_ahead_s, packet_s), sorted(due_s)[::-1], [], 0
     while waiting:
         until_s = wake_up.time_for(waiting[-1], waiting[-1])
         now_s = until_s + TAKES_S
@@ -51,8 +52,15 @@ def test_a_short_link_is_kept_to_more_exactly(look_ahead_s: float, most_s: float
     assert max(map(abs, lateness_s[1000:])) < most_s
 
 
+@pytest.mark.parametrize("packet_s, most_s", [(12e-6, 60e-6), (120e-6, 70e-6), (240e-6, 130e-6)])
+def test_fast_links_get_no_bursts_of_several_packets(packet_s: float, most_s: float) -> None:
+    draw = random.Random(1)
+    lateness_s, _ = leave([draw.random() * 0.2 for _ in range(10_000)], packet_s=packet_s)
+    assert max(map(abs, lateness_s[1000:])) < most_s
+
+
 def test_a_relay_that_was_late_for_once_does_not_hurry_afterwards() -> None:
-    wake_up = WakeUp(0.0025)
+    wake_up = WakeUp(0.0025, PACKET_S)
     wake_up.sent(50, 50 * 0.1)
     wake_up.woke(0.1)
     assert abs(wake_up.time_for(1.0, 1.0) - 1.0) < 50e-6
@@ -60,7 +68,7 @@ def test_a_relay_that_was_late_for_once_does_not_hurry_afterwards() -> None:
 
 
 def test_a_decision_is_not_made_before_its_time() -> None:
-    wake_up = WakeUp(0.0025)
+    wake_up = WakeUp(0.0025, PACKET_S)
     for _ in range(200):
         wake_up.woke(TAKES_S)
     assert wake_up.time_for(1.0, 2.0) == 1.0
