@@ -135,11 +135,12 @@ def hold(kernel: Kernel, run: Applied, duration_s: float) -> None:
     end_s = now_s() + duration_s
     folder = StateFolder(run.state_file.parent)
     while (left_s := end_s - now_s()) > 0:
-        with folder.locked():
+        lacking = missing(kernel, run.prepared.steps)
+        with folder.locked():  # for a moment only: whoever is stopped while holding it keeps all others out
             state = read_state(run.state_file)
             if state is None or state.run != run.prepared.names.run:
                 raise LinkError(f"{run.prepared.device.name}: somebody has cleared it meanwhile")
-            if lacking := missing(kernel, run.prepared.steps):
+            if lacking:
                 raise LinkError(f"{run.prepared.device.name}: somebody has changed it meanwhile; missing: {lacking[0]}")
             write_state(run.state_file, replace(state, deadline_s=now_s() + min(LEASE_S, left_s + BEAT_S)))
         time.sleep(min(BEAT_S, left_s))
