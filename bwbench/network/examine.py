@@ -11,13 +11,12 @@ from typing import Any, Literal
 
 from bwbench.errors import BwbenchError
 from bwbench.network.leftovers import find_leftovers
-from bwbench.network.link import UNSHAPED, Link
+from bwbench.network.link import UNSHAPED
 from bwbench.network.netem.backend import netem_available
 from bwbench.network.network import open_network
-from bwbench.network.probe.verify import verify
+from bwbench.network.relay_capacity import LATE_S, LIGHTEST_BPS, relay_capacity
+from bwbench.units import BANDWIDTH
 
-_RELAY_TRIAL_RATE = "1 Gbit/s"  # asked of the relay to see what this machine makes of it
-_RELAY_TRIAL_NODES = 4
 _COMFORTABLE_CORES = 2
 
 
@@ -35,7 +34,7 @@ class Finding:
 
 
 def examine_machine() -> list[Finding]:
-    """All findings; takes a few seconds, because the relay is really loaded."""
+    """All findings; takes some ten seconds, because the relay is really loaded."""
     namespaces = _namespaces()
     findings = [_system(), namespaces]
     if namespaces.verdict != "unfit":
@@ -64,15 +63,21 @@ def _netem() -> Finding:
 
 
 def _relay() -> Finding:
-    link = Link.model_validate({"bandwidth": _RELAY_TRIAL_RATE, "latency": "1 ms", "backend": "relay"})
     try:
-        with open_network(link, _RELAY_TRIAL_NODES) as network:
-            pairs = verify(network, link, _RELAY_TRIAL_NODES).pairs
+        capacity = relay_capacity()
     except BwbenchError as error:
         return Finding("relay", "unfit", str(error))
-    slowest_bps = min(pair.achieved_goodput_bps for pair in pairs)
-    text = f"carries {slowest_bps / 1e6:.0f} Mbit/s a node with {_RELAY_TRIAL_NODES} nodes sending at once"
-    return Finding("relay", "ok", text)
+    singly, super_packets = (_rate(capacity[name]) for name in ("single_bps", "super_bps"))
+    how = f"of all nodes together (99 % of the packets within {LATE_S * 1e3:g} ms, scheduling {capacity['priority']})"
+    if not capacity["single_bps"]:
+        text = f"not on time even at {_rate(LIGHTEST_BPS)} {how}: the machine is busy, or too slow for many nodes"
+        return Finding("relay", "limited", text)
+    most = f"{singly} packet by packet, and {super_packets} on fast links" if capacity["super_bps"] else singly
+    return Finding("relay", "ok", f"carries {most} {how}")
+
+
+def _rate(rate_bps: float) -> str:
+    return BANDWIDTH.format(float(f"{rate_bps:.2g}"))
 
 
 def _cores() -> Finding:

@@ -50,6 +50,7 @@ class Relay:
         self._playback = playback
         self._wake_up = WakeUp(schedule.look_ahead_s(), schedule.shortest_time_s(largest_bytes))
         self._flushed_s = self._watched_s = time.monotonic()
+        self._used_s = time.process_time()
         self._turns = 0
         self.priority = Priority()
 
@@ -141,7 +142,9 @@ class Relay:
         self._flushed_s = now_s
         self._statistics.flush()
         if now_s - self._watched_s > _WATCH_S:
-            self._watched_s = now_s
+            used_s = time.process_time()
+            self._wake_up.busy((used_s - self._used_s) / (now_s - self._watched_s))
+            self._watched_s, self._used_s = now_s, used_s
             for port in self._ports:
                 overruns = port.overruns()
                 if overruns:

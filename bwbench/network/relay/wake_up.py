@@ -11,6 +11,8 @@ _SHARE_OF_LATENCY = 1 / 6
 _SHARE_OF_PACKET = 1 / 2  # bursts of several packets would fill a queue that they do not fill one by one
 _FEWEST_S, _MOST_S = 50e-6, 400e-6  # no less, since waking up is no more exact than that
 _LEARNING_RATE = 0.05
+# From this share of a core on bursts are the lesser evil: waking up less often leaves time for more frames.
+_BUSY, _VERY_BUSY = 0.4, 0.7
 
 
 class WakeUp:
@@ -25,8 +27,8 @@ class WakeUp:
     """
 
     def __init__(self, look_ahead_s: float, packet_s: float) -> None:
-        most_s = min(look_ahead_s * _SHARE_OF_LATENCY, packet_s * _SHARE_OF_PACKET, _MOST_S)
-        self._most_s = max(most_s, _FEWEST_S)
+        self._longest_s = max(min(look_ahead_s * _SHARE_OF_LATENCY, _MOST_S), _FEWEST_S)
+        self._usual_s = self._most_s = max(min(packet_s * _SHARE_OF_PACKET, self._longest_s), _FEWEST_S)
         self.early_s = _FEWEST_S
         self._wait_s = 0.0
         self._takes_s = 0.0
@@ -43,6 +45,11 @@ class WakeUp:
     def woke(self, late_s: float) -> None:
         """The sleep has ended so much later than it should have."""
         self._takes_s += _LEARNING_RATE * (min(late_s, _FEWEST_S) - self._takes_s)
+
+    def busy(self, share: float) -> None:
+        """The relay has lately used this share of a core."""
+        excess = min(max((share - _BUSY) / (_VERY_BUSY - _BUSY), 0.0), 1.0)
+        self._most_s = self._usual_s + excess * (self._longest_s - self._usual_s)
 
     def sent(self, frames: int, lateness_s: float) -> None:
         """So many frames have left at once, so late all together (less than 0: early).
