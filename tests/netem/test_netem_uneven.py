@@ -80,7 +80,7 @@ def test_the_rate_and_the_queue_of_each_direction(
     path = LINK.path(src, dst)
     asked_s = path.latency_s + ETHERNET_FRAME_BYTES * 8 * (1 / LINK.node(src).up_bps + 1 / LINK.node(dst).down_bps)
     tolerance = 0.02 if path.loss == 0 else 0.1
-    for _ in range(3):  # a machine that stops for longer than a queue lasts spoils a try; a wrong qdisc spoils all
+    for _ in range(10):  # a machine that stops for longer than a queue lasts spoils a try; a wrong qdisc spoils all
         before = network.counters()
         (stream,) = send(network, src, [dst], 400, frame_s / OVERLOAD, UDP_PAYLOAD_BYTES, catches_up=True)
         counted = network.counters().minus(before)
