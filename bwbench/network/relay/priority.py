@@ -23,11 +23,11 @@ _SCHED_ATTRIBUTES = struct.Struct("=IIQiIQQQ")  # size, policy, flags, nice, pri
 _SLICE_NS = 100_000
 
 
-def _ask_for_short_slices() -> None:
+def _ask_for_short_slices(nice: int) -> None:
     """From Linux 6.12 on everyone may ask for short time slices: who takes little at a time is let in sooner."""
     number = _SCHED_SETATTR.get(os.uname().machine)
     if number is not None:
-        attributes = _SCHED_ATTRIBUTES.pack(_SCHED_ATTRIBUTES.size, os.SCHED_OTHER, 0, 0, 0, _SLICE_NS, 0, 0)
+        attributes = _SCHED_ATTRIBUTES.pack(_SCHED_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, _SLICE_NS, 0, 0)
         ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_int(0), attributes, ctypes.c_uint(0))
 
 
@@ -70,4 +70,4 @@ class Priority:
             self.name = f"nice {_NICE}"
         except OSError:
             self.name = "normal"
-            _ask_for_short_slices()
+        _ask_for_short_slices(os.getpriority(os.PRIO_PROCESS, 0))
