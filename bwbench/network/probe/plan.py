@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
+from bwbench.network.link.air import Air
 from bwbench.network.probe.saturated_air import AirRates, air_rates
 from bwbench.network.probe.stream import Flow
 
@@ -17,7 +18,7 @@ LONG_PINGS_S = 2.0  # a pair's round trips take this long before some are left o
 SEQUENTIAL_PINGS_S = 0.3  # what the pairs' round trips may take one after another; beyond, some go at the same time
 
 OVERLOAD = 1.2  # its queue never runs empty while we measure, and a link that is faster than asked is found out
-RATE_FRAMES = 80
+RATE_FRAMES, AIR_FRAMES = 80, 40  # those of an air take turns: fewer say as much, and each takes its time
 JITTERS = 200.0  # a delay that changes by the jitter from beginning to end is then half a percent
 RATE_TRANSMISSIONS = 16  # of aggregated frames, which come in bursts
 RATE_S = (0.4, 2.0)
@@ -145,7 +146,7 @@ def rate_flows(link: Link, num_nodes: int) -> list[Flow]:
     pairs = pairs_of(link, num_nodes)
     if not pairs:
         return [_UNSHAPED_FLOW] * num_nodes
-    return _full_frames(pairs, [pair.sent_bps for pair in pairs], link.air.aggregation if link.air else 1)
+    return _full_frames(pairs, [pair.sent_bps for pair in pairs], link.air)
 
 
 def alone_flow(link: Link, num_nodes: int) -> tuple[Pair, Flow] | None:
@@ -153,7 +154,7 @@ def alone_flow(link: Link, num_nodes: int) -> tuple[Pair, Flow] | None:
     pairs = [pair for pair in pairs_of(link, num_nodes) if math.isfinite(pair.alone_bps)]
     if link.air is None or not pairs:
         return None
-    return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_sent_bps], link.air.aggregation)[0]
+    return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_sent_bps], link.air)[0]
 
 
 def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
@@ -185,6 +186,9 @@ def _loss_pps(pair: Pair) -> float:
 def drain_s(link: Link, flows: Sequence[Flow]) -> float:
     """How long what flows sent too much goes on arriving after their end."""
     pairs = pairs_of(link, len(flows))
+    if link.air is not None:  # once nobody sends any more, the air empties all queues one after another
+        waiting_bits = 8 * sum(3 * pair.queue_bytes for pair in pairs)  # a station's crosses twice, the other once
+        return waiting_bits / link.air.capacity_bps(min(link.node(pair.src).up_bps for pair in pairs))
     sent_bytes = [
         (flow.burst + flow.datagrams_per_s * flow.duration_s) * ETHERNET_FRAME_BYTES
         for flow in flows
@@ -201,12 +205,13 @@ def drain_s(link: Link, flows: Sequence[Flow]) -> float:
 _UNSHAPED_FLOW = Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
 
 
-def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], aggregation: int) -> list[Flow]:
+def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], air: Air | None) -> list[Flow]:
+    is_air, aggregation = air is not None, air.aggregation if air else 1
     frames_s = [ETHERNET_FRAME_BYTES * 8 / rate_bps for rate_bps in rates_bps]
     arriving_s = [ETHERNET_FRAME_BYTES * 8 / (pair.frames_bps or pair.sent_bps) for pair in pairs]
     shortest_s, longest_s = RATE_S
     slowest_s = max(arriving_s)
-    wanted = max(RATE_FRAMES, RATE_TRANSMISSIONS * aggregation)
+    wanted = max(AIR_FRAMES if is_air else RATE_FRAMES, RATE_TRANSMISSIONS * aggregation)
     shortest_s = max(shortest_s, JITTERS * max(pair.jitter_s for pair in pairs))
     duration_s = min(max(wanted * slowest_s, shortest_s), max(longest_s, SLOWEST_FRAMES * slowest_s))
     listen_s = max(pair.latency_s + 4 * pair.jitter_s for pair in pairs) + LATE_S
