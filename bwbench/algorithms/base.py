@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bwbench.collectives.base import AbstractCollective
-from bwbench.compression.base import AbstractCodec
+from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
 from bwbench.plan.traffic import Traffic
 
@@ -41,19 +41,27 @@ class Context:
 
     Attributes:
         model: the replica of this rank, initialised equally on all ranks.
+        optimizer: over the model's parameters.
         collective: connected to the data network where there are peers.
-        make_codec: a new codec; called once a bucket, for residuals belong to buckets.
+        make_codec: a new codec; use ``codec_of``, once a bucket, for residuals belong to buckets.
         data_group: process group of the data network; None on one node.
         control: barrier and average on the control path.
         clock: the training clock.
     """
 
     model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
     collective: AbstractCollective
     make_codec: Callable[[], AbstractCodec]
     data_group: dist.ProcessGroup | None
     control: Control
     clock: Clock
+
+    def codec_of(self, shapes: Sequence[Shape], bucket: int) -> AbstractCodec:
+        """The codec of a bucket that holds tensors of these shapes behind one another."""
+        codec = self.make_codec()
+        codec.prepare(shapes, self.collective.rank, bucket)
+        return codec
 
 
 @dataclass(frozen=True)
@@ -74,17 +82,33 @@ class ExchangeReport:
     hidden_s: float = 0.0
     payload_bytes: int = 0
 
+    def plus(self, other: ExchangeReport) -> ExchangeReport:
+        """Both of one step; ``ready_mono_s`` is that of the one that took longer."""
+        longer = self if self.exposed_s >= other.exposed_s else other
+        return ExchangeReport(
+            ready_mono_s=longer.ready_mono_s,
+            exposed_s=self.exposed_s + other.exposed_s,
+            codec_s=self.codec_s + other.codec_s,
+            hidden_s=self.hidden_s + other.hidden_s,
+            payload_bytes=self.payload_bytes + other.payload_bytes,
+        )
+
 
 class AbstractAlgorithm(abc.ABC):
     """Decides when replicas agree and on what. Built from its options, ``cls(options)``, without torch.
 
     The loop calls, in every optimizer step: ``clear_gradients``; for each micro-step ``micro_step`` around the forward
-    pass and ``backward``; ``finish``; then it updates the parameters. All ranks do so the same number of times.
+    pass and ``backward``; ``finish``; ``update``; ``after_update``. All ranks do so the same number of times.
+
+    Around them: ``attach``; ``resume``, steps that warm up, ``rehearse``, ``drain``, ``reset``; ``resume``, training,
+    ``drain`` before each evaluation and ``resume`` behind it; at the end ``drain`` and ``close``.
 
     Attributes:
         Config: the class of its options.
         needs_peers: makes no sense on one node.
         sends: uses a collective and a codec; otherwise both are ``none``.
+        averages_partially: can use a collective that is not exact (gossip).
+        optimizers: names of the optimizers that it works with; empty for all.
         overlap_estimated: exposed time is an estimate, because waiting hides inside torch.
         plain_backward_s: what a backward pass takes without communication; the loop measures it while warming up.
     """
@@ -92,11 +116,14 @@ class AbstractAlgorithm(abc.ABC):
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     needs_peers: ClassVar[bool] = True
     sends: ClassVar[bool] = True
+    averages_partially: ClassVar[bool] = False
+    optimizers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
         self.overlap_estimated = False
         self.plain_backward_s = 0.0
+        self._optimizer: torch.optim.Optimizer | None = None
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:
@@ -105,21 +132,28 @@ class AbstractAlgorithm(abc.ABC):
             return "this algorithm sends nothing over the link; use collective: none"
         if cls.sends and not collective.needs_peers:
             return "this algorithm needs a collective that sends something"
+        if cls.sends and not collective.exact and not cls.averages_partially:
+            return "it averages over some of the ranks only, and this algorithm needs the mean over all"
         return None
 
     @abc.abstractmethod
     def traffic(
-        self, parameter_elements: Sequence[int], num_nodes: int, collective: AbstractCollective, codec: AbstractCodec
+        self,
+        parameter_shapes: Sequence[Shape],
+        num_nodes: int,
+        collective: AbstractCollective,
+        make_codec: Callable[[], AbstractCodec],
     ) -> Traffic:
-        """Payload of one optimizer step. Pure.
+        """Payload of one optimizer step, the mean over a period where steps differ. Pure.
 
         Args:
-            parameter_elements: elements of each parameter tensor, in the model's order.
+            parameter_shapes: shape of each parameter tensor, in the model's order.
+            make_codec: a codec without error feedback, not prepared yet.
         """
 
     @abc.abstractmethod
     def attach(self, context: Context) -> None:
-        """Take charge of the model's gradients."""
+        """Take charge of the model's gradients. Called once the optimizer is there; sends nothing."""
 
     @property
     @abc.abstractmethod
@@ -150,12 +184,47 @@ class AbstractAlgorithm(abc.ABC):
         Raises what a communication thread raised, as soon as it did.
         """
 
-    def drain(self) -> None:  # noqa: B027 (synchronous algorithms have nothing in flight between steps)
-        """Wait until nothing of this rank is on its way."""
+    def update(self) -> None:
+        """Update the parameters with the gradients that are there."""
+        assert self._optimizer is not None
+        self._optimizer.step()
+
+    def after_update(self) -> ExchangeReport | None:
+        """What follows the update, e.g. averaging parameters; None where nothing was sent or waited for."""
+        return None
+
+    def agreement_step(self, step: int) -> int | None:
+        """The first step from ``step`` on that a rank completes only after every other rank has begun ``step``.
+
+        Ranks that want to stop ask for it there. None where there is no such step: they then stop at an evaluation.
+        """
+        return step
+
+    def rehearse(self) -> None:  # noqa: B027 (whoever exchanges in every step has done so while warming up)
+        """Exchange once off the clock what is exchanged rarely, so that connections are warm. Results are undone."""
+
+    def drain(self) -> int:
+        """Wait until nothing of this rank is on its way, and start nothing before ``resume``.
+
+        Returns the payload bytes that this rank has sent since its last report.
+        """
+        return 0
+
+    def resume(self) -> None:  # noqa: B027 (most do nothing in the background)
+        """Go on with what ``drain`` has stopped."""
 
     @abc.abstractmethod
     def reset(self) -> None:
-        """Forget what was learnt while warming up: residuals and counters."""
+        """Forget what was learnt while warming up: residuals and counters. The parameters are as at the begin."""
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Everything that is remembered from step to step apart from parameters and optimizer; after ``drain``."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave; parameters and optimizer have been restored already."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
         """End threads. Safe to call twice."""

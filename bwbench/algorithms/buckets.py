@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from bwbench.compression.base import AbstractCodec, Shape
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +36,46 @@ def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> lis
             buckets.append(current)
             current, size = [], 0
     return [*buckets, current] if current else buckets
+
+
+def bucket_payloads(
+    parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: Callable[[], AbstractCodec]
+) -> list[int]:
+    """Bytes of every message that one exchange of all buckets takes, in order. Pure."""
+    elements = [math.prod(shape) for shape in parameter_shapes]
+    payloads = []
+    for number, bucket in enumerate(assign(elements, bucket_bytes)):
+        codec = make_codec()
+        codec.prepare([parameter_shapes[index] for index in bucket], bucket=number)
+        payloads += codec.payloads(sum(elements[index] for index in bucket))
+    return payloads
+
+
+class ParameterBuffers:
+    """One flat fp32 buffer a bucket; the values of each parameter are a view into one of them.
+
+    Parameters stay the objects that they are, for optimizers and state dicts; only their memory moves.
+    """
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], buckets: Sequence[Sequence[int]]) -> None:
+        import torch
+
+        self.shapes: list[list[Shape]] = []
+        self.flat: list[torch.Tensor] = []
+        for bucket in buckets:
+            self.shapes.append([tuple(parameters[index].shape) for index in bucket])
+            flat = torch.cat([parameters[index].detach().reshape(-1) for index in bucket])
+            offset = 0
+            for index in bucket:
+                parameter = parameters[index]
+                parameter.data = flat[offset : offset + parameter.numel()].view_as(parameter)
+                offset += parameter.numel()
+            self.flat.append(flat)
+
+    @property
+    def bucket_bytes(self) -> list[int]:
+        """Size of each buffer."""
+        return [ELEMENT_BYTES * flat.numel() for flat in self.flat]
 
 
 class GradientBuffers:

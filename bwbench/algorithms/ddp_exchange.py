@@ -83,5 +83,12 @@ class DdpExchange:
     def reset(self) -> None:
         """Nothing is remembered."""
 
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Nothing is remembered."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Nothing is remembered."""
+
     def close(self) -> None:
         """Nothing to close."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
-from bwbench.algorithms.buckets import assign
+from bwbench.algorithms.buckets import bucket_payloads
 from bwbench.algorithms.ddp_exchange import DdpExchange
 from bwbench.algorithms.exchange import BucketExchange
 from bwbench.collectives.base import AbstractCollective
-from bwbench.compression.base import AbstractCodec
+from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
 from bwbench.plan.traffic import Traffic
 from bwbench.units import Memory
@@ -46,15 +46,19 @@ class EveryStep(AbstractAlgorithm):
     _exchange: BucketExchange | DdpExchange
 
     def traffic(
-        self, parameter_elements: Sequence[int], num_nodes: int, collective: AbstractCollective, codec: AbstractCodec
+        self,
+        parameter_shapes: Sequence[Shape],
+        num_nodes: int,
+        collective: AbstractCollective,
+        make_codec: Callable[[], AbstractCodec],
     ) -> Traffic:
         """One exchange of every bucket."""
-        buckets = assign(parameter_elements, self.options.bucket_bytes)
-        elements = [sum(parameter_elements[index] for index in bucket) for bucket in buckets]
-        return collective.traffic(num_nodes, [codec.payload_bytes(n) for n in elements])
+        payloads = bucket_payloads(parameter_shapes, self.options.bucket_bytes, make_codec)
+        return collective.traffic(num_nodes, payloads)
 
     def attach(self, context: Context) -> None:
         """Wrap the model (torch's DDP) or hook into its gradients (all others)."""
+        self._optimizer = context.optimizer
         self.overlap_estimated = context.collective.wraps_model
         exchange = DdpExchange if context.collective.wraps_model else BucketExchange
         self._exchange = exchange(context, self.options.bucket_bytes)
@@ -88,6 +92,14 @@ class EveryStep(AbstractAlgorithm):
     def reset(self) -> None:
         """Empty the residuals."""
         self._exchange.reset()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The residuals."""
+        return self._exchange.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._exchange.load_state_dict(state)
 
     def close(self) -> None:
         """End the communication threads."""

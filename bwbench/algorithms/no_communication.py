@@ -27,7 +27,7 @@ class NoCommunication(Single):
         self._control.barrier()
         waited_s = time.monotonic() - ready_mono_s
         with self._clock.held():
-            for flat in self._buffers.flat:
+            for flat in self._gradients.flat:
                 self._control.average(flat)
             self._control.barrier()  # all clocks go on at the same time
         return ExchangeReport(ready_mono_s=ready_mono_s, exposed_s=waited_s)

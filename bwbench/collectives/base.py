@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import abc
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from bwbench.collectives.meter import Meter
 from bwbench.compression.base import AbstractCodec, as_flat_fp32
+from bwbench.compression.error_feedback import ErrorFeedback
+from bwbench.compression.linear import AbstractLinearCodec
+from bwbench.compression.none import NoCompression
 from bwbench.config.component import ComponentConfig
 from bwbench.network.link import Link
 from bwbench.plan.traffic import Traffic
@@ -25,6 +29,7 @@ class AbstractCollective(abc.ABC):
     Attributes:
         Config: the class of its options.
         needs_peers: makes no sense on one node.
+        exact: every rank gets the mean over all ranks, the same bits; otherwise a mean over some of them.
         wraps_model: exchanges gradients inside a model wrapper of its own (torch's DDP), so that an algorithm that
             averages gradients leaves buckets and overlap to it.
         meter: counts what this rank sends and the time of its codec work.
@@ -32,6 +37,7 @@ class AbstractCollective(abc.ABC):
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     needs_peers: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     wraps_model: ClassVar[bool] = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
@@ -76,7 +82,7 @@ class AbstractCollective(abc.ABC):
         return self._group
 
     def average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        """Replace ``bucket`` by its mean over all ranks, the same bits on every rank.
+        """Replace ``bucket`` by its mean over all ranks, the same bits on every rank (but see ``exact``).
 
         Args:
             bucket: float tensor, equally long on all ranks; changed in place. An fp32 vector is worked on directly,
@@ -90,12 +96,43 @@ class AbstractCollective(abc.ABC):
         if self.size == 1 or bucket.numel() == 0:
             return
         flat = as_flat_fp32(bucket)
-        self._average(flat, codec, tag)
+        if codec.linear:
+            self._average_linear(flat, codec, tag)
+        else:
+            self._average(flat, codec, tag)
         if flat.data_ptr() != bucket.data_ptr() or flat.dtype != bucket.dtype:
             bucket.copy_(flat.view(bucket.shape))
 
+    def _average_linear(self, flat: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        """Let a linear codec form the mean; its messages are averaged here as dense vectors."""
+        message_codec = codec.inner if codec.inner is not None else NoCompression()
+        work_began = time.monotonic()
+
+        def average_message(message: torch.Tensor) -> None:
+            nonlocal work_began
+            self.meter.codec_worked(work_began, time.monotonic())
+            self._average(message, message_codec, tag)
+            work_began = time.monotonic()
+
+        if isinstance(codec, ErrorFeedback):
+            mean = codec.average(flat, average_message)
+        else:
+            assert isinstance(codec, AbstractLinearCodec)
+            mean, _ = codec.average(flat, average_message)
+        flat.copy_(mean)
+        self.meter.codec_worked(work_began, time.monotonic())
+
     def reset(self) -> None:  # noqa: B027 (most remember nothing)
         """Forget what was remembered from earlier exchanges (after the warm-up)."""
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What is remembered from one exchange to the next, e.g. residuals of a way back; empty for most."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
 
     def _send(self, payload: torch.Tensor, to_rank: int, tag: int, payload_bytes: int | None = None) -> dist.Work:
         """Start sending; ``payload`` stays as it is until the returned work is waited for."""

@@ -44,7 +44,11 @@ class Meter:
         try:
             yield
         finally:
-            self._intervals.append((begin, time.monotonic()))
+            self.codec_worked(begin, time.monotonic())
+
+    def codec_worked(self, begin_mono_s: float, end_mono_s: float) -> None:
+        """Count an interval as codec work."""
+        self._intervals.append((begin_mono_s, end_mono_s))
 
     def take(self) -> MeterReading:
         """What was counted since the last call; call it while nothing is in flight."""

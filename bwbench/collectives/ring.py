@@ -43,6 +43,8 @@ class Ring(AbstractCollective):
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
         """Only codecs that can be added up on the way."""
+        if codec.linear:
+            return None
         if not codec.sums_on_ring:
             return "a ring adds on the way, which this codec's payloads do not allow; use all-gather"
         if codec.biased:

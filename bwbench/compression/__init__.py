@@ -1,7 +1,8 @@
 """What goes on the wire: codecs that turn a gradient into bytes and back."""
 
 from bwbench.compression.base import AbstractCodec
-from bwbench.compression.chain import build_codec, refusal
+from bwbench.compression.chain import build_codec
 from bwbench.compression.error_feedback import ErrorFeedback
+from bwbench.compression.linear import AbstractLinearCodec
 
-__all__ = ["AbstractCodec", "ErrorFeedback", "build_codec", "refusal"]
+__all__ = ["AbstractCodec", "AbstractLinearCodec", "ErrorFeedback", "build_codec"]

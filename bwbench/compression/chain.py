@@ -6,31 +6,21 @@ from collections.abc import Sequence
 
 from bwbench.compression.base import AbstractCodec
 from bwbench.compression.error_feedback import ErrorFeedback
-from bwbench.compression.none import NoCompression
+from bwbench.config.codec_chain import nest
 from bwbench.config.component import Component
-from bwbench.errors import ConfigError
-from bwbench.registry import COMPRESSIONS
-
-
-def refusal(chain: Sequence[Component]) -> str | None:
-    """Why a chain cannot be built; None where it can. Elements called ``none`` change nothing anywhere."""
-    names = [component.name for component in chain if component.name != "none"]
-    if len(names) > 1:
-        return f"codecs cannot follow one another yet: {' + '.join(names)}; name one of them"
-    return None
 
 
 def build_codec(chain: Sequence[Component]) -> AbstractCodec:
     """A new codec for one bucket, wrapped in error feedback where it is biased and its options do not say otherwise.
 
-    Raises ConfigError where the chain makes no sense.
+    Each codec of the chain encodes the values that the one before it carries. Raises ConfigError where one carries
+    none.
     """
-    reason = refusal(chain)
-    if reason is not None:
-        raise ConfigError(reason)
-    for component in chain:
-        if component.name != "none":
-            codec: AbstractCodec = component.build(COMPRESSIONS)
-            with_feedback = getattr(component.options, "error_feedback", codec.biased)
-            return ErrorFeedback(codec) if with_feedback else codec
-    return NoCompression()
+    codec: AbstractCodec = nest(chain)
+    with_feedback = getattr(codec.options, "error_feedback", loses(codec))
+    return ErrorFeedback(codec) if with_feedback else codec
+
+
+def loses(codec: AbstractCodec) -> bool:
+    """Whether a codec, or one that encodes what it carries, loses something for good without error feedback."""
+    return codec.biased or (codec.inner is not None and loses(codec.inner))

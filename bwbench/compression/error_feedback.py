@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.compression.base import AbstractCodec, as_flat_fp32
+from bwbench.compression.base import AbstractCodec, Shape, as_flat_fp32
+from bwbench.compression.linear import AbstractLinearCodec, AverageMessage
 
 if TYPE_CHECKING:
     import torch
@@ -25,11 +27,21 @@ class ErrorFeedback(AbstractCodec):
     def __init__(self, codec: AbstractCodec) -> None:
         super().__init__(codec.options)
         self.codec = codec
+        self.linear = codec.linear
+        self.inner = codec.inner
         self.residual: torch.Tensor | None = None
+
+    def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
+        """Hand on to the codec inside."""
+        self.codec.prepare(shapes, rank, bucket)
 
     def payload_bytes(self, num_elements: int) -> int:
         """That of the codec inside."""
         return self.codec.payload_bytes(num_elements)
+
+    def payloads(self, num_elements: int) -> list[int]:
+        """Those of the codec inside."""
+        return self.codec.payloads(num_elements)
 
     def max_payload_bytes(self, num_elements: int) -> int:
         """That of the codec inside."""
@@ -40,6 +52,21 @@ class ErrorFeedback(AbstractCodec):
 
         Raises ValueError where ``x`` has another length than the tensor before.
         """
+        residual = self._with(x)
+        payload = self.codec.encode(residual).clone()  # of its own memory: the residual changes below
+        residual -= self.codec.decode(payload, residual.numel())
+        return payload
+
+    def average(self, x: torch.Tensor, average_message: AverageMessage) -> torch.Tensor:
+        """The mean of ``x`` plus the residual, by a linear codec; what this rank could not send is the new residual."""
+        assert isinstance(self.codec, AbstractLinearCodec)
+        residual = self._with(x)
+        mean, sent = self.codec.average(residual, average_message)
+        residual -= sent
+        return mean
+
+    def _with(self, x: torch.Tensor) -> torch.Tensor:
+        """The residual, ``x`` added to it."""
         import torch
 
         x = as_flat_fp32(x)
@@ -48,9 +75,7 @@ class ErrorFeedback(AbstractCodec):
         if self.residual.numel() != x.numel():
             raise ValueError(f"a residual of {self.residual.numel()} elements does not fit {x.numel()}: one a tensor")
         self.residual += x
-        payload = self.codec.encode(self.residual).clone()  # of its own memory: the residual changes below
-        self.residual -= self.codec.decode(payload, x.numel())
-        return payload
+        return self.residual
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """That of the codec inside: receivers know nothing of the residual."""
@@ -65,10 +90,13 @@ class ErrorFeedback(AbstractCodec):
         return ErrorFeedback(self.codec.fresh())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """A copy of the residual, where there is one yet."""
-        return {} if self.residual is None else {"residual": self.residual.clone()}
+        """A copy of the residual, where there is one yet, and what the codec inside remembers."""
+        state = {f"codec.{key}": value for key, value in self.codec.state_dict().items()}
+        return state if self.residual is None else {**state, "residual": self.residual.clone()}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take back what ``state_dict`` gave; an empty dict empties the residual."""
         residual = state.get("residual")
         self.residual = None if residual is None else residual.clone()
+        inside = {key.removeprefix("codec."): value for key, value in state.items() if key.startswith("codec.")}
+        self.codec.load_state_dict(inside)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bwbench.config.cell import CellConfig
+from bwbench.config.codec_chain import chain_refusal
 from bwbench.config.component import Component
 from bwbench.config.explain import Location, nearest
 from bwbench.data_spec import LANGUAGE_MODELLING
@@ -73,9 +74,8 @@ def _check_peers(config: CellConfig) -> Iterator[Finding]:
 
 def _check_collective(config: CellConfig) -> Iterator[Finding]:
     chain = config.compression
-    if len(chain) > 1:
-        names = " + ".join(codec.name for codec in chain)
-        yield Finding(("compression",), f"codecs cannot follow one another yet: {names}; name one of them")
+    if (reason := chain_refusal(chain)) is not None:
+        yield Finding(("compression",), reason)
         return
     algorithm = ALGORITHMS.load(config.algorithm.name)
     reason = algorithm.accepts(COLLECTIVES.load(config.collective.name))
@@ -86,9 +86,17 @@ def _check_collective(config: CellConfig) -> Iterator[Finding]:
     reason = _collective_refusal(config.collective.name, chain)
     if reason is not None:
         fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, chain)]
-        text = f"collective {config.collective.name!r} cannot carry compression {chain[0].name!r}: {reason}"
+        names = " + ".join(codec.name for codec in chain)
+        text = f"collective {config.collective.name!r} cannot carry compression {names!r}: {reason}"
         hint = f"write 'collective: auto' or one of: {', '.join(fitting)}" if fitting else "choose another compression"
         yield Finding(("collective",), f"{text.rstrip('.')}; {hint}")
+
+
+def _check_optimizer(config: CellConfig) -> Iterator[Finding]:
+    known = ALGORITHMS.load(config.algorithm.name).optimizers
+    if known and config.optimizer.name not in known:
+        text = f"algorithm {config.algorithm.name!r} has its own update rule, which belongs to {' or '.join(known)}"
+        yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {config.optimizer.name!r}")
 
 
 def _fits(name: str, chain: tuple[Component, ...]) -> bool:
@@ -152,6 +160,7 @@ def _check_backend(config: CellConfig) -> Iterator[Finding]:
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_peers,
     _check_collective,
+    _check_optimizer,
     _check_task,
     _check_target,
     _check_ranges,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import platform
 import subprocess
@@ -63,19 +62,19 @@ class Description:
 
     Attributes:
         num_parameters: values that are trained.
-        parameter_elements: elements of each parameter tensor, in the model's order.
+        parameter_shapes: shape of each parameter tensor, in the model's order.
         compute_s: seconds of forward, backward and optimizer for one batch, measured on this machine.
     """
 
     num_parameters: int
-    parameter_elements: tuple[int, ...]
+    parameter_shapes: tuple[tuple[int, ...], ...]
     compute_s: float
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Description:
         """Read one result of the describing process."""
-        elements = tuple(math.prod(shape) for shape in data["parameter_shapes"])
-        return cls(int(data["num_parameters"]), elements, float(data["compute_s"]))
+        shapes = tuple(tuple(map(int, shape)) for shape in data["parameter_shapes"])
+        return cls(int(data["num_parameters"]), shapes, float(data["compute_s"]))
 
 
 def describe(requests: Sequence[Request]) -> dict[Request, Description]:

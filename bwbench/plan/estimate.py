@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bwbench.config.cell import CellConfig
+from bwbench.config.codec_chain import nest
 from bwbench.errors import ConfigError
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
 from bwbench.network.link.node_link import path_between
 from bwbench.plan.cell import Cell
 from bwbench.plan.describe import Description, Request, describe
 from bwbench.plan.traffic import Traffic
-from bwbench.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
+from bwbench.registry import ALGORITHMS, COLLECTIVES
 
 ACK_FRAME_BYTES = 66  # Ethernet 14, IP 20, TCP with timestamps 32
 SEGMENTS_PER_ACK = 2  # TCP delays acknowledgements to one in two full segments
@@ -40,7 +41,7 @@ class Estimate:
         ack_bytes_per_step: acknowledgements.
         compute_s: computing of one step, padding included.
         communication_s: what the link takes for one step.
-        step_s: both together: nothing is assumed to overlap.
+        step_s: both together: nothing is assumed to overlap, but for methods that send in the background.
         steps: until the limit.
         predicted_s: training clock until the limit; a target that is reached earlier ends a cell earlier.
     """
@@ -73,7 +74,7 @@ def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
         key = _traffic_key(cell.config, found)
         if key not in traffic:
             try:
-                traffic[key] = traffic_of(cell.config, found.parameter_elements)
+                traffic[key] = traffic_of(cell.config, found.parameter_shapes)
             except Exception as error:
                 if not cell.config.plugins:
                     raise
@@ -83,12 +84,11 @@ def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
     return estimates
 
 
-def traffic_of(config: CellConfig, parameter_elements: Sequence[int]) -> Traffic:
+def traffic_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
     """Payload of one step, by what the components themselves say."""
     algorithm = config.algorithm.build(ALGORITHMS)
     collective = config.collective.build(COLLECTIVES)
-    codec = config.compression[0].build(COMPRESSIONS)
-    traffic: Traffic = algorithm.traffic(parameter_elements, config.nodes, collective, codec)
+    traffic: Traffic = algorithm.traffic(parameter_shapes, config.nodes, collective, lambda: nest(config.compression))
     return traffic
 
 
@@ -98,7 +98,7 @@ def estimate(config: CellConfig, description: Description, traffic: Traffic, num
     contention = max(1.0, config.nodes * config.compute.threads / cores)  # nodes that share cores take turns
     compute_s = max(description.compute_s * config.accumulate * contention, config.compute.step_time_s or 0.0)
     communication_s = transfer_time_s(config.link, traffic)
-    step_s = compute_s + communication_s
+    step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
     steps = math.ceil(config.limit.samples / config.global_batch)
     return Estimate(
         num_parameters=description.num_parameters,
@@ -160,4 +160,4 @@ def _request(config: CellConfig) -> Request:
 
 def _traffic_key(config: CellConfig, description: Description) -> str:
     parts = (config.algorithm, config.collective, *config.compression)
-    return f"{config.nodes} {description.parameter_elements} {[part.to_json() for part in parts]}"
+    return f"{config.nodes} {description.parameter_shapes} {[part.to_json() for part in parts]}"

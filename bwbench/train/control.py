@@ -46,7 +46,7 @@ class ControlPath:
 
     def __init__(self, group: dist.ProcessGroup | None = None, store: Store | None = None) -> None:
         self._group, self._store = group, store
-        self._local_stop: tuple[int, Stop] | None = None
+        self._local_stop: tuple[int | None, Stop] | None = None
         self.rank = group.rank() if group is not None else 0
         self.size = group.size() if group is not None else 1
 
@@ -70,9 +70,9 @@ class ControlPath:
         self._group.allgather([gathered], [own]).wait()
         return dict(zip(metrics, torch.stack(gathered).mean(0).tolist(), strict=True))
 
-    def publish_stop(self, stop: Stop, step: int) -> None:
-        """Ask all ranks to end after step number ``step``, which is running here. The first rank to ask is the one that
-        counts.
+    def publish_stop(self, stop: Stop, step: int | None) -> None:
+        """Ask all ranks to end after step number ``step``, which no rank completes before it has heard from this one;
+        None: at the next evaluation, which is between two barriers. The first rank to ask is the one that counts.
 
         To be called before this rank sends anything of the step: whoever completes the step has then received from this
         rank after the request was stored, so that all ranks find it at the end of the same step. No collective is
@@ -89,16 +89,22 @@ class ControlPath:
         if self._store is not None and self.rank == 0:
             self._store.delete_key(_STOP_KEY)
 
-    def published_stop(self, step: int) -> Stop | None:
+    def published_stop(self, step: int | None) -> Stop | None:
         """What a rank has asked for, once step number ``step`` is complete here. Takes some 10 us.
 
-        A faster rank may be a step ahead and ask for that one already: then there is nothing to do yet.
+        A faster rank may be a step ahead and ask for that one already: then there is nothing to do yet. None, between
+        the barriers of an evaluation: whatever was asked for.
         """
         if self._store is None:
             found = self._local_stop
         elif self._store.check([_STOP_KEY]):
-            last_step, stop = json.loads(self._store.get(_STOP_KEY))
-            found = last_step, Stop(**stop)
+            asked_for = json.loads(self._store.get(_STOP_KEY))
+            found = asked_for[0], Stop(**asked_for[1])
         else:
             found = None
-        return found[1] if found is not None and found[0] <= step else None
+        if found is None:
+            return None
+        last_step, stop = found
+        if step is not None and (last_step is None or last_step > step):
+            return None
+        return stop

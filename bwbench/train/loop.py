@@ -60,9 +60,11 @@ class TrainingLoop:
         trial = self._trial
         before = Snapshot.take(trial.model, trial.optimizer)
         stepper = Stepper(trial, trial.make_feed(), Pacer(None))
+        trial.algorithm.resume()
         for number in range(1, WARM_UP_STEPS + 1):
             stepper.step(number, samples=0)
         stepper.measure_plain_backward()
+        trial.algorithm.rehearse()
         trial.algorithm.drain()
         before.restore(trial.model, trial.optimizer)
         trial.algorithm.reset()
@@ -75,6 +77,7 @@ class TrainingLoop:
         self._channel.phase("training")
         self._control.barrier()
         self._recorder.start(facts, self._clock.start())
+        self._trial.algorithm.resume()
 
     def _train(self, stepper: Stepper, stop: Stop | None) -> Stop:
         config = self._trial.config
@@ -119,7 +122,7 @@ class TrainingLoop:
 
     def _evaluate(self) -> Stop | None:
         """Evaluate off the clock; returns why training ends here, None where it does not."""
-        self._trial.algorithm.drain()
+        self._payload_bytes += self._trial.algorithm.drain()
         self._control.barrier()  # on the clock: all clocks stop at the same moment, whoever was last
         waited_s = self._clock.now_s() - self._step_end_s
         with self._clock.held():
@@ -127,8 +130,10 @@ class TrainingLoop:
             event["waited_s"] = waited_s
             self._recorder.evaluation(event)
             self._recorder.write()
+            asked_for = self._control.published_stop(None)  # nobody can ask between the barriers
             self._control.barrier()  # and go on together
-        return self._verdict(event)
+        self._trial.algorithm.resume()
+        return self._verdict(event) or asked_for
 
     def _evaluation(self, split: str, samples: TensorSamples, clock_s: float) -> dict[str, Any]:
         begin_mono_s = time.monotonic()
@@ -160,7 +165,7 @@ class TrainingLoop:
 
     def _finish(self, stop: Stop) -> None:
         """Let the parent read its counters, evaluate on the test split once, write the end."""
-        self._trial.algorithm.drain()
+        self._payload_bytes += self._trial.algorithm.drain()
         clock_s = self._clock.now_s()
         self._control.barrier()
         self._channel.phase("drained")

@@ -54,7 +54,7 @@ class Stepper:
         begin_mono_s = time.monotonic()
         ledger = StepLedger(trial.clock)
         if stop is not None:
-            self._control.publish_stop(stop, number)
+            self._publish(stop, number)
         lr = trial.schedule.lr_at(samples, trial.config.global_batch)
         for group in trial.optimizer.param_groups:
             group["lr"] = lr
@@ -70,7 +70,7 @@ class Stepper:
                 ledger.lap("compute_s")
                 if not math.isfinite(loss_sum):
                     reason = f"the loss is {loss_sum} after {samples} samples, on rank {self._control.rank}"
-                    self._control.publish_stop(Stop("diverged", reason), number)
+                    self._publish(Stop("diverged", reason), number)
                 if last:
                     ledger.lap("other_s")
                     self._pacer.pad(ledger.elapsed_s)
@@ -79,10 +79,17 @@ class Stepper:
                 backward_s = ledger.lap("compute_s")
         report = algorithm.finish()
         ledger.exchange(report)
-        trial.optimizer.step()
+        algorithm.update()
         optimizer_s = ledger.lap("optimizer_s")
+        if (more := algorithm.after_update()) is not None:
+            ledger.exchange(more)
+            report = report.plus(more)
         self._pacer.observe(backward_s - report.hidden_s + optimizer_s)
         return StepResult(begin_mono_s, loss_sum / accumulate, lr, report, ledger)
+
+    def _publish(self, stop: Stop, number: int) -> None:
+        """Ask all ranks to end where all of them will have heard of it."""
+        self._control.publish_stop(stop, self._trial.algorithm.agreement_step(number))
 
     def measure_plain_backward(self) -> None:
         """Tell the algorithm what a backward pass takes without communication. Changes gradients, nothing else."""

@@ -72,8 +72,11 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
     collective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:
         collective.connect(groups.data, config.link)
+    optimizer = schedule.build(model.parameters())
     algorithm.attach(
-        Context(model, collective, lambda: build_codec(config.compression), groups.data, groups.control, clock)
+        Context(
+            model, optimizer, collective, lambda: build_codec(config.compression), groups.data, groups.control, clock
+        )
     )
     return Trial(
         config=config,
@@ -81,7 +84,7 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
         clock=clock,
         model=model,
         schedule=schedule,
-        optimizer=schedule.build(model.parameters()),
+        optimizer=optimizer,
         algorithm=algorithm,
         make_feed=make_feed,
         num_train=len(splits.train),

@@ -84,7 +84,8 @@ def expected_gradients(num_ranks, accumulate=1):
 def context(group, model, collective, codec="none"):
     collective.connect(group)
     chain = [Component(codec, COMPRESSIONS.load(codec).Config())]
-    return Context(model, collective, lambda: build_codec(chain), group, LocalControl(group), Clock())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return Context(model, optimizer, collective, lambda: build_codec(chain), group, LocalControl(group), Clock())
 
 
 def take_step(algorithm, model, rank, accumulate=1):
@@ -108,7 +109,8 @@ def test_gradients_are_the_mean_of_all(collective, bucket_bytes):
         gradients, report = take_step(algorithm, model, rank)  # the second step meets used buffers
         algorithm.close()
         elements = [p.numel() for p in model.parameters()]
-        predicted = algorithm.traffic(elements, group.size(), ours, COMPRESSIONS.load("none")())
+        shapes = [tuple(p.shape) for p in model.parameters()]
+        predicted = algorithm.traffic(shapes, group.size(), ours, COMPRESSIONS.load("none"))
         assert report.payload_bytes == pytest.approx(predicted.payload_bytes_per_rank[rank], rel=0.02)
         assert sum(algorithm.bucket_bytes) == 4 * sum(elements)
         return gradients

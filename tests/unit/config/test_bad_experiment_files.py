@@ -83,7 +83,7 @@ REPLACED = [
     ("compression:", "compression: []", 8, ["empty list", "'none'"]),
     ("compression:", "compression: [none, fp16]", 8, ["'none' stands alone"]),
     ("compression:", "compression:\n  - fp16\n  - {threshold: {valeu: 1}}", 10, ["no option 'valeu'"]),
-    ("compression:", "compression: [fp16, threshold]", 8, ["cannot follow one another yet"]),
+    ("compression:", "compression: [fp16, threshold]", 8, ["'threshold' cannot follow 'fp16'"]),
     (
         "compression:",
         "compression: threshold\ncollective: ring",

@@ -17,8 +17,8 @@ from bwbench.plan import describe as describing
 from bwbench.plan.describe import Description
 from bwbench.plan.estimate import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, estimate, traffic_of, transfer_time_s
 
-ELEMENTS = (100_000, 500, 25_000, 100)  # less than one bucket of torch's
-S = 4 * sum(ELEMENTS)  # bytes of the gradient
+SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's
+S = 4 * sum(map(math.prod, SHAPES))  # bytes of the gradient
 N = 4
 SWITCHED = Link(bandwidth="10 Mbit/s", latency="2.5 ms")  # type: ignore[call-arg]
 SHARED = Link(bandwidth="10 Mbit/s", latency="2.5 ms", medium="shared")  # type: ignore[call-arg]
@@ -53,35 +53,35 @@ def config(tmp_path: Path, *overrides: str) -> CellConfig:
     ],
 )
 def test_payload_of_a_step_at_four_nodes(tmp_path: Path, method: str, per_rank: float, total: float) -> None:
-    traffic = traffic_of(config(tmp_path, method), ELEMENTS)
+    traffic = traffic_of(config(tmp_path, method), SHAPES)
     assert max(traffic.payload_bytes_per_rank) == pytest.approx(per_rank)
     assert traffic.total_bytes == pytest.approx(total)
     assert sum(traffic.received_bytes_per_rank) == pytest.approx(total)
 
 
 def test_a_threshold_of_one_percent_sends_a_thirtieth_of_the_dense_ring(tmp_path: Path) -> None:
-    traffic = traffic_of(config(tmp_path, "algorithm=threshold"), ELEMENTS)
+    traffic = traffic_of(config(tmp_path, "algorithm=threshold"), SHAPES)
     assert traffic.total_bytes <= 6 * S / 30
 
 
 @pytest.mark.parametrize("method", ["ring", "parameter-server"])
 def test_on_one_shared_air_ring_and_station_server_cost_the_same(tmp_path: Path, method: str) -> None:
-    traffic = traffic_of(config(tmp_path, f"algorithm={method}"), ELEMENTS)
+    traffic = traffic_of(config(tmp_path, f"algorithm={method}"), SHAPES)
     bytes_time_s = 4 * (N - 1) * S / GOODPUT
     asked_s = transfer_time_s(SHARED, traffic) - traffic.rounds * 2.5e-3
     assert bytes_time_s < asked_s < 1.03 * bytes_time_s  # acknowledgements cross the air as well
 
 
 def test_on_links_of_their_own_a_ring_takes_its_formula_and_the_server_its_own(tmp_path: Path) -> None:
-    ring_s = transfer_time_s(SWITCHED, traffic_of(config(tmp_path, "algorithm=ring"), ELEMENTS))
+    ring_s = transfer_time_s(SWITCHED, traffic_of(config(tmp_path, "algorithm=ring"), SHAPES))
     assert ring_s == pytest.approx(2 * (N - 1) * 2.5e-3 + 2 * (N - 1) / N * S / GOODPUT, rel=0.03)
-    server_s = transfer_time_s(SWITCHED, traffic_of(config(tmp_path, "algorithm=parameter-server"), ELEMENTS))
+    server_s = transfer_time_s(SWITCHED, traffic_of(config(tmp_path, "algorithm=parameter-server"), SHAPES))
     bound_s = (N - 1) * S / GOODPUT
     assert bound_s < server_s < 2.1 * bound_s  # between full overlap of push and pull, and none
 
 
 def test_latency_counts_once_a_bucket(tmp_path: Path) -> None:
-    large = (1_000_000,) * 8
+    large = ((1_000_000,),) * 8
     one = traffic_of(config(tmp_path, "algorithm={ring: {bucket: 1 GB}}"), large)
     many = traffic_of(config(tmp_path, "algorithm={ring: {bucket: 4 MB}}"), large)
     assert (one.rounds, many.rounds) == (6, 48) and one.total_bytes == pytest.approx(many.total_bytes)
@@ -93,7 +93,7 @@ def test_an_unshaped_link_takes_no_time() -> None:
 
 
 def test_steps_padding_contention_and_limits(tmp_path: Path) -> None:
-    known = Description(S // 4, ELEMENTS, 0.01)
+    known = Description(S // 4, SHAPES, 0.01)
     none = Traffic.none(N)
     plain = estimate(config(tmp_path), known, none, num_cores=8)
     assert plain.compute_s == 0.01 and plain.steps == 100 and plain.predicted_s == pytest.approx(1.0)
@@ -105,8 +105,8 @@ def test_steps_padding_contention_and_limits(tmp_path: Path) -> None:
 
 
 def test_bytes_on_the_wire(tmp_path: Path) -> None:
-    traffic = traffic_of(config(tmp_path), ELEMENTS)
-    found = estimate(config(tmp_path), Description(1, ELEMENTS, 0.01), traffic)
+    traffic = traffic_of(config(tmp_path), SHAPES)
+    found = estimate(config(tmp_path), Description(1, SHAPES, 0.01), traffic)
     assert found.wire_bytes_per_step == pytest.approx(found.payload_bytes_per_step * 1514 / 1448)
     assert (
         WIRE_PER_PAYLOAD == 1514 / 1448 and found.ack_bytes_per_step == found.payload_bytes_per_step * ACK_PER_PAYLOAD

@@ -1,0 +1,49 @@
+"""Chains of codecs: each encodes the values that the one before it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bwbench.config.component import Component
+from bwbench.errors import ConfigError
+from bwbench.registry import COMPRESSIONS
+
+
+def chain_refusal(chain: Sequence[Component]) -> str | None:
+    """Why a chain cannot be built; None where it can. Elements called ``none`` change nothing anywhere."""
+    names = _names(chain)
+    for name, following in zip(names, names[1:], strict=False):
+        if not COMPRESSIONS.load(name).carries:
+            carriers = ", ".join(other for other in COMPRESSIONS.names() if _carries(other))
+            return (
+                f"{following!r} cannot follow {name!r}, whose payload holds no fp32 values that another codec could "
+                f"encode; codecs that others may follow: {carriers or 'none'}"
+            )
+    return None
+
+
+def nest(chain: Sequence[Component]) -> Any:
+    """A new codec, bare of error feedback: the first of the chain, the second as its ``inner``, and so on.
+
+    Raises ConfigError where the chain makes no sense.
+    """
+    reason = chain_refusal(chain)
+    if reason is not None:
+        raise ConfigError(reason)
+    codec: Any = None
+    for component in reversed([component for component in chain if component.name != "none"]):
+        outer = component.build(COMPRESSIONS)
+        outer.inner, codec = codec, outer
+    return codec if codec is not None else COMPRESSIONS.load("none")()
+
+
+def _names(chain: Sequence[Component]) -> list[str]:
+    return [component.name for component in chain if component.name != "none"]
+
+
+def _carries(name: str) -> bool:
+    try:
+        return bool(COMPRESSIONS.load(name).carries)
+    except Exception:  # a broken package is no suggestion
+        return False
