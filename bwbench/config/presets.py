@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,18 +14,24 @@ from bwbench.registry import ALGORITHMS
 
 @dataclass(frozen=True)
 class Preset:
-    """What ``algorithm: NAME`` stands for."""
+    """What ``algorithm: NAME`` stands for.
+
+    Attributes:
+        compression: as under ``compression:``: a name, a mapping with options, or a chain of them.
+        options: of the algorithm, where they are not its defaults.
+    """
 
     name: str
     algorithm: str
     collective: str
-    compression: str
+    compression: Any
     summary: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def axes(self) -> tuple[str, str, str]:
-        """Names of the algorithm, the collective and the codec."""
-        return self.algorithm, self.collective, self.compression
+        """Names of the algorithm, the collective and the codecs, these joined by ``+``."""
+        return self.algorithm, self.collective, codec_names(self.compression)
 
 
 PRESETS: dict[str, Preset] = {
@@ -69,7 +75,8 @@ def expand_preset(raw: Mapping[str, Any]) -> Expanded:
     spelling = _spelling(content.get("algorithm", "every-step"))
     preset = PRESETS.get(spelling.name)
     if preset is not None:
-        content["algorithm"] = {preset.algorithm: spelling.options} if spelling.options else preset.algorithm
+        options = {**preset.options, **spelling.options}
+        content["algorithm"] = {preset.algorithm: options} if options else preset.algorithm
     name = preset.algorithm if preset is not None else spelling.name
     if not sends(name):
         idle = [key for key in ("collective", "compression") if content.get(key, "none") not in ("none", "auto")]
@@ -99,12 +106,17 @@ def sends(algorithm: str) -> bool:
 def _replaced(preset: Preset, content: Mapping[str, Any]) -> list[str]:
     meaning = " x ".join(preset.axes)
     notes = []
-    for key, own in (("collective", preset.collective), ("compression", preset.compression)):
-        given = content[key][0] if isinstance(content[key], list) and len(content[key]) == 1 else content[key]
-        name = _spelling(given).name
+    for key, own in zip(("collective", "compression"), preset.axes[1:], strict=True):
+        name = codec_names(content[key])
         if own not in ("none", name):
             notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
     return notes
+
+
+def codec_names(compression: object) -> str:
+    """Names of a component or of a chain in any spelling, joined by ``+``."""
+    chain = compression if isinstance(compression, (list, tuple)) else [compression]
+    return "+".join(_spelling(item).name for item in chain)
 
 
 def _spelling(value: object) -> Spelling:

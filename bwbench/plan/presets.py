@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from bwbench.config.cell import CellConfig
 from bwbench.config.component import Component
+from bwbench.config.component_parsing import parse_chain, parse_component
 from bwbench.config.presets import PRESETS, Preset
+from bwbench.registry import ALGORITHMS, COLLECTIVES
 
 __all__ = ["PRESETS", "Preset", "arm_name"]
 
-_BY_AXES = {preset.axes: preset.name for preset in PRESETS.values()}
+Components = tuple[Component, ...]  # algorithm, collective, codecs
 
 
 def arm_name(config: CellConfig) -> str:
     """The display name of a cell's method, e.g. ``ring-fp16``, ``parameter-server-fp16``, ``threshold(value=0.01)``.
 
-    The preset's name where its three components are used. Options stand behind it where they are not the defaults.
+    The preset's name where its components are used; of several the one whose options are nearest. Options stand behind
+    it where they are not the preset's, or not the defaults.
     """
+    given = (config.algorithm, config.collective, *config.compression)
+    names = [component.name for component in given]
+    fitting = [preset for preset in PRESETS.values() if list(_names(preset)) == names]
+    if not fitting:
+        return _with_options(_joined(config), changed_options(given, tuple(_default(part) for part in given)))
+    changes = [(changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
+    options, name = min(changes, key=lambda change: len(change[0]))
+    return _with_options(name, options)
+
+
+def changed_options(given: Components, usual: Components) -> dict[str, object]:
+    """The options of components that differ from the usual ones, as they stand in YAML.
+
+    Left out are those that another option took out.
+    """
+    changed = {}
+    for component, other in zip(given, usual, strict=True):
+        if component.options == other.options:
+            continue
+        values, others = (part.options.model_dump(mode="json", by_alias=True) for part in (component, other))
+        changed |= {key: value for key, value in values.items() if value != others[key] and value is not None}
+    return changed
+
+
+def _joined(config: CellConfig) -> str:
     codecs = "+".join(codec.name for codec in config.compression)
-    name = _BY_AXES.get((config.algorithm.name, config.collective.name, codecs))
-    if name is None:
-        parts = [] if config.algorithm.name == "every-step" else [config.algorithm.name]
-        parts += [part for part in (config.collective.name, codecs) if part != "none"]
-        name = "-".join(parts)
-    options = [
-        f"{key}={value}"
-        for component in (config.algorithm, config.collective, *config.compression)
-        for key, value in changed_options(component).items()
-    ]
-    return f"{name}({','.join(options)})" if options else name
+    parts = [] if config.algorithm.name == "every-step" else [config.algorithm.name]
+    return "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
 
 
-def changed_options(component: Component) -> dict[str, object]:
-    """The options that differ from the defaults, as they stand in YAML; without those that another option took out."""
-    given = component.options
-    if given == (defaults := type(given)()):
-        return {}
-    values, usual = (options.model_dump(mode="json", by_alias=True) for options in (given, defaults))
-    return {key: value for key, value in values.items() if value != usual[key] and value is not None}
+def _with_options(name: str, options: dict[str, object]) -> str:
+    return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
+
+
+def _names(preset: Preset) -> tuple[str, ...]:
+    algorithm, collective, codecs = preset.axes
+    return (algorithm, collective, *codecs.split("+"))
+
+
+@lru_cache(maxsize=256)
+def _components(preset_name: str) -> Components:
+    preset = PRESETS[preset_name]
+    algorithm = parse_component({preset.algorithm: dict(preset.options)}, ALGORITHMS)
+    return (algorithm, parse_component(preset.collective, COLLECTIVES), *parse_chain(preset.compression))
+
+
+def _default(component: Component) -> Component:
+    return Component(component.name, type(component.options)())
