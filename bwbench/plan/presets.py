@@ -36,7 +36,7 @@ def changed_options(given: Components, usual: Components) -> dict[str, object]:
 
     Left out are those that another option took out.
     """
-    changed = {}
+    changed: dict[str, object] = {}
     for component, other in zip(given, usual, strict=True):
         if component.options == other.options:
             continue
