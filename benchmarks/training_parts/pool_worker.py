@@ -1,0 +1,63 @@
+"""A worker of the pool: one cell a line on stdin, one line about its end on rank 0's stdout."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from bwbench.plan.cell import Cell
+from bwbench.records import EventWriter
+from bwbench.train.channel import Channel
+from bwbench.train.environment import WorkerEnvironment
+from bwbench.train.lean_start import leave_compiler_out
+from bwbench.train.loop import TrainingLoop
+from bwbench.train.process_groups import connect
+from bwbench.train.recorder import Recorder
+from bwbench.train.trial import prepare
+from bwbench.train.worker import SWITCH_INTERVAL_S
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed benchmark takes its workers along
+    os.nice(int(os.environ.get("POOL_NICENESS", "0")))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    leave_compiler_out()
+    environment = WorkerEnvironment.read(os.environ)
+    groups = connect(environment)
+    folder = Path(sys.argv[1])
+    for line in sys.stdin:
+        cell = Cell.from_json(json.loads(line))
+        file = folder / f"{cell.id}-rank{environment.rank}.jsonl"
+        file.unlink(missing_ok=True)
+        writer = EventWriter(file)
+        TrainingLoop(prepare(cell.config, groups), Recorder(writer, Channel(None)), Channel(None)).run()
+        writer.close()
+        gc.collect()  # hooks and models hold one another
+        if environment.rank == 0:
+            print(json.dumps(summary(file)), flush=True)
+        file.unlink()
+    os._exit(0)  # gloo's teardown aborts now and then
+
+
+def summary(file: Path) -> dict[str, object]:
+    """Evaluations and end of a trial, out of rank 0's events."""
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    evaluations = [
+        {key: event[key] for key in ("split", "samples", "step", "clock_s", "mean", "target_met")}
+        for event in events
+        if event["event"] == "eval"
+    ]
+    end = next(event for event in events if event["event"] == "end")
+    kept = ("status", "reason", "step", "samples", "clock_s", "payload_bytes")
+    return {**{key: end[key] for key in kept}, "evaluations": evaluations}
+
+
+if __name__ == "__main__":
+    main()
