@@ -1,7 +1,7 @@
 """Does it train? Final accuracy and loss of every preset on a real data set, at equal samples, beside fp32.
 
-fashion-mnist, cnn, 4 nodes, unshaped link. Learning rates are tuned alike: the same grid for all, on one seed that is not
-reported, by the loss on the validation split. Then the same seeds for all. A difference is that of the same seed.
+fashion-mnist, cnn, 4 nodes, unshaped link. Learning rates are tuned alike: the same grid for all, on one seed that is
+not reported, by the loss on the validation split. Then the same seeds for all. A difference is that of the same seed.
 
 Usage: python benchmarks/accuracy.py [--json FILE] [--quick] [--records FILE] [--only PRESET …] [--seeds N]
 """
@@ -21,20 +21,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from training_parts.arms import NODES, SEEDS, TUNING_SEED, grid_of, is_adam, one_cell, optimizer_of
 from training_parts.pool import Pool
+from training_parts.records import Records
 
-from bwbench.config.load import load_experiment
 from bwbench.config.presets import PRESETS
-from bwbench.plan.build import build_plan
 from bwbench.plan.cell import Cell
 
 BASELINE = "ring"
-NODES = 4
-TUNING_SEED = 1000
-SEEDS = (0, 1, 2, 3, 4)
-SGD_GRID = (0.0125, 0.025, 0.05, 0.1, 0.2)
-ADAM_GRID = (0.0005, 0.001, 0.002, 0.004, 0.008)
-ADAM_ARMS = ("qadam", "one-bit-adam")
 LIMIT_S = 400.0
 LEFT_OUT = ("single", "no-communication")
 
@@ -55,49 +49,17 @@ seed: {seed}
 
 def cell_of(arm: str, lr: float, seed: int, samples: int, model: str, dataset: str) -> Cell:
     """One training run."""
-    text = EXPERIMENT.format(
-        nodes=1 if arm == "single" else NODES,
-        model=model,
-        dataset=dataset,
-        arm=arm,
-        optimizer=optimizer_of(arm, lr),
-        samples=samples,
-        seed=seed,
+    return one_cell(
+        EXPERIMENT.format(
+            nodes=NODES,
+            model=model,
+            dataset=dataset,
+            arm=arm,
+            optimizer=optimizer_of(arm, lr),
+            samples=samples,
+            seed=seed,
+        )
     )
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "accuracy.yaml"
-        file.write_text(text)
-        (cell,) = build_plan(load_experiment(file)).cells
-    return cell
-
-
-def optimizer_of(arm: str, lr: float) -> str:
-    """YAML of the optimizer: the one that the method prescribes, else SGD with momentum."""
-    if is_adam(arm):
-        return f"{{adam: {{lr: {lr}}}}}"
-    momentum = 0.0 if arm == "dgc" else 0.9  # DGC keeps its momentum inside the codec
-    return f"{{sgd: {{lr: {lr}, momentum: {momentum}}}}}"
-
-
-def is_adam(arm: str) -> bool:
-    """Whether a method belongs to Adam; ``adam`` is fp32 Adam, which such a method is compared with."""
-    return arm in (*ADAM_ARMS, "adam")
-
-
-class Records:
-    """Finished trainings by cell id, one line each in a file, so that a stopped benchmark goes on where it was."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        lines = file.read_text().splitlines() if file.is_file() else []
-        self.by_id: dict[str, dict[str, Any]] = {row["id"]: row for row in map(json.loads, lines)}
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Keep a training."""
-        self.by_id[row["id"]] = row
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("a") as file:
-            file.write(json.dumps(row) + "\n")
 
 
 class Study:
@@ -150,7 +112,7 @@ def rows_of(study: Study, arms: list[str], seeds: tuple[int, ...], quick: bool) 
     """A row for each method, the baselines first."""
     baselines: dict[bool, dict[int, float]] = {}
     for arm in arms:
-        grid = ADAM_GRID if is_adam(arm) else SGD_GRID
+        grid = grid_of(arm)
         lr = grid[2] if quick else study.tuned_lr(arm, grid)
         found = {seed: study.result(arm, lr, seed) for seed in seeds}
         accuracies = {seed: row["accuracy"] for seed, row in found.items() if row["accuracy"] is not None}
