@@ -1,0 +1,60 @@
+"""Whole runs and timing runs through ``bwbench run``, so that links are verified and everything is recorded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bwbench.plan import estimate_cells
+from training_parts.arms import NODES, one_cell
+from training_parts.workloads import Workload
+
+TIMED_STEPS = 6
+LINKS = {"unshaped": "unshaped", "10 Mbit/s": "{bandwidth: 10 Mbit/s, latency: 2.5 ms}"}
+RUN_LIMIT_S = 3600.0
+
+
+class Runs:
+    """Of one workload; resumable, because ``bwbench run`` is."""
+
+    def __init__(self, workload: Workload, results: Path) -> None:
+        self._workload, self._results = workload, results
+
+    def whole(self, arm: str, lr: float, seeds: tuple[int, ...], link: str) -> dict[int, float | None]:
+        """Seconds to the target by seed; None where it was not reached within the limits."""
+        found = {}
+        for seed in seeds:
+            status = self._run(self._workload.experiment(arm, lr, seed, LINKS[link]))
+            found[seed] = status.get("time_to_target_s")
+        return found
+
+    def predicted_step_s(self, arm: str, lr: float) -> float:
+        """What the plan expects of a step on the slow link."""
+        cell = one_cell(self._workload.experiment(arm, lr, 0, LINKS["10 Mbit/s"]))
+        return estimate_cells([cell])[cell.id].step_s
+
+    def step_s(self, arm: str, lr: float, link: str) -> float:
+        """Mean seconds of a step on a link, over a few steps."""
+        samples = TIMED_STEPS * 32 * NODES
+        status = self._run(self._workload.experiment(arm, lr, 0, LINKS[link], samples=samples))
+        return float(status["training_clock_s"]) / int(status["steps"])
+
+    def _run(self, experiment_yaml: str) -> dict[str, Any]:
+        cell = one_cell(experiment_yaml)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "tta.yaml"
+            file.write_text(experiment_yaml)
+            argv = [sys.executable, "-m", "bwbench.cli.main", "run", str(file), "--results", str(self._results)]
+            argv += ["--retry", "failed|invalid|timeout"]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=RUN_LIMIT_S)
+        statuses = list((self._results / "tta").glob(f"*-{cell.id}/status.json"))
+        if not statuses:
+            raise SystemExit(f"{cell.slug} left no status:\n{done.stderr[-2000:]}")
+        status: dict[str, Any] = json.loads(statuses[0].read_text())
+        if status["status"] not in ("done", "diverged"):
+            print(f"  {cell.slug}: {status['status']}: {status['reason'].splitlines()[0]}", file=sys.stderr)
+        return status
