@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.launch.channel import Channels
+from bwbench.launch.dead_links import WORTH_A_WORD_S, DeadLinks
 from bwbench.launch.outcome import LaunchOutcome, Status, WireTraffic, describe_exit, log_tail
+from bwbench.launch.stalls import STALL_AFTER_S, Stalls, is_stopped
+from bwbench.launch.tcp_table import unanswered
 from bwbench.network.lateness import lateness_between
 from bwbench.network.link.node_link import NodeLink
 from bwbench.network.network import Network, NodeProcess
@@ -20,7 +23,7 @@ from bwbench.plan.cell import Cell
 POLL_S = 0.2
 LOOK_S = 1.0  # how often to ask the agent for counters and health: looking costs time that the workers need
 STARTUP_LIMIT_S = 180.0  # importing torch and loading data, many workers on few cores
-STALL_LIMIT_S = 60.0  # nothing sent and nothing computed by anyone for this long: nobody is going to
+SLEPT_S = 10.0  # no look for so long: this program was stopped, and knows nothing of the meantime
 END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
 BLAME_S = 0.3  # what the peers of a dead rank need to notice and to fail in turn
 SETTLE_S = 0.05  # counters that stand still for this long have drained
@@ -46,6 +49,8 @@ class LocalLauncher:
         self._counts: dict[str, Any] = {}
         self._health: dict[str, dict[str, Any]] = {}
         self._training = False
+        self._dead_links = DeadLinks([node.data_address for node in network.nodes])
+        self._stalls = Stalls(self._num_ranks, cell.config.compute.step_time_s or 0.0)
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.
@@ -93,13 +98,12 @@ class LocalLauncher:
         channels.close_worker_ends()
 
     def _supervise(self, channels: Channels, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
-        started = last_alive = last_look = time.monotonic()
-        activity: object = None
+        started = last_look = time.monotonic()
+        self._stalls.forget(started)
 
         def handle(rank: int, event: dict[str, Any]) -> None:
-            nonlocal last_alive
-            last_alive = time.monotonic()
             self._note(channels, rank, event)
+            self._stalls.forget(time.monotonic())
             on_event(rank, event)
 
         while True:
@@ -115,18 +119,31 @@ class LocalLauncher:
             now = time.monotonic()
             if now - last_look < LOOK_S:
                 continue
+            if now - last_look > SLEPT_S:
+                self._dead_links.forget()
+                self._stalls.forget(now)
             last_look = now
             if self._network.health().get("alive") is False:
                 return self._outcome("failed", "the emulator of the link has ended")
-            seen = self._activity()
-            if seen != activity:
-                activity, last_alive = seen, now
             if now - started > wall_limit_s:
                 reason = f"the time guard of {wall_limit_s:.0f} s ended the cell"
                 return self._outcome("timeout", reason)
-            if now - last_alive > (STALL_LIMIT_S if self._training else STARTUP_LIMIT_S):
-                reason = f"no rank computed or sent anything for {now - last_alive:.0f} s: the link or a rank is stuck"
-                return self._outcome("failed", reason)
+            if stuck := self._look(now):
+                return self._outcome("failed", stuck)
+
+    def _look(self, now: float) -> str | None:
+        """Why the group will not get on, by what can be seen from outside; None where it does."""
+        counters = self._network.counters()
+        self._dead_links.look(now, [row for process in self._processes for row in unanswered(process.pid)], counters)
+        self._stalls.look(
+            now,
+            [process.cpu_time_s() for process in self._processes],
+            [is_stopped(process.pid) for process in self._processes],
+            counters,
+        )
+        started = len(self._waiting.get("ready", ())) == self._num_ranks
+        dead = self._dead_links.verdict(now, counters)
+        return dead or self._stalls.verdict(now, STALL_AFTER_S if started else STARTUP_LIMIT_S)
 
     def _note(self, channels: Channels, rank: int, event: dict[str, Any]) -> None:
         """Take in one event; answer a phase once every rank has reached it."""
@@ -190,6 +207,8 @@ class LocalLauncher:
         reason = f"rank {rank} {describe_exit(fallen[rank])}"
         if rank in self._errors:
             reason += f": {self._errors[rank]}"
+        if dead := self._dead_links.verdict(time.monotonic(), self._network.counters(), WORTH_A_WORD_S):
+            reason += f"; {dead}"
         return self._with_log(reason, rank)
 
     def _with_log(self, reason: str, rank: int) -> str:
@@ -201,10 +220,6 @@ class LocalLauncher:
         """Return codes of the ranks that have exited without an end event."""
         returncodes = {rank: process.poll() for rank, process in enumerate(self._processes) if rank not in self._ends}
         return {rank: returncode for rank, returncode in returncodes.items() if returncode is not None}
-
-    def _activity(self) -> object:
-        """Something that changes while anyone computes or sends."""
-        return self._network.counters(), tuple(process.cpu_time_s() for process in self._processes)
 
     def _await_exits(self) -> None:
         deadline = time.monotonic() + END_LIMIT_S

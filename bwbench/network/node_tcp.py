@@ -12,6 +12,11 @@ from bwbench.network.link.tcp import TcpSettings
 # The first one that the kernel allows in a namespace of its own is used where nothing is asked, the same for all nodes.
 CONGESTION_CONTROLS = ("cubic", "reno")
 
+# Longest wait between two repetitions where nothing is asked, so that training goes on soon after an outage: an outage
+# of 10 s is noticed as over within 5 s, not 15. No shorter, since it is also the longest that an acknowledgement may
+# take, which waits in queues, and since TCP gives up after 15 repetitions.
+RTO_MAX_MS = 5_000
+
 _SETTINGS = Path("/proc/sys/net/ipv4")
 _CONTROL = "tcp_congestion_control"
 _RECORDED = (
@@ -41,6 +46,7 @@ def configure_tcp(tcp: TcpSettings) -> dict[str, Any]:
     elif not _write(_CONTROL, tcp.congestion_control):
         raise ConfigError(_not_allowed(tcp.congestion_control))
     _write("tcp_no_metrics_save", "1")  # connections must not learn from those of an earlier cell or arm
+    _write("tcp_rto_max_ms", str(RTO_MAX_MS))  # unknown before Linux 6.15
     for name, value in tcp.sysctls().items():
         if not (_SETTINGS / name).exists():
             since = " (Linux 6.15 and later have it)" if name == "tcp_rto_max_ms" else ""
