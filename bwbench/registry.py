@@ -93,6 +93,29 @@ ALGORITHMS = Registry(
     [
         ("every-step", "bwbench.algorithms.every_step:EveryStep", "average gradients in every optimizer step"),
         ("single", "bwbench.algorithms.single:Single", "one node alone: is a second one worth it at all?"),
+        ("local-sgd", "bwbench.algorithms.local_sgd:LocalSgd", "train alone, average the parameters every so many steps"),
+        ("diloco", "bwbench.algorithms.diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),
+        (
+            "streaming-diloco",
+            "bwbench.algorithms.streaming_diloco:StreamingDiloco",
+            "DiLoCo in fragments that are sent while the nodes compute",
+        ),
+        (
+            "decentralized",
+            "bwbench.algorithms.decentralized:Decentralized",
+            "average weights, which are sent while the gradients are computed",
+        ),
+        (
+            "low-precision-decentralized",
+            "bwbench.algorithms.low_precision_decentralized:LowPrecisionDecentralized",
+            "tell both neighbours how the weights have changed, compressed",
+        ),
+        (
+            "async",
+            "bwbench.algorithms.async_model_average:AsyncModelAverage",
+            "train without waiting; a thread averages the weights now and then",
+        ),
+        ("qadam", "bwbench.algorithms.qadam:QAdam", "Adam with a frozen variance and a compressed momentum"),
         (
             "no-communication",
             "bwbench.algorithms.no_communication:NoCommunication",
@@ -112,6 +135,18 @@ COLLECTIVES = Registry(
             "bwbench.collectives.parameter_server:ParameterServer",
             "all send to one node, which averages and sends back",
         ),
+        (
+            "scatter-gather",
+            "bwbench.collectives.scatter_gather:ScatterGather",
+            "every node averages one chunk for all: ByteGrad's exchange, a sharded parameter server",
+        ),
+        ("gossip-pair", "bwbench.collectives.gossip_pair:GossipPair", "averages with one other node, in turn"),
+        ("neighbours", "bwbench.collectives.neighbours:Neighbours", "averages with both neighbours on a ring"),
+        (
+            "hierarchical",
+            "bwbench.collectives.hierarchical:Hierarchical",
+            "one node of each host crosses the link for all of its host",
+        ),
     ],
 )
 COMPRESSIONS = Registry(
@@ -120,6 +155,18 @@ COMPRESSIONS = Registry(
         ("none", "bwbench.compression.none:NoCompression", "fp32 values as they are"),
         ("fp16", "bwbench.compression.fp16:Fp16", "half precision: half the bytes"),
         ("threshold", "bwbench.compression.threshold:Threshold", "only entries above a threshold, the rest kept back"),
+        ("top-k", "bwbench.compression.top_k:TopK", "only the largest entries, a fixed share; the rest kept back"),
+        (
+            "random-k",
+            "bwbench.compression.random_k:RandomK",
+            "entries at random places, the same on all nodes: no indices, and a ring adds them up",
+        ),
+        (
+            "dgc",
+            "bwbench.compression.dgc:Dgc",
+            "deep gradient compression: the largest entries of a momentum kept by each node",
+        ),
+        ("powersgd", "bwbench.compression.powersgd:PowerSgd", "PowerSGD: matrices of low rank, averaged by factors"),
     ],
 )
 MODELS = Registry(

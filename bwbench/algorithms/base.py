@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
@@ -26,6 +26,12 @@ class Control(Protocol):
 
     def average(self, values: torch.Tensor) -> None:
         """Replace ``values`` by their mean over all ranks, the same bits everywhere."""
+
+    def diverged(self, what: str) -> None:
+        """Something of the present step is not finite here: let training end, on all ranks, saying so.
+
+        To be called before this rank sends what it has found wanting, from any thread.
+        """
 
 
 class Clock(Protocol):
@@ -108,7 +114,11 @@ class AbstractAlgorithm(abc.ABC):
         needs_peers: makes no sense on one node.
         sends: uses a collective and a codec; otherwise both are ``none``.
         averages_partially: can use a collective that is not exact (gossip).
+        preferred_collective: name of the collective that it is made for; ``collective: auto`` takes it where it fits.
         optimizers: names of the optimizers that it works with; empty for all.
+        replicas_equal: when all ranks hold the same bits, with default options but for lengths of time and an exact
+            collective: ``after every step``; ``after a round``, which is a step that is its own ``agreement_step``; or
+            ``never``.
         overlap_estimated: exposed time is an estimate, because waiting hides inside torch.
         plain_backward_s: what a backward pass takes without communication; the loop measures it while warming up.
     """
@@ -117,7 +127,9 @@ class AbstractAlgorithm(abc.ABC):
     needs_peers: ClassVar[bool] = True
     sends: ClassVar[bool] = True
     averages_partially: ClassVar[bool] = False
+    preferred_collective: ClassVar[str | None] = None
     optimizers: ClassVar[tuple[str, ...]] = ()
+    replicas_equal: ClassVar[Literal["after every step", "after a round", "never"]] = "after every step"
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
@@ -134,6 +146,11 @@ class AbstractAlgorithm(abc.ABC):
             return "this algorithm needs a collective that sends something"
         if cls.sends and not collective.exact and not cls.averages_partially:
             return "it averages over some of the ranks only, and this algorithm needs the mean over all"
+        return None
+
+    @classmethod
+    def accepts_codec(cls, codec: type[AbstractCodec]) -> str | None:
+        """Why what this algorithm sends cannot be sent with ``codec``; None where it can."""
         return None
 
     @abc.abstractmethod
@@ -177,6 +194,12 @@ class AbstractAlgorithm(abc.ABC):
     def backward(self, loss: torch.Tensor) -> None:
         """Run the backward pass; sending may begin while it runs."""
 
+    def check_gradients(self) -> None:  # noqa: B027 (whoever sends gradients looks at them before)
+        """Look for values that are not finite once the gradients of a step are there, before ``finish``.
+
+        They are reported by ``Control.diverged`` and set to zero.
+        """
+
     @abc.abstractmethod
     def finish(self) -> ExchangeReport:
         """Wait until the gradients are those to step with.
@@ -194,7 +217,7 @@ class AbstractAlgorithm(abc.ABC):
         return None
 
     def agreement_step(self, step: int) -> int | None:
-        """The first step from ``step`` on that a rank completes only after every other rank has begun ``step``.
+        """The first step from ``step`` on that no rank completes before all others have their gradients of ``step``.
 
         Ranks that want to stop ask for it there. None where there is no such step: they then stop at an evaluation.
         """

@@ -7,12 +7,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from bwbench.collectives.framing import buffer_bytes
 from bwbench.collectives.meter import Meter
+from bwbench.collectives.segments import Span, aligned
 from bwbench.compression.base import AbstractCodec, as_flat_fp32
 from bwbench.compression.error_feedback import ErrorFeedback
 from bwbench.compression.linear import AbstractLinearCodec
 from bwbench.compression.none import NoCompression
 from bwbench.config.component import ComponentConfig
+from bwbench.errors import ConfigError
 from bwbench.network.link import Link
 from bwbench.plan.traffic import Traffic
 
@@ -54,6 +57,13 @@ class AbstractCollective(abc.ABC):
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
         """Why this collective cannot carry payloads of ``codec``; None where it can."""
 
+    def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
+        """Why these options do not go with so many nodes or these codecs; None where they do. Pure.
+
+        Asked when a cell is planned and, without codecs, by ``connect``.
+        """
+        return None
+
     @abc.abstractmethod
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What one exchange of buckets with these payloads moves. Pure: knows nothing of the group."""
@@ -69,7 +79,13 @@ class AbstractCollective(abc.ABC):
             group: connected to all ranks.
             link: what that network is asked to be, for collectives that adapt to it; None where it is not known. Has
                 no influence on results.
+
+        Raises:
+            ConfigError: the options make no sense with so many ranks.
         """
+        reason = self.check(group.size()) if group.size() > 1 else None
+        if reason is not None:
+            raise ConfigError(reason)
         self._group = group
         self.link = link
         self.rank, self.size = group.rank(), group.size()
@@ -145,6 +161,19 @@ class AbstractCollective(abc.ABC):
         A message may be shorter than ``buffer``: its tail stays as it was.
         """
         return self.group.recv([buffer], from_rank, tag)
+
+    def _receive_all(
+        self, spans: Sequence[Span], codec: AbstractCodec, from_rank: int, tag: int
+    ) -> list[tuple[torch.Tensor, dist.Work]]:
+        """Post all receives from one rank: buffer and pending work of the message of each span."""
+        sizes = [buffer_bytes(codec, end - begin) for begin, end in spans]
+        room = self._buffer(tag, f"from-{from_rank}", sum(map(aligned, sizes)))
+        offset, messages = 0, []
+        for size in sizes:
+            buffer = room[offset : offset + size]
+            offset += aligned(size)
+            messages.append((buffer, self._receive(buffer, from_rank, tag)))
+        return messages
 
     def _buffer(self, tag: int, purpose: str, num_bytes: int) -> torch.Tensor:
         """uint8 of shape [num_bytes], kept for the next exchange of the same bucket."""

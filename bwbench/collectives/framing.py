@@ -26,25 +26,31 @@ def buffer_bytes(codec: AbstractCodec, num_elements: int) -> int:
 
 def frame(codec: AbstractCodec, payload: torch.Tensor) -> torch.Tensor:
     """The message that carries ``payload``; the payload itself where its length is known anyway."""
+    return payload if codec.sums_on_ring else pack(payload)
+
+
+def unframe(codec: AbstractCodec, message: torch.Tensor) -> torch.Tensor:
+    """The payload inside a message that ``frame`` has made, sharing its memory. Raises as ``unpack`` does."""
+    return message if codec.sums_on_ring else unpack(message)
+
+
+def pack(payload: torch.Tensor) -> torch.Tensor:
+    """A message that says how long ``payload`` is, and holds a copy of it."""
     import torch
 
-    if codec.sums_on_ring:
-        return payload
     message = torch.empty(LENGTH_BYTES + payload.numel(), dtype=torch.uint8)
     message[:LENGTH_BYTES].view(torch.int64)[0] = payload.numel()
     message[LENGTH_BYTES:] = payload
     return message
 
 
-def unframe(codec: AbstractCodec, message: torch.Tensor) -> torch.Tensor:
+def unpack(message: torch.Tensor) -> torch.Tensor:
     """The payload inside a received message, sharing its memory.
 
-    Raises RuntimeError where the message is none of ``frame``'s: ranks disagree about what they exchange.
+    Raises RuntimeError where the message is none of ``pack``'s: ranks disagree about what they exchange.
     """
     import torch
 
-    if codec.sums_on_ring:
-        return message
     length = int(message[:LENGTH_BYTES].view(torch.int64)[0])
     if not 0 <= length <= message.numel() - LENGTH_BYTES:
         raise RuntimeError(f"a message claims {length} bytes in a buffer of {message.numel()}: the ranks disagree")

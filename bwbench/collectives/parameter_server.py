@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from bwbench.collectives.base import AbstractCollective
-from bwbench.collectives.framing import buffer_bytes, frame, unframe
-from bwbench.collectives.segments import Span, aligned, cut, segment_count
+from bwbench.collectives.framing import frame, unframe
+from bwbench.collectives.part_codecs import PartCodecs
+from bwbench.collectives.segments import Span, cut, segment_count
 from bwbench.compression.base import AbstractCodec
 from bwbench.config.component import ComponentConfig
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
-    import torch.distributed as dist
 
-SERVER = 0
+
+class ParameterServerConfig(ComponentConfig):
+    """Options of ``parameter-server``.
+
+    Attributes:
+        server: rank of the node that averages for all.
+    """
+
+    server: int = Field(0, ge=0)
 
 
 class ParameterServer(AbstractCollective):
-    """Rank 0 is the server and one of the stations: it trains as well.
+    """One rank is the server, and trains as well; by its link it is one of the stations, or wired to the access point.
 
     Clients send what their codec gives; the server adds up in the order of the ranks (its own contribution takes the
     same way through the codec), divides, encodes the mean and sends it back. All, the server included, adopt what the
@@ -31,14 +41,23 @@ class ParameterServer(AbstractCollective):
     (as in DoubleSqueeze, Tang et al. 2019).
     """
 
+    Config = ParameterServerConfig
+    options: ParameterServerConfig
+
     def __init__(self, options: ComponentConfig | None = None) -> None:
         super().__init__(options)
-        self._answers: dict[int, AbstractCodec] = {}  # of the way back, by bucket
+        self._answers = PartCodecs()
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
         """Any codec."""
         return None
+
+    def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
+        """The server has to be one of the nodes."""
+        if self.options.server < num_nodes:
+            return None
+        return f"server {self.options.server} is none of the ranks 0 to {num_nodes - 1}"
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """One payload each way at a client, N-1 each way at the server, in two rounds.
@@ -46,26 +65,34 @@ class ParameterServer(AbstractCollective):
         The way back begins while the rest still arrives; only the mean of the last segment has nothing to overlap with.
         """
         payload = float(sum(bucket_payload_bytes))
-        each = ((num_nodes - 1) * payload, *[payload] * (num_nodes - 1))
+        each = tuple((num_nodes - 1 if rank == self.options.server else 1) * payload for rank in range(num_nodes))
         last = bucket_payload_bytes[-1] if bucket_payload_bytes else 0
         serial = (num_nodes - 1) * last / segment_count(last)
         return Traffic(each, each, 2 * len(bucket_payload_bytes), serial)
 
     def reset(self) -> None:
         """Forget the residuals of the way back."""
-        self._answers = {}
+        self._answers.forget()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What the codecs of the way back remember; empty on the clients."""
+        return self._answers.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._answers.load_state_dict(state)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
         spans = cut(0, bucket.numel(), codec) if codec.sums_on_ring else [(0, bucket.numel())]
-        if self.rank == SERVER:
+        if self.rank == self.options.server:
             self._serve(bucket, spans, codec, tag)
         else:
             self._ask(bucket, spans, codec, tag)
 
     def _serve(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, tag: int) -> None:
-        clients = [rank for rank in range(self.size) if rank != SERVER]
-        answer_codec = self._answers.setdefault(tag, codec.fresh())
-        incoming = {client: self._announce(spans, codec, client, tag) for client in clients}
+        clients = [rank for rank in range(self.size) if rank != self.options.server]
+        answer_codec = self._answers.answer(codec, tag)
+        incoming = {client: self._receive_all(spans, codec, client, tag) for client in clients}
         sends = []
         for i, (begin, end) in enumerate(spans):
             part = bucket[begin:end]
@@ -85,29 +112,16 @@ class ParameterServer(AbstractCollective):
             send.wait()
 
     def _ask(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, tag: int) -> None:
-        incoming = self._announce(spans, codec, SERVER, tag)
+        incoming = self._receive_all(spans, codec, self.options.server, tag)
         sends = []
         for begin, end in spans:
             with self.meter.codec():
                 payload = codec.encode(bucket[begin:end])
                 message = frame(codec, payload)
-            sends.append(self._send(message, SERVER, tag, payload.numel()))
+            sends.append(self._send(message, self.options.server, tag, payload.numel()))
         for (begin, end), (message, work) in zip(spans, incoming, strict=True):
             work.wait()
             with self.meter.codec():
                 bucket[begin:end] = codec.decode(unframe(codec, message), end - begin)
         for send in sends:
             send.wait()
-
-    def _announce(
-        self, spans: Sequence[Span], codec: AbstractCodec, from_rank: int, tag: int
-    ) -> list[tuple[torch.Tensor, dist.Work]]:
-        """Post all receives from one rank: buffer and pending work of each segment."""
-        sizes = [buffer_bytes(codec, end - begin) for begin, end in spans]
-        room = self._buffer(tag, f"from-{from_rank}", sum(map(aligned, sizes)))
-        offset, messages = 0, []
-        for size in sizes:
-            buffer = room[offset : offset + size]
-            offset += aligned(size)
-            messages.append((buffer, self._receive(buffer, from_rank, tag)))
-        return messages

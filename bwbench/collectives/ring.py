@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bwbench.collectives.base import AbstractCollective
 from bwbench.collectives.ring_traffic import ring_traffic
 from bwbench.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
+from bwbench.collectives.two_rounds import AbstractTwoRounds
 from bwbench.compression.base import AbstractCodec
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
+
+
+# Payload of a bucket up to which two rounds win. Depends on nothing that ranks or links could disagree about, because
+# both ways round differently.
+LARGEST_DIRECT_BYTES = 64 * 1024
 
 
 class _Incoming(NamedTuple):
@@ -26,7 +32,7 @@ class _Incoming(NamedTuple):
     work: dist.Work
 
 
-class Ring(AbstractCollective):
+class Ring(AbstractTwoRounds):
     """Each rank sends to the next one only: 2(N-1) rounds of a chunk of 1/N, so 2(N-1)/N of the bucket a rank.
 
     After Patarasuk and Yuan 2009, known from Baidu's article of 2017. Chunks are cut into segments, and a segment
@@ -35,6 +41,8 @@ class Ring(AbstractCollective):
     announced a buffer, which would cost one more latency in every round. On a slow link an
     exchange keeps no more under way than fits into it and its queue (``in_flight_bytes``): large buckets go round in
     several groups.
+
+    Small buckets, where latency rules, take the exchange in two rounds: the same bytes without going round.
 
     Sums are kept in fp32 where the receiver adds. The last rank to add to a chunk divides, encodes once, adopts what
     that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
@@ -46,16 +54,21 @@ class Ring(AbstractCollective):
         if codec.linear:
             return None
         if not codec.sums_on_ring:
-            return "a ring adds on the way, which this codec's payloads do not allow; use all-gather"
+            return "a ring adds on the way, which this codec's payloads do not allow; use scatter-gather or all-gather"
         if codec.biased:
             return "a ring encodes anew at every hop, where no residual catches what a biased codec loses"
         return None
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
-        """2(N-1)/N of each bucket sent and received by every rank, in 2(N-1) rounds."""
-        return ring_traffic(num_nodes, bucket_payload_bytes)
+        """2(N-1)/N of each bucket sent and received by every rank, in 2(N-1) rounds, or in 2 where it is small."""
+        traffic = ring_traffic(num_nodes, bucket_payload_bytes)
+        num_small = sum(map(goes_directly, bucket_payload_bytes))
+        return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        if goes_directly(codec.payload_bytes(bucket.numel())):
+            self._two_rounds(bucket, codec, tag)
+            return
         groups = ring_groups(bucket.numel(), self.size, codec, in_flight_bytes(self.link, self.size))
         incoming = self._announce(groups, codec, tag)
         last_round = 2 * (self.size - 1) - 1
@@ -123,3 +136,8 @@ class Ring(AbstractCollective):
                 posted.append(_Incoming(span, round_, buffer, self._receive(buffer, from_rank, tag)))
             incoming.append(posted)
         return incoming
+
+
+def goes_directly(payload_bytes: float) -> bool:
+    """Whether a bucket of this payload is exchanged in two rounds instead of along the ring."""
+    return payload_bytes <= LARGEST_DIRECT_BYTES

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bwbench.config.auto_collective import codec_refusal
 from bwbench.config.cell import CellConfig
 from bwbench.config.codec_chain import chain_refusal
 from bwbench.config.component import Component
@@ -39,21 +40,6 @@ def refusals(config: CellConfig) -> list[Finding]:
         return [Finding(("plugins",), f"{text}; derive it from the base class of its kind")]
 
 
-def auto_collective(chain: tuple[Component, ...]) -> tuple[str, str]:
-    """What ``collective: auto`` stands for with these codecs, and why."""
-    names = " + ".join(component.name for component in chain)
-    refusal = _collective_refusal("ring", chain)
-    if refusal is None:
-        return "ring", f"collective: auto is 'ring' for compression {names}: its payloads can be added along a ring"
-    return "all-gather", f"collective: auto is 'all-gather' for compression {names}: {refusal}"
-
-
-def _collective_refusal(collective: str, chain: tuple[Component, ...]) -> str | None:
-    """The collective's own reason for refusing one of these codecs."""
-    accepts: Callable[[type[Any]], str | None] = COLLECTIVES.load(collective).accepts
-    return next((reason for codec in chain if (reason := accepts(COMPRESSIONS.load(codec.name)))), None)
-
-
 def _check_peers(config: CellConfig) -> Iterator[Finding]:
     if config.nodes > 1:
         if config.algorithm.name == "single":
@@ -83,13 +69,23 @@ def _check_collective(config: CellConfig) -> Iterator[Finding]:
         text = f"algorithm {config.algorithm.name!r} cannot use collective {config.collective.name!r}: {reason}; "
         yield Finding(("collective",), text + "write 'collective: auto', or 'algorithm: no-communication'")
         return
-    reason = _collective_refusal(config.collective.name, chain)
+    for name in (component.name for component in chain):
+        if (reason := algorithm.accepts_codec(COMPRESSIONS.load(name))) is not None:
+            text = f"algorithm {config.algorithm.name!r} cannot use compression {name!r}: {reason}"
+            yield Finding(("compression",), text)
+            return
+    reason = codec_refusal(config.collective.name, chain)
     if reason is not None:
         fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, chain)]
         names = " + ".join(codec.name for codec in chain)
         text = f"collective {config.collective.name!r} cannot carry compression {names!r}: {reason}"
         hint = f"write 'collective: auto' or one of: {', '.join(fitting)}" if fitting else "choose another compression"
         yield Finding(("collective",), f"{text.rstrip('.')}; {hint}")
+        return
+    codecs = [COMPRESSIONS.load(codec.name) for codec in chain]
+    reason = config.collective.build(COLLECTIVES).check(config.nodes, codecs) if config.nodes > 1 else None
+    if reason is not None:
+        yield Finding(("collective",), f"collective {config.collective.name!r} cannot work here: {reason}")
 
 
 def _check_optimizer(config: CellConfig) -> Iterator[Finding]:
@@ -99,9 +95,17 @@ def _check_optimizer(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {config.optimizer.name!r}")
 
 
+def _check_codec_optimizer(config: CellConfig) -> Iterator[Finding]:
+    for name in (component.name for component in config.compression):
+        reason = COMPRESSIONS.load(name).accepts_optimizer(config.optimizer.options)
+        if reason is not None:
+            text = f"optimizer {config.optimizer.name!r} does not go with compression {name!r}: {reason}"
+            yield Finding(("optimizer",), text)
+
+
 def _fits(name: str, chain: tuple[Component, ...]) -> bool:
     try:
-        return _collective_refusal(name, chain) is None
+        return codec_refusal(name, chain) is None
     except Exception:  # a collective whose package is broken is no suggestion
         return False
 
@@ -161,6 +165,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_peers,
     _check_collective,
     _check_optimizer,
+    _check_codec_optimizer,
     _check_task,
     _check_target,
     _check_ranges,

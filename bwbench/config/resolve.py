@@ -10,9 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bwbench.config.auto_collective import auto_collective
 from bwbench.config.cell import CellConfig
-from bwbench.config.combinations import Finding, auto_collective, refusals
-from bwbench.config.component_parsing import elsewhere, parse_chain, whole_floats_as_int
+from bwbench.config.combinations import Finding, refusals
+from bwbench.config.component_parsing import elsewhere, parse_chain, parse_component, whole_floats_as_int
 from bwbench.config.explain import Location, explain, nearest
 from bwbench.config.presets import PRESETS, Expanded, expand_preset
 from bwbench.errors import ConfigError
@@ -73,10 +74,15 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], folder: Path, comb
     if content.get("collective") == "auto":
         content["collective"] = "ring"
         try:
-            content["collective"], reason = auto_collective(parse_chain(content["compression"]))
+            nodes = content.get("nodes")
+            content["collective"], reason = auto_collective(
+                parse_component(content["algorithm"], ALGORITHMS),
+                parse_chain(content["compression"]),
+                nodes if isinstance(nodes, int) and nodes > 0 else 2,
+            )
             notes.append(reason)
         except ValidationError:
-            pass  # validation below says what is wrong with the compression
+            pass  # validation below says what is wrong with them
         except Exception:  # a plugin's codec that lacks something: refusals() below says so
             if not plugins:
                 raise

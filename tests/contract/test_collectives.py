@@ -15,16 +15,25 @@ from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(60)
 AVERAGING = [name for name in COLLECTIVES.names() if COLLECTIVES.load(name).needs_peers]
-PAIRS = [
-    (collective, codec)
-    for collective in AVERAGING
-    for codec in COMPRESSIONS.names()
-    if COLLECTIVES.load(collective).accepts(COMPRESSIONS.load(codec)) is None
-]
+EXACT = [name for name in AVERAGING if COLLECTIVES.load(name).exact]
+PARTIAL = [name for name in AVERAGING if name not in EXACT]
+LOSSLESS = {"none": 1e-6, "fp16": 2e-3, "bf16": 2e-2}  # codecs that keep every value, but for rounding
 
 
-def make_codec(name):
-    return build_codec([Component(name, COMPRESSIONS.load(name).Config())])
+def goes_with(collective, codec):
+    ours, its_class = COLLECTIVES.load(collective)(), COMPRESSIONS.load(codec)
+    return ours.accepts(its_class) is None and ours.check(8, [its_class]) is None
+
+
+PAIRS = [(collective, codec) for collective in EXACT for codec in COMPRESSIONS.names() if goes_with(collective, codec)]
+PARTIAL_PAIRS = [(ours, codec) for ours in PARTIAL for codec in COMPRESSIONS.names() if goes_with(ours, codec)]
+
+
+def make_codec(name, num_elements=0, rank=0, bucket=0):
+    codec = build_codec([Component(name, COMPRESSIONS.load(name).Config())])
+    side = int(num_elements**0.5)  # a matrix and a vector, for codecs that look at shapes
+    codec.prepare([(side, side), (num_elements - side * side,)], rank, bucket)
+    return codec
 
 
 def inputs(num_ranks, num_elements, seed=0):
@@ -32,16 +41,17 @@ def inputs(num_ranks, num_elements, seed=0):
     return [torch.randn(num_elements, generator=generator) for _ in range(num_ranks)]
 
 
-def average(collective_name, codec_name, tensors, steps=1):
+def average(collective_name, codec_name, tensors, steps=1, tag=3, options=None):
     """Result, payload bytes and codec of each rank after averaging the same inputs ``steps`` times."""
 
     def work(group, rank):
-        collective = COLLECTIVES.load(collective_name)()
+        ours = COLLECTIVES.load(collective_name)
+        collective = ours(ours.Config(**(options or {})))
         collective.connect(group)
-        codec = make_codec(codec_name)
+        codec = make_codec(codec_name, tensors[rank].numel(), rank, tag)
         for _ in range(steps):
             bucket = tensors[rank].clone()
-            collective.average(bucket, codec, tag=3)
+            collective.average(bucket, codec, tag=tag)
         return bucket, collective.meter.take().payload_bytes, codec
 
     return run_ranks(len(tensors), work)
@@ -49,7 +59,7 @@ def average(collective_name, codec_name, tensors, steps=1):
 
 def sent_values(codec_name, x):
     """What the others see of ``x``: the plainest version of encoding and decoding it once."""
-    codec = make_codec(codec_name)
+    codec = make_codec(codec_name, x.numel())
     return codec.decode(codec.encode(x), x.numel()).clone()
 
 
@@ -65,22 +75,30 @@ def test_mean_agreement_and_bytes(collective, codec, num_ranks):
         assert torch.equal(first, tensors[0])
         assert results[0][1] == 0
         return
-    if codec in ("none", "fp16"):
+    assert first.isfinite().all()
+    if codec in LOSSLESS:
         expected = torch.stack(tensors).double().mean(0)
-        tolerance = 1e-6 if codec == "none" else 2e-3 * num_ranks**0.5
-        assert (first - expected).abs().max() < tolerance
-    estimate = COLLECTIVES.load(collective)().traffic(num_ranks, [make_codec(codec).payload_bytes(10_007)])
+        assert (first - expected).abs().max() < LOSSLESS[codec] * (1 if codec == "none" else num_ranks**0.5)
+    assert_bytes(collective, codec, results)
+
+
+def assert_bytes(collective, codec, results):
+    num_ranks, made = len(results), make_codec(codec, 10_007)
+    estimate = COLLECTIVES.load(collective)().traffic(num_ranks, made.payloads(10_007))
+    exact = made.linear or made.sums_on_ring  # else its size may depend on where the entries lie
+    # What a codec puts before each message is told for the bucket, not for the parts that some collectives cut.
+    headers = 0 if exact else 24 * 4 * num_ranks
     for rank, (_, payload_bytes, _) in enumerate(results):
-        exact = codec != "threshold"  # its size depends on where the entries lie
-        assert payload_bytes == pytest.approx(estimate.payload_bytes_per_rank[rank], rel=2e-3 if exact else 0.1)
+        expected = estimate.payload_bytes_per_rank[rank]
+        assert abs(payload_bytes - expected) <= (2e-3 if exact else 0.15) * expected + headers
 
 
-@pytest.mark.parametrize(("collective", "codec"), PAIRS)
+@pytest.mark.parametrize(("collective", "codec"), [*PAIRS, *PARTIAL_PAIRS])
 def test_runs_are_bit_equal(collective, codec):
-    tensors = inputs(3, 5_000)
+    tensors = inputs(4, 5_000)
     first = average(collective, codec, tensors, steps=2)
     second = average(collective, codec, tensors, steps=2)
-    assert torch.equal(first[0][0], second[0][0])
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("num_elements", [0, 1, 2, 7])
@@ -100,7 +118,7 @@ def test_special_values(collective, codec):
     poisoned = inputs(3, 1000)
     poisoned[1][500] = float("nan")
     for result, _, _ in average(collective, codec, poisoned):
-        assert result[500].isnan(), "a NaN of one rank must reach all"
+        assert not result.isfinite().all(), "a NaN of one rank must reach all"
 
 
 @pytest.mark.parametrize(("collective", "codec"), PAIRS)
@@ -114,45 +132,87 @@ def test_other_layouts_and_types_go_through_a_copy(collective, codec):
     assert torch.equal(half[0][0].reshape(-1), reference[0][0].half())
 
 
-@pytest.mark.parametrize("collective", ["all-gather", "parameter-server"])
+COMPRESSING_TWICE = ["parameter-server", "scatter-gather"]  # the way back is compressed as well
+
+
+@pytest.mark.parametrize("collective", ["all-gather", *COMPRESSING_TWICE])
 def test_threshold_against_the_plain_definition(collective):
     tensors = inputs(4, 8_000)
     result = average(collective, "threshold", tensors)[0][0]
-    mean = torch.stack([sent_values("threshold", x) for x in tensors]).mean(0)
-    if collective == "parameter-server":  # the way back is compressed as well
-        mean = sent_values("threshold", mean)
-    assert torch.allclose(result, mean, atol=1e-7)
+    parts = [slice(i, i + 2000) for i in range(0, 8000, 2000)] if collective == "scatter-gather" else [slice(0, 8000)]
+    for part in parts:
+        mean = torch.stack([sent_values("threshold", x[part]) for x in tensors]).mean(0)
+        if collective in COMPRESSING_TWICE:
+            mean = sent_values("threshold", mean)
+        assert torch.allclose(result[part], mean, atol=1e-7)
 
 
-@pytest.mark.parametrize("collective", ["all-gather", "parameter-server"])
-def test_error_feedback_loses_nothing_over_many_steps(collective):
-    steps = 40
-    tensors = inputs(3, 2_000)
+@pytest.mark.parametrize("interrupted", [False, True], ids=["in one go", "from a checkpoint"])
+@pytest.mark.parametrize("collective", ["all-gather", *COMPRESSING_TWICE])
+def test_error_feedback_loses_nothing_over_many_steps(collective, interrupted):
+    steps, size, length = 40, 3, 2_000
+    tensors = inputs(size, length)
 
     def work(group, rank):
-        ours = COLLECTIVES.load(collective)()
+        ours, codec = COLLECTIVES.load(collective)(), make_codec("threshold", length)
         ours.connect(group)
-        codec = make_codec("threshold")
-        applied = torch.zeros(2_000)
-        for _ in range(steps):
+        applied = torch.zeros(length)
+        for step in range(steps):
+            if interrupted and step == 7:  # nothing but the state dicts goes over
+                memory, own = ours.state_dict(), codec.state_dict()
+                ours, codec = COLLECTIVES.load(collective)(), make_codec("threshold", length)
+                ours.connect(group)
+                ours.load_state_dict(memory)
+                codec.load_state_dict(own)
+                assert ours.state_dict().keys() == memory.keys()
             bucket = tensors[rank].clone()
             ours.average(bucket, codec, tag=0)
             applied += bucket
-        return applied, codec.residual, (ours._answers[0].residual if rank == 0 and hasattr(ours, "_answers") else None)
+        return applied, codec.residual, ours.state_dict()
 
-    results = run_ranks(3, work)
-    kept_back = torch.stack([residual for _, residual, _ in results]).mean(0)
-    if results[0][2] is not None:
-        kept_back += results[0][2]
+    results = run_ranks(size, work)
+    kept_back = torch.zeros(length)
+    for rank, (_, residual, memory) in enumerate(results):
+        if residual is not None:
+            kept_back += residual / size
+        begins = [length * i // size for i in range(size + 1)]
+        for key, values in memory.items():
+            part = key.split(".")[1]
+            if part == "answer":  # the server's of its way back: of the mean itself
+                kept_back += values
+            elif int(part) == size:  # the same of a chunk's owner
+                kept_back[begins[rank] : begins[rank + 1]] += values
+            else:
+                kept_back[begins[int(part)] : begins[int(part) + 1]] += values / size
     expected = steps * torch.stack(tensors).mean(0)
     assert torch.allclose(results[0][0] + kept_back, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("collective", COMPRESSING_TWICE)
+def test_reset_forgets_residuals_of_the_way_back(collective):
+    tensors = inputs(3, 3_000)
+
+    def work(group, rank):
+        ours, codec = COLLECTIVES.load(collective)(), make_codec("threshold", 3_000)
+        ours.connect(group)
+        results = []
+        for _ in range(2):
+            results.append(tensors[rank].clone())
+            ours.average(results[-1], codec, tag=0)
+            ours.reset()
+            codec.load_state_dict({})
+            assert ours.state_dict() == {}
+        return results
+
+    for first, second in run_ranks(3, work):
+        assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize(("collective", "codec"), [pair for pair in PAIRS if pair[0] != "torch"])
 def test_concurrent_buckets_keep_apart(collective, codec):
     sizes = [3_000, 70_000, 11, 20_000]
     buckets = [inputs(3, size, seed) for seed, size in enumerate(sizes)]
-    alone = [average(collective, codec, tensors)[0][0] for tensors in buckets]
+    alone = [average(collective, codec, tensors, tag=tag)[0][0] for tag, tensors in enumerate(buckets)]
 
     def work(group, rank):
         ours = COLLECTIVES.load(collective)()
@@ -160,7 +220,8 @@ def test_concurrent_buckets_keep_apart(collective, codec):
         mine = [tensors[rank].clone() for tensors in buckets]
         order = list(range(len(sizes))) if rank != 1 else list(reversed(range(len(sizes))))
         threads = [
-            threading.Thread(target=ours.average, args=(mine[i], make_codec(codec), i), daemon=True) for i in order
+            threading.Thread(target=ours.average, args=(mine[i], make_codec(codec, sizes[i], rank, i), i), daemon=True)
+            for i in order
         ]
         for thread in threads:
             thread.start()
@@ -174,15 +235,16 @@ def test_concurrent_buckets_keep_apart(collective, codec):
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5])
-@pytest.mark.parametrize("num_elements", [1, 4, 50_001, 200_003])
+@pytest.mark.parametrize("num_elements", [1, 4, 16_384, 16_385, 32_769, 200_003])
 @pytest.mark.parametrize("codec", ["none", "fp16"])
-def test_a_ring_gives_the_same_bits_on_every_link(codec, num_elements, num_ranks):
+@pytest.mark.parametrize("name", ["ring", "scatter-gather"])
+def test_the_same_bits_on_every_link(name, codec, num_elements, num_ranks):
     tensors = inputs(num_ranks, num_elements)
 
     def work(group, rank):
         buckets = []
         for link in (None, Link(bandwidth="10 Mbit/s", latency="2 ms"), Link(bandwidth="1 Gbit/s", latency="1 ms")):
-            collective = COLLECTIVES.load("ring")()
+            collective = COLLECTIVES.load(name)()
             collective.connect(group, link)
             buckets.append(tensors[rank].clone())
             collective.average(buckets[-1], make_codec(codec), tag=0)
@@ -208,7 +270,7 @@ def test_a_lost_peer_is_an_error_and_not_a_hang():
 
 def test_refusals_say_why():
     threshold, none = COMPRESSIONS.load("threshold"), COMPRESSIONS.load("none")
-    assert "use all-gather" in COLLECTIVES.load("ring").accepts(threshold)
+    assert "all-gather" in COLLECTIVES.load("ring").accepts(threshold)
     assert "fp32" in COLLECTIVES.load("torch").accepts(threshold)
     assert "nothing" in COLLECTIVES.load("none").accepts(threshold)
     assert all(COLLECTIVES.load(name).accepts(none) is None for name in COLLECTIVES.names())
