@@ -21,7 +21,7 @@ def training_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def evaluate(model: nn.Module, samples: TensorSamples) -> dict[str, float]:
-    """``accuracy`` (share of targets hit) and ``loss`` (mean cross entropy) over a whole split.
+    """``accuracy`` (share of targets hit) and ``loss`` (mean cross entropy) over all samples.
 
     The model is back in training mode afterwards.
     """

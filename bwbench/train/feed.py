@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 
@@ -9,6 +11,7 @@ from bwbench.datasets.base import Samples
 from bwbench.datasets.partition import AbstractPartition
 from bwbench.errors import ConfigError
 
+SMALLEST_SHARE = 25  # samples of a split that a rank scores, if the ranks are to divide it
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -21,6 +24,14 @@ class TensorSamples:
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    def share(self, rank: int, num_ranks: int) -> TensorSamples:
+        """Every ``num_ranks``-th sample from number ``rank`` on; all of them where that would leave too few."""
+        if len(self) < SMALLEST_SHARE * num_ranks:
+            return self
+        part = copy.copy(self)
+        part.inputs, part.targets = self.inputs[rank::num_ranks], self.targets[rank::num_ranks]
+        return part
 
 
 class BatchFeed:

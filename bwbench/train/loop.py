@@ -137,9 +137,10 @@ class TrainingLoop:
 
     def _evaluation(self, split: str, samples: TensorSamples, clock_s: float) -> dict[str, Any]:
         begin_mono_s = time.monotonic()
-        found = evaluate(self._trial.model, samples)
+        share = samples.share(self._control.rank, self._control.size)
+        found = evaluate(self._trial.model, share)
         local = {metric: found[metric] for metric in self._trial.metrics}
-        mean = self._control.mean(local)
+        mean = self._control.mean(local, weight=len(share))
         duration_s = time.monotonic() - begin_mono_s
         self._evaluation_s += duration_s
         target = self._trial.config.target

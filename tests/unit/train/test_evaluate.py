@@ -56,3 +56,15 @@ def test_losses_fall_and_accuracies_rise():
     assert not meets("loss", 0.31, 0.3)
     assert not meets("accuracy", math.nan, 0.95)
     assert not meets("loss", math.nan, 0.95)
+
+
+def test_shares_cover_a_split_once():
+    samples = TensorSamples(Samples(np.arange(403, dtype=np.float32)[:, None], np.arange(403)))
+    shares = [samples.share(rank, 4) for rank in range(4)]
+    assert sorted(int(target) for share in shares for target in share.targets) == list(range(403))
+    assert all(torch.equal(share.inputs[:, 0].long(), share.targets) for share in shares)
+
+
+def test_a_tiny_split_is_scored_whole_by_everybody():
+    samples = TensorSamples(Samples(np.zeros((60, 1), np.float32), np.zeros(60, np.int64)))
+    assert len(samples.share(2, 4)) == 60
