@@ -118,6 +118,10 @@ class GradientBuffers:
             view.copy_(parameter.grad)
         parameter.grad = view
 
+    def view(self, index: int) -> torch.Tensor:
+        """The place of a parameter's gradient in its buffer."""
+        return self._views[index]
+
     @property
     def bucket_bytes(self) -> list[int]:
         """Size of each buffer."""

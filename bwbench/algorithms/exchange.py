@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from bwbench.algorithms.base import Context, ExchangeReport
 from bwbench.algorithms.buckets import GradientBuffers, assign, trainable
-from bwbench.algorithms.communicator import NUM_THREADS, Communicator
+from bwbench.algorithms.communicator import Communicator, threads_for
+from bwbench.algorithms.finite import GradientWatch
 from bwbench.algorithms.memory import remember, remembered
 
 if TYPE_CHECKING:
@@ -32,17 +33,23 @@ class BucketExchange:
             context.codec_of([tuple(parameters[index].shape) for index in bucket], number)
             for number, bucket in enumerate(buckets)
         ]
+        self._watch = GradientWatch(context.model, self._buffers, context.control)
         self._sending = False
         self._missing: list[int] = []
         self._num_launched = 0
         for index, parameter in enumerate(parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
-        self._communicator = Communicator(context.collective.meter, min(NUM_THREADS, len(buckets)))
+        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
 
     @property
     def module(self) -> Callable[..., torch.Tensor]:
         """The model itself."""
         return self._context.model
+
+    @property
+    def buffers(self) -> GradientBuffers:
+        """The gradients."""
+        return self._buffers
 
     @property
     def bucket_bytes(self) -> list[int]:
@@ -120,4 +127,5 @@ class BucketExchange:
             self._num_launched += 1
 
     def _average(self, bucket: int) -> None:
+        self._watch.check(bucket)
         self._context.collective.average(self._buffers.flat[bucket], self._codecs[bucket], tag=bucket)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
 from bwbench.algorithms.buckets import GradientBuffers, assign, trainable
+from bwbench.algorithms.finite import GradientWatch
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,10 @@ class AbstractLocalStep(AbstractAlgorithm):
         import torch
 
         torch.autograd.backward(loss)
+
+    def check_gradients(self) -> None:
+        """One pass over them."""
+        GradientWatch(self._context.model, self._gradients, self._context.control).check_all()
 
     def finish(self) -> ExchangeReport:
         """Nobody to agree with before the update."""

@@ -47,6 +47,7 @@ class ControlPath:
     def __init__(self, group: dist.ProcessGroup | None = None, store: Store | None = None) -> None:
         self._group, self._store = group, store
         self._local_stop: tuple[int | None, Stop] | None = None
+        self._step: tuple[int, int | None] = (0, 0)
         self.rank = group.rank() if group is not None else 0
         self.size = group.size() if group is not None else 1
 
@@ -61,14 +62,33 @@ class ControlPath:
             self._group.allreduce([values]).wait()
             values /= self.size
 
-    def mean(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Mean of each metric over all ranks, added up in the order of the ranks: the same bits everywhere."""
+    def mean(self, metrics: dict[str, float], weight: int = 1) -> dict[str, float]:
+        """Mean of each metric over all ranks, added up in the order of the ranks: the same bits everywhere.
+
+        Args:
+            weight: samples that this rank's metrics were found on.
+        """
         if self._group is None:
             return dict(metrics)
-        own = torch.tensor(list(metrics.values()), dtype=torch.float64)
+        own = torch.tensor([*metrics.values(), 1.0], dtype=torch.float64) * weight
         gathered = [torch.empty_like(own) for _ in range(self.size)]
         self._group.allgather([gathered], [own]).wait()
-        return dict(zip(metrics, torch.stack(gathered).mean(0).tolist(), strict=True))
+        *sums, total = torch.stack(gathered).sum(0).tolist()
+        return {metric: value / total for metric, value in zip(metrics, sums, strict=True)}
+
+    def begin_step(self, number: int, last_step: int | None) -> None:
+        """A step begins.
+
+        Args:
+            last_step: the one after which training ends where this rank asks for it in this step, as in
+                ``publish_stop``.
+        """
+        self._step = number, last_step
+
+    def diverged(self, what: str) -> None:
+        """Ask all ranks to end as soon as they can, because of ``what`` was found here; see ``publish_stop``."""
+        number, last_step = self._step
+        self.publish_stop(Stop("diverged", f"{what} in step {number}, on rank {self.rank}"), last_step)
 
     def publish_stop(self, stop: Stop, step: int | None) -> None:
         """Ask all ranks to end after step number ``step``, which no rank completes before it has heard from this one;

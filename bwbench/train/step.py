@@ -53,8 +53,10 @@ class Stepper:
         accumulate = trial.config.accumulate
         begin_mono_s = time.monotonic()
         ledger = StepLedger(trial.clock)
+        last_step = algorithm.agreement_step(number)
+        self._control.begin_step(number, last_step)
         if stop is not None:
-            self._publish(stop, number)
+            self._control.publish_stop(stop, last_step)
         lr = trial.schedule.lr_at(samples, trial.config.global_batch)
         for group in trial.optimizer.param_groups:
             group["lr"] = lr
@@ -69,13 +71,14 @@ class Stepper:
                 loss_sum += loss.item()
                 ledger.lap("compute_s")
                 if not math.isfinite(loss_sum):
-                    reason = f"the loss is {loss_sum} after {samples} samples, on rank {self._control.rank}"
-                    self._publish(Stop("diverged", reason), number)
+                    self._control.diverged(f"the loss is {loss_sum} after {samples} samples")
                 if last:
                     ledger.lap("other_s")
                     self._pacer.pad(ledger.elapsed_s)
                     ledger.lap("pad_s")
                 algorithm.backward(loss / accumulate if accumulate > 1 else loss)
+                if last:
+                    algorithm.check_gradients()
                 backward_s = ledger.lap("compute_s")
         report = algorithm.finish()
         ledger.exchange(report)
@@ -86,10 +89,6 @@ class Stepper:
             report = report.plus(more)
         self._pacer.observe(backward_s - report.hidden_s + optimizer_s)
         return StepResult(begin_mono_s, loss_sum / accumulate, lr, report, ledger)
-
-    def _publish(self, stop: Stop, number: int) -> None:
-        """Ask all ranks to end where all of them will have heard of it."""
-        self._control.publish_stop(stop, self._trial.algorithm.agreement_step(number))
 
     def measure_plain_backward(self) -> None:
         """Tell the algorithm what a backward pass takes without communication. Changes gradients, nothing else."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from contextlib import nullcontext
 
@@ -55,6 +56,9 @@ class LocalControl:
     def average(self, values):
         self.group.allreduce([values]).wait()
         values /= self.group.size()
+
+    def diverged(self, what):
+        self.found = what
 
 
 class Clock:
@@ -198,6 +202,26 @@ def test_an_error_in_a_communication_thread_surfaces_at_once():
         return time.monotonic() - begin
 
     assert max(run_ranks(2, work)) < 1.5
+
+
+@pytest.mark.parametrize("codec", ["none", "threshold"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_is_named_where_it_arises_and_spoils_nobody(codec, value):
+    def work(group, rank):
+        model = replica()
+        algorithm = EveryStep(EveryStepConfig(bucket_bytes="400 B"))
+        given = context(group, model, COLLECTIVES.load("all-gather")(), codec)
+        algorithm.attach(given)
+        if rank == 1:
+            model.layers[2].bias.register_hook(lambda gradient: gradient.masked_fill(gradient == gradient, value))
+        gradients, _ = take_step(algorithm, model, rank)
+        assert all(torch.isfinite(gradient).all() for gradient in gradients)
+        assert all(torch.isfinite(kept).all() for kept in algorithm.state_dict().values())
+        algorithm.close()
+        return getattr(given.control, "found", None)
+
+    found = "nan" if math.isnan(value) else "inf"
+    assert run_ranks(3, work) == [None, f"the gradient of layers.2.bias holds {found}", None]
 
 
 class Recording(AbstractCollective):
