@@ -92,6 +92,11 @@ ALGORITHMS = Registry(
     "algorithm",
     [
         ("every-step", "bwbench.algorithms.every_step:EveryStep", "average gradients in every optimizer step"),
+        (
+            "torch-post-local-sgd",
+            "bwbench.algorithms.torch_post_local_sgd:TorchPostLocalSgd",
+            "torch's own: DDP at first, later models are averaged every so many steps",
+        ),
         ("single", "bwbench.algorithms.single:Single", "one node alone: is a second one worth it at all?"),
         ("local-sgd", "bwbench.algorithms.local_sgd:LocalSgd", "train alone, average the parameters every so many steps"),
         ("diloco", "bwbench.algorithms.diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),

@@ -9,7 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from bwbench.algorithms.base import Context, ExchangeReport
-from bwbench.algorithms.buckets import ELEMENT_BYTES, assign, trainable
+from bwbench.algorithms.buckets import ELEMENT_BYTES, trainable
+from bwbench.algorithms.ddp_hooks import HookMemory, hook_buckets, hook_payloads, register_hook
+from bwbench.algorithms.finite import watch_parameters
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +24,14 @@ class DdpExchange:
 
     Its ``backward`` returns when all buckets are averaged. How much of that was waiting cannot be seen from outside:
     estimated is what it took longer than a backward pass without communication.
+
+    Args:
+        hook: state and function of a communication hook in place of the one that the codec stands for.
     """
 
-    def __init__(self, context: Context, bucket_bytes: float | None) -> None:
+    def __init__(
+        self, context: Context, bucket_bytes: float | None, hook: tuple[Any, Callable[..., Any]] | None = None
+    ) -> None:
         from torch.nn.parallel import DistributedDataParallel
 
         self._context = context
@@ -35,12 +42,22 @@ class DdpExchange:
         }
         if "init_sync" in known:  # replicas start equal by their seed; sending them over the link may take minutes
             options["init_sync"] = False
+        codec = context.make_codec()
+        shapes = [tuple(parameter.shape) for parameter in trainable(context.model)]
+        elements = [parameter.numel() for parameter in trainable(context.model)]
+        self._buckets = [sum(elements[i] for i in bucket) for bucket in hook_buckets(elements, bucket_bytes, codec)]
+        if len(self._buckets) == 1:  # torch's limit on the first bucket is another one where it is not told any
+            bucket_bytes = max(bucket_bytes or 0, *self.bucket_bytes, BYTES_PER_MIB)
         if bucket_bytes is not None:
             options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
+        watch_parameters(context.model, context.control)  # before DDP's own hooks, so that it sees what is sent
         self._ddp = DistributedDataParallel(context.model, process_group=context.data_group, **options)
-        elements = [parameter.numel() for parameter in trainable(context.model)]
-        self._buckets = [sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
-        self._traffic = context.collective.traffic(context.collective.size, self.bucket_bytes)
+        assert context.data_group is not None
+        if hook is not None:
+            self._ddp.register_comm_hook(*hook)
+        self._memory = HookMemory(None) if hook else register_hook(self._ddp, codec, context.data_group)
+        payloads = hook_payloads(shapes, bucket_bytes, codec)
+        self._traffic = context.collective.traffic(context.collective.size, payloads)
         self._backward_s = 0.0
         self._begin_mono_s = 0.0
 
@@ -81,14 +98,16 @@ class DdpExchange:
         )
 
     def reset(self) -> None:
-        """Nothing is remembered."""
+        """Forget what PowerSGD remembers."""
+        self._memory.reset()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Nothing is remembered."""
-        return {}
+        """Residual and factors of PowerSGD; empty for the others."""
+        return self._memory.state_dict()
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Nothing is remembered."""
+        """Take back what ``state_dict`` gave. A new process begins with two steps without compression all the same."""
+        self._memory.load_state_dict(state)
 
     def close(self) -> None:
         """Nothing to close."""

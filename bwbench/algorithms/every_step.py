@@ -11,6 +11,7 @@ from pydantic import Field
 from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
 from bwbench.algorithms.buckets import bucket_payloads
 from bwbench.algorithms.ddp_exchange import DdpExchange
+from bwbench.algorithms.ddp_hooks import hook_payloads
 from bwbench.algorithms.exchange import BucketExchange
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
@@ -53,7 +54,10 @@ class EveryStep(AbstractAlgorithm):
         make_codec: Callable[[], AbstractCodec],
     ) -> Traffic:
         """One exchange of every bucket."""
-        payloads = bucket_payloads(parameter_shapes, self.options.bucket_bytes, make_codec)
+        if collective.wraps_model:
+            payloads = hook_payloads(parameter_shapes, self.options.bucket_bytes, make_codec())
+        else:
+            payloads = bucket_payloads(parameter_shapes, self.options.bucket_bytes, make_codec)
         return collective.traffic(num_nodes, payloads)
 
     def attach(self, context: Context) -> None:

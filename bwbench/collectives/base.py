@@ -64,6 +64,11 @@ class AbstractCollective(abc.ABC):
         """
         return None
 
+    @classmethod
+    def remark(cls, codecs: Sequence[type[AbstractCodec]]) -> str | None:
+        """What a plan should say about sending these codecs' payloads this way; None for most."""
+        return None
+
     @abc.abstractmethod
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What one exchange of buckets with these payloads moves. Pure: knows nothing of the group."""

@@ -40,6 +40,13 @@ def refusals(config: CellConfig) -> list[Finding]:
         return [Finding(("plugins",), f"{text}; derive it from the base class of its kind")]
 
 
+def remarks(config: CellConfig) -> list[str]:
+    """What is to be said of a cell that works."""
+    codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
+    said = COLLECTIVES.load(config.collective.name).remark(codecs)
+    return [f"collective {config.collective.name!r}: {said}"] if said else []
+
+
 def _check_peers(config: CellConfig) -> Iterator[Finding]:
     if config.nodes > 1:
         if config.algorithm.name == "single":

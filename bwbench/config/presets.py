@@ -38,10 +38,18 @@ PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
         Preset("ddp", "every-step", "torch", "none", "torch's DistributedDataParallel as users run it: the baseline"),
+        Preset("ddp-fp16", "every-step", "torch", "fp16", "the same with torch's own fp16 hook: half the bytes"),
+        Preset("ddp-powersgd", "every-step", "torch", "powersgd", "the same with torch's own PowerSGD hook"),
+        Preset(
+            "ddp-post-local-sgd", "torch-post-local-sgd", "torch", "none", "torch's own post-local SGD: DDP, then models"
+        ),
         Preset("ring", "every-step", "ring", "none", "gradient all-reduce along our ring"),
         Preset("ring-fp16", "every-step", "ring", "fp16", "the same in half precision: half the bytes"),
         Preset("threshold", "every-step", "all-gather", "threshold", "large gradient entries only, the rest kept back"),
         Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
+        Preset("decentralized", "decentralized", "ring", "none", "mean of all weights, sent while nodes compute"),
+        Preset("decentralized-shift-one", "decentralized", "gossip-pair", "none", "weights averaged in pairs, in turn"),
+        Preset("async", "async", "ring", "none", "nobody waits: weights averaged in the background every 500 ms"),
         Preset("single", "single", "none", "none", "one node alone: is a second one worth it at all?"),
         Preset("no-communication", "no-communication", "none", "none", "the headroom that a free network would give"),
     )

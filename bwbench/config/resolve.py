@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bwbench.config.auto_collective import auto_collective
 from bwbench.config.cell import CellConfig
-from bwbench.config.combinations import Finding, refusals
+from bwbench.config.combinations import Finding, refusals, remarks
 from bwbench.config.component_parsing import elsewhere, parse_chain, parse_component, whole_floats_as_int
 from bwbench.config.explain import Location, explain, nearest
 from bwbench.config.presets import PRESETS, Expanded, expand_preset
@@ -99,6 +99,7 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], folder: Path, comb
         idle += _idle_settings(config)
     if config is not None and not findings and combine:
         findings += refusals(config)
+        notes += [] if findings else remarks(config)
     return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes))
 
 
