@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,6 +25,7 @@ class AbstractCodec(abc.ABC):
         sums_on_ring: the size of a payload depends on the number of elements alone, and a receiver may decode a part,
             add its own values and encode again. Needed by every collective that adds on the way.
         carries: its payload holds fp32 values that another codec may encode, the next one of a chain: ``inner``.
+        keeps_residual: keeps what it leaves out itself and adds it to what it gets next, so it needs no ErrorFeedback.
         linear: its messages are sums of numbers, which any exact collective may form (``AbstractLinearCodec``).
         inner: encodes the values that this codec carries; None sends them as they are.
     """
@@ -32,11 +34,17 @@ class AbstractCodec(abc.ABC):
     biased: ClassVar[bool] = False
     sums_on_ring: ClassVar[bool] = True
     carries: ClassVar[bool] = False
+    keeps_residual: ClassVar[bool] = False
     linear: bool = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
         self.inner: AbstractCodec | None = None
+
+    @classmethod
+    def accepts_optimizer(cls, options: ComponentConfig) -> str | None:
+        """Why this codec does not go with an optimizer of these options; None where it does. Pure."""
+        return None
 
     def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
         """Learn what will be encoded; called once, before anything is. Imports no torch.
@@ -94,16 +102,27 @@ class AbstractCodec(abc.ABC):
 
     def fresh(self) -> AbstractCodec:
         """A codec with the same options, prepared alike, that remembers nothing; itself where there is no memory."""
-        return self
+        if self.inner is None or (inner := self.inner.fresh()) is self.inner:
+            return self
+        other = copy.copy(self)
+        other.inner = inner
+        return other
+
+    def answering(self) -> AbstractCodec:
+        """As ``fresh``, for means on their way back: without what belongs to gradients alone, such as a momentum."""
+        return self.fresh()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """What the codec remembers from one call to the next; empty for most."""
-        return {}
+        """What the codec, and ``inner``, remember from one call to the next; empty for most."""
+        return {} if self.inner is None else {f"inner.{key}": value for key, value in self.inner.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take back what ``state_dict`` gave."""
-        if state:
-            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
+        """Take back what ``state_dict`` gave; an empty dict forgets everything."""
+        inside = {key.removeprefix("inner."): value for key, value in state.items() if key.startswith("inner.")}
+        if self.inner is not None:
+            self.inner.load_state_dict(inside)
+        if len(inside) < len(state) or (inside and self.inner is None):
+            raise ValueError(f"{type(self).__name__} keeps no such state, got {sorted(state)}")
 
 
 def as_flat_fp32(x: torch.Tensor) -> torch.Tensor:

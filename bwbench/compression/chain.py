@@ -13,10 +13,13 @@ from bwbench.config.component import Component
 def build_codec(chain: Sequence[Component]) -> AbstractCodec:
     """A new codec for one bucket, wrapped in error feedback where it is biased and its options do not say otherwise.
 
-    Each codec of the chain encodes the values that the one before it carries. Raises ConfigError where one carries
-    none.
+    Each codec of the chain encodes the values that the one before it carries; one residual catches what all of them
+    lose together. The option ``error_feedback`` is that of the first one. Raises ConfigError where the chain makes no
+    sense.
     """
     codec: AbstractCodec = nest(chain)
+    if codec.keeps_residual:
+        return codec
     with_feedback = getattr(codec.options, "error_feedback", loses(codec))
     return ErrorFeedback(codec) if with_feedback else codec
 

@@ -14,11 +14,19 @@ def chain_refusal(chain: Sequence[Component]) -> str | None:
     """Why a chain cannot be built; None where it can. Elements called ``none`` change nothing anywhere."""
     names = _names(chain)
     for name, following in zip(names, names[1:], strict=False):
-        if not COMPRESSIONS.load(name).carries:
+        before, after = COMPRESSIONS.load(name), COMPRESSIONS.load(following)
+        if not before.carries:
             carriers = ", ".join(other for other in COMPRESSIONS.names() if _carries(other))
             return (
                 f"{following!r} cannot follow {name!r}, whose payload holds no fp32 values that another codec could "
                 f"encode; codecs that others may follow: {carriers or 'none'}"
+            )
+        if after.linear or after.keeps_residual:
+            return f"{following!r} cannot follow {name!r}: it works on whole gradients, from step to step; put it first"
+        if before.linear and after.biased:
+            return (
+                f"{following!r} cannot follow {name!r}, whose messages are averaged on the way: what a biased codec "
+                "loses there no residual would see"
             )
     return None
 

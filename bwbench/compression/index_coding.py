@@ -1,0 +1,103 @@
+"""Ascending indices in few bits: the gaps between them, in a Rice code.
+
+An entry of a tensor of which a share p is sent takes 1.01 bytes at p = 1 %, 1.44 at 0.1 % and 0.59 at 10 %, where the
+entries lie at random: within 2 % of the entropy H(p)/p. Entries that lie in clusters take less. A plain 32-bit index
+takes 4 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_LOW_BITS = 31  # of a gap; a tensor has fewer than 2^32 elements
+
+
+def expected_bytes(num_entries: float, num_elements: int) -> float:
+    """Size of the code of ``num_entries`` indices that lie at random among ``num_elements``. Pure."""
+    if num_entries <= 0 or num_elements <= 0:
+        return 0.0
+    density = min(1.0, num_entries / num_elements)
+    low_bits = best_low_bits(density)
+    stays = (1.0 - density) ** (1 << low_bits)  # probability that a gap goes on for another 2^low_bits places
+    return num_entries * (low_bits + 1 + stays / (1.0 - stays)) / 8
+
+
+def best_low_bits(density: float) -> int:
+    """How many bits of a gap to send as they are, for entries at random (Kiely 2004, "Selecting the Golomb parameter").
+
+    The bits above them are counted off in unary, which is short where they are seldom more than 0 or 1.
+    """
+    if density >= 1.0:
+        return 0
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    return min(MOST_LOW_BITS, max(0, 1 + math.floor(math.log2(math.log(golden) / math.log1p(-density)))))
+
+
+def encode(indices: np.ndarray, num_elements: int) -> tuple[np.ndarray, int]:
+    """The code of ascending indices.
+
+    Args:
+        indices: int64 of shape [num_entries], strictly ascending, below ``num_elements``.
+        num_elements: length of the tensor that they point into.
+
+    Returns:
+        uint8 of shape [num_bytes], and the number of low bits, which a receiver has to know. The code is the low bits
+        of all gaps behind one another, padded to a byte; then the rest of each gap in unary, so many zeros and a one.
+        A gap counts the empty places before an entry.
+    """
+    import numpy as np
+
+    if len(indices) == 0:
+        return np.empty(0, np.uint8), 0
+    gaps = np.diff(indices, prepend=-1) - 1
+    low_bits = best_low_bits(len(indices) / num_elements)
+    quotients = gaps >> low_bits
+    ends = np.cumsum(quotients + 1) - 1
+    unary = np.zeros(int(ends[-1]) + 1, np.uint8)
+    unary[ends] = 1
+    return np.concatenate([_pack_low(gaps, low_bits), np.packbits(unary)]), low_bits
+
+
+def decode(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndarray:
+    """The indices, int64 of shape [num_entries], that ``encode`` was given.
+
+    Raises ValueError where the code holds another number of them.
+    """
+    import numpy as np
+
+    if num_entries == 0:
+        return np.empty(0, np.int64)
+    low_bytes = -(-num_entries * low_bits // 8)
+    ends = np.flatnonzero(np.unpackbits(code[low_bytes:]))
+    if len(ends) != num_entries:
+        raise ValueError(f"a code of {num_entries} indices holds {len(ends)}")
+    gaps = np.diff(ends, prepend=-1) - 1
+    gaps = (gaps << low_bits) | _unpack_low(code[:low_bytes], num_entries, low_bits)
+    return np.cumsum(gaps + 1) - 1
+
+
+def _pack_low(gaps: np.ndarray, low_bits: int) -> np.ndarray:
+    import numpy as np
+
+    width, kind = _word(low_bits)
+    words = (gaps & ((1 << low_bits) - 1)).astype(kind)
+    return np.packbits(np.unpackbits(words.view(np.uint8)).reshape(-1, width)[:, width - low_bits :])
+
+
+def _unpack_low(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndarray:
+    import numpy as np
+
+    width, kind = _word(low_bits)
+    bits = np.zeros((num_entries, width), np.uint8)
+    bits[:, width - low_bits :] = np.unpackbits(code, count=num_entries * low_bits).reshape(num_entries, low_bits)
+    return np.packbits(bits).view(kind).astype(np.int64)
+
+
+def _word(low_bits: int) -> tuple[int, str]:
+    """The smallest unsigned integer that holds so many bits: its width in bits, and its type, highest byte first."""
+    width = next(width for width in (8, 16, 32) if low_bits <= width)
+    return width, f">u{width // 8}"
