@@ -5,26 +5,38 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bwbench.algorithms.base import ExchangeReport
+from bwbench.collectives.base import AbstractCollective
 from bwbench.collectives.meter import Meter
 
 NUM_THREADS = 2  # two buckets in flight: one fills the gaps that latency leaves in the other; more only compete
 LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the others still live; a result wakes it at once
 
 
+def threads_for(collective: AbstractCollective, num_buckets: int) -> int:
+    """How many threads may exchange the buckets of one algorithm: one where torch numbers the messages itself.
+
+    Torch's own all-reduce has no tag: calls are matched by their order, which two threads would not keep.
+    """
+    return 1 if collective.wraps_model else min(NUM_THREADS, max(1, num_buckets))
+
+
 class Communicator:
     """Runs jobs in threads of its own; what one of them raises is raised by the next ``check`` or ``wait``.
 
-    All ranks submit the same jobs in the same order. ``submit`` and ``wait`` belong to one thread.
+    All ranks submit the same jobs in the same order. Threads take them in this order, so that the oldest job that is
+    not done everywhere has a thread on every rank: jobs that wait for their peers cannot wait in a circle. ``submit``
+    and ``wait`` belong to one thread.
     """
 
     def __init__(self, meter: Meter, num_threads: int = NUM_THREADS) -> None:
         self._meter = meter
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[int, Callable[[], None]] | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._num_submitted = self._num_done = 0
+        self._num_submitted = 0
+        self._unfinished: set[int] = set()
         self._error: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._work, name=f"bwbench-communication-{i}", daemon=True)
@@ -33,26 +45,39 @@ class Communicator:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Have ``job`` run as soon as a thread is free."""
+    def submit(self, job: Callable[[], None]) -> int:
+        """Have ``job`` run as soon as a thread is free; returns its number, for ``wait`` and ``done``."""
+        number = self._num_submitted
         self._num_submitted += 1
-        self._queue.put(job)
+        with self._changed:
+            self._unfinished.add(number)
+        self._queue.put((number, job))
+        return number
 
     @property
     def idle(self) -> bool:
         """Whether everything that was submitted is done."""
-        return self._num_done == self._num_submitted
+        return not self._unfinished
+
+    def done(self, jobs: Iterable[int]) -> bool:
+        """Whether these jobs are done."""
+        return self._unfinished.isdisjoint(jobs)
 
     def check(self) -> None:
         """Raise RuntimeError where a job has failed."""
         if self._error is not None:
             raise RuntimeError(f"communication failed: {self._error}") from self._error
 
-    def wait(self) -> ExchangeReport:
-        """Wait until all jobs are done; returns what that cost. Raises at once what a job raised."""
+    def wait(self, jobs: Iterable[int] | None = None) -> ExchangeReport:
+        """Wait until these jobs are done, all of them by default; returns what that cost.
+
+        Raises at once what any job raised. The report counts the bytes of jobs that are still on their way as far as
+        they have been sent; the next report counts the rest.
+        """
         begin = time.monotonic()
         with self._changed:
-            while self._num_done < self._num_submitted:
+            awaited = set(self._unfinished if jobs is None else jobs)
+            while not self.done(awaited):
                 self.check()
                 if not any(thread.is_alive() for thread in self._threads):
                     raise RuntimeError("the communication threads have ended")
@@ -74,7 +99,8 @@ class Communicator:
             self._queue.put(None)
 
     def _work(self) -> None:
-        while (job := self._queue.get()) is not None:
+        while (item := self._queue.get()) is not None:
+            number, job = item
             try:
                 job()
             except BaseException as error:
@@ -83,5 +109,5 @@ class Communicator:
                     self._changed.notify_all()
                 return
             with self._changed:
-                self._num_done += 1
+                self._unfinished.discard(number)
                 self._changed.notify_all()

@@ -48,10 +48,11 @@ class Meter:
 
     def codec_worked(self, begin_mono_s: float, end_mono_s: float) -> None:
         """Count an interval as codec work."""
-        self._intervals.append((begin_mono_s, end_mono_s))
+        with self._lock:
+            self._intervals.append((begin_mono_s, end_mono_s))
 
     def take(self) -> MeterReading:
-        """What was counted since the last call; call it while nothing is in flight."""
+        """What was counted since the last call. What is still in flight is counted so far, the rest next time."""
         with self._lock:
             reading = MeterReading(self._payload_bytes, tuple(self._intervals))
             self._payload_bytes, self._intervals = 0, []

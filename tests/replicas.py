@@ -1,0 +1,144 @@
+"""A tiny model that ranks in threads train with any algorithm, step by step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from bwbench.algorithms import AbstractAlgorithm, Context
+from bwbench.collectives.base import AbstractCollective
+from bwbench.compression import build_codec
+from bwbench.config.component import Component
+from bwbench.registry import COLLECTIVES, COMPRESSIONS
+
+torch.manual_seed(0)
+INITIAL = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, 2))
+SHAPES = [tuple(parameter.shape) for parameter in INITIAL.parameters()]
+
+
+def replica() -> nn.Module:
+    """The same on every rank; threads share torch's random state, so that seeding in each would race."""
+    return copy.deepcopy(INITIAL)
+
+
+def vector(model: nn.Module) -> torch.Tensor:
+    """All parameters behind one another, a copy."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).clone()
+
+
+def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets, different on every rank and in every step."""
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    inputs = torch.randn(8, 6, generator=generator)
+    return inputs, inputs[:, :2].sin() + 0.1 * rank
+
+
+def loss_of(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    """Of one batch."""
+    inputs, targets = batch(rank, step)
+    return (model(inputs) - targets).square().mean()
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    """With momentum, so that the optimizer has a state."""
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+
+
+def codec_chain(*names: str) -> list[Component]:
+    """Codecs with their default options."""
+    return [Component(name, COMPRESSIONS.load(name).Config()) for name in names]
+
+
+class Control:
+    """The control path; averages through a group of its own."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+
+    def barrier(self) -> None:
+        self._group.barrier().wait()
+
+    def average(self, values: torch.Tensor) -> None:
+        self._group.allreduce([values]).wait()
+        values /= self._group.size()
+
+    def diverged(self, what: str) -> None:
+        raise AssertionError(what)
+
+
+class Clock:
+    """Never held."""
+
+    def held(self):
+        return nullcontext()
+
+
+@dataclass
+class Replica:
+    """One rank of a training run.
+
+    Attributes:
+        trajectory: all parameters after each step.
+        payload_bytes: reported so far.
+        exposed_s: reported so far.
+    """
+
+    rank: int
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    algorithm: AbstractAlgorithm
+    collective: AbstractCollective
+    trajectory: list[torch.Tensor] = field(default_factory=list)
+    payload_bytes: int = 0
+    exposed_s: float = 0.0
+    num_steps: int = 0
+
+    def train(self, steps: int, accumulate: int = 1) -> None:
+        """Take optimizer steps as the training loop does."""
+        for _ in range(steps):
+            self.num_steps += 1
+            self.algorithm.clear_gradients()
+            for micro_step in range(accumulate):
+                last = micro_step == accumulate - 1
+                with self.algorithm.micro_step(last):
+                    loss = loss_of(self.algorithm.module, self.rank, self.num_steps + 100 * micro_step)
+                    self.algorithm.backward(loss / accumulate)
+            self.algorithm.check_gradients()
+            reports = [self.algorithm.finish()]
+            self.algorithm.update()
+            if (more := self.algorithm.after_update()) is not None:
+                reports.append(more)
+            self.payload_bytes += sum(report.payload_bytes for report in reports)
+            self.exposed_s += sum(report.exposed_s for report in reports)
+            self.trajectory.append(vector(self.model))
+
+    def drain(self) -> None:
+        """As before an evaluation."""
+        self.payload_bytes += self.algorithm.drain()
+
+
+def attached(
+    group: dist.ProcessGroup | None,
+    rank: int,
+    algorithm: AbstractAlgorithm,
+    collective: str | AbstractCollective = "ring",
+    codecs: Sequence[str] = ("none",),
+    make_optimizer=sgd,
+) -> Replica:
+    """A replica whose algorithm is ready to train."""
+    model = replica()
+    ours = COLLECTIVES.load(collective)() if isinstance(collective, str) else collective
+    if group is not None:
+        ours.connect(group)
+    optimizer = make_optimizer(model)
+    chain = codec_chain(*codecs)
+    control = Control(group) if group is not None else None
+    algorithm.attach(Context(model, optimizer, ours, lambda: build_codec(chain), group, control, Clock()))
+    algorithm.resume()
+    return Replica(rank, model, optimizer, algorithm, ours)
