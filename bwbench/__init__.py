@@ -1,6 +1,6 @@
 """bwbench: on my link, which way of data-parallel training reaches my target accuracy first?
 
-``Link`` and ``emulate`` are loaded when they are first used: the command line starts without them.
+What stands in ``__all__`` is loaded when it is first used: the command line starts without it.
 """
 
 from __future__ import annotations
@@ -8,13 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bwbench.library.balanced_sampler import LoadBalancedSampler
+    from bwbench.library.distribution import distribute
+    from bwbench.library.handle import Distributed
     from bwbench.network.emulate import emulate
     from bwbench.network.link import Link
 
-__all__ = ["Link", "__version__", "emulate"]
+__all__ = ["Distributed", "Link", "LoadBalancedSampler", "__version__", "distribute", "emulate"]
 __version__ = "0.1.0"
 
-_WHERE = {"Link": "bwbench.network.link", "emulate": "bwbench.network.emulate"}
+_WHERE = {
+    "Distributed": "bwbench.library.handle",
+    "Link": "bwbench.network.link",
+    "LoadBalancedSampler": "bwbench.library.balanced_sampler",
+    "distribute": "bwbench.library.distribution",
+    "emulate": "bwbench.network.emulate",
+}
 
 
 def __getattr__(name: str) -> Any:
