@@ -20,6 +20,7 @@ class AdamState:
 
     Attributes:
         momentum: fp32 vectors, one a bucket.
+        deviation: of the same shapes, sqrt(v^) + eps once v is frozen; infinite where v is 0, so that nothing moves.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, buffers: GradientBuffers) -> None:
@@ -33,28 +34,40 @@ class AdamState:
         self._optimizer, self._buffers = optimizer, buffers
         self._decoupled = isinstance(optimizer, torch.optim.AdamW)
         self.momentum = [torch.zeros_like(flat) for flat in buffers.flat]
-        self._views: dict[int, torch.Tensor] = {}
+        self.deviation = [torch.full_like(flat, math.inf) for flat in buffers.flat]
+        self._views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         offsets = [0] * len(self.momentum)
         for index, bucket in buffers.bucket_of.items():  # in the order in which they lie
             parameter = buffers.parameters[index]
-            end = offsets[bucket] + parameter.numel()
-            self._views[index] = self.momentum[bucket][offsets[bucket] : end].view_as(parameter)
-            offsets[bucket] = end
+            inside = slice(offsets[bucket], offsets[bucket] + parameter.numel())
+            views = self.momentum[bucket][inside], self.deviation[bucket][inside]
+            self._views[index] = views[0].view_as(parameter), views[1].view_as(parameter)
+            offsets[bucket] = inside.stop
         self._groups: dict[int, dict[str, Any]] = {}
 
-    def adopt(self) -> None:
-        """Make the optimizer's momentum views into the buffers, where it has any; loading a state undoes that."""
+    def adopt(self, frozen_steps: int) -> None:
+        """Make the optimizer's momentum views into the buffers, where it has any; loading a state undoes that.
+
+        Args:
+            frozen_steps: steps that were taken since v was frozen.
+        """
+        import torch
+
         groups = {id(parameter): group for group in self._optimizer.param_groups for parameter in group["params"]}
         self._groups = {}
-        for index, view in self._views.items():
+        for index, (momentum, deviation) in self._views.items():
             parameter = self._buffers.parameters[index]
             state = self._optimizer.state.get(parameter)
             if not state or id(parameter) not in groups:
                 continue
-            self._groups[index] = groups[id(parameter)]
-            if state["exp_avg"] is not view:
-                view.copy_(state["exp_avg"])
-                state["exp_avg"] = view
+            group = self._groups[index] = groups[id(parameter)]
+            if frozen_steps == 0 or state["exp_avg"] is not momentum:
+                momentum.copy_(state["exp_avg"])
+                state["exp_avg"] = momentum
+                variance = state["exp_avg_sq"]
+                correction = 1 - group["betas"][1] ** (float(state["step"]) - frozen_steps)
+                torch.sqrt(variance, out=deviation).div_(math.sqrt(correction)).add_(group["eps"])
+                deviation.masked_fill_(variance == 0, math.inf)
 
     def update_momentum(self, bucket: int) -> None:
         """Take the gradients of a bucket into its momentum, weight decay of Adam's kind included."""
@@ -66,28 +79,22 @@ class AdamState:
             gradient = parameter.grad
             if group["weight_decay"] and not self._is_decoupled(group):
                 gradient = gradient.add(parameter.detach(), alpha=group["weight_decay"])
-            self._views[index].lerp_(gradient, 1 - group["betas"][0])
+            self._views[index][0].lerp_(gradient, 1 - group["betas"][0])
 
-    def step_frozen(self, steps_frozen: int) -> None:
-        """Step along the momentum, scaled by the variance as it was when it was frozen.
-
-        Args:
-            steps_frozen: steps that were taken so since then, this one included.
-        """
+    def step_frozen(self) -> None:
+        """Step along the momentum, scaled by the variance as it was when it was frozen."""
         import torch
 
         with torch.no_grad():
             for index, group in self._groups.items():
                 parameter = self._buffers.parameters[index]
-                state = self._optimizer.state[parameter]
-                state["step"] += 1
-                step, (beta1, beta2) = float(state["step"]), group["betas"]
+                momentum, deviation = self._views[index]
+                step = self._optimizer.state[parameter]["step"]
+                step += 1
                 if group["weight_decay"] and self._is_decoupled(group):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                variance = state["exp_avg_sq"]
-                state["exp_avg"].masked_fill_(variance == 0, 0.0)
-                deviation = variance.sqrt().div_(math.sqrt(1 - beta2 ** (step - steps_frozen))).add_(group["eps"])
-                parameter.addcdiv_(state["exp_avg"], deviation, value=-group["lr"] / (1 - beta1**step))
+                correction = 1 - group["betas"][0] ** float(step)
+                parameter.addcdiv_(momentum, deviation, value=-group["lr"] / correction)
 
     def _is_decoupled(self, group: dict[str, Any]) -> bool:
         return self._decoupled or bool(group.get("decoupled_weight_decay"))

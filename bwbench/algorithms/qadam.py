@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -26,9 +26,13 @@ class QAdamConfig(ComponentConfig):
     Attributes:
         warmup_steps: optimizer steps of plain Adam on gradients that are averaged in fp32, before the variance is
             frozen; the papers take 15-20 % of all steps.
+        send: ``momentum`` m, as published, or ``scaled-momentum`` m / (sqrt(v^) + eps). The mean is the same; the codec
+            then sees entries of like size. A sign with one scale for many entries needs that: where v is small, the
+            scale of the others would be a step of many times the learning rate.
     """
 
     warmup_steps: int = Field(100, ge=1)
+    send: Literal["momentum", "scaled-momentum"] = "momentum"
 
 
 class QAdam(AbstractAlgorithm):
@@ -68,7 +72,7 @@ class QAdam(AbstractAlgorithm):
     def attach(self, context: Context) -> None:
         """Hook into the gradients. Raises ConfigError where the optimizer is not Adam or AdamW in their plain form."""
         self._optimizer = context.optimizer
-        self._exchange = MomentumExchange(context)
+        self._exchange = MomentumExchange(context, scaled=self.options.send == "scaled-momentum")
         self._num_steps = 0
 
     @property
@@ -83,7 +87,8 @@ class QAdam(AbstractAlgorithm):
 
     def clear_gradients(self) -> None:
         """Begin a step."""
-        self._exchange.frozen = self._num_steps >= self.options.warmup_steps
+        frozen_steps = self._num_steps - self.options.warmup_steps
+        self._exchange.frozen_steps = frozen_steps if frozen_steps >= 0 else None
         self._exchange.clear_gradients()
 
     def micro_step(self, last: bool) -> AbstractContextManager[None]:
@@ -100,8 +105,8 @@ class QAdam(AbstractAlgorithm):
 
     def update(self) -> None:
         """Adam's step, or the step along the averaged momentum with the frozen variance."""
-        if self._exchange.frozen:
-            self._exchange.adam.step_frozen(self._num_steps + 1 - self.options.warmup_steps)
+        if self._exchange.frozen_steps is not None:
+            self._exchange.adam.step_frozen()
         else:
             super().update()
         self._num_steps += 1

@@ -50,9 +50,9 @@ def simulate(num_nodes, optimizer, warmup=WARMUP, steps=STEPS):
     return torch.stack(trajectory)
 
 
-def train(num_ranks, codec="none", collective="ring", optimizer="adam", steps=STEPS, warmup=WARMUP):
+def train(num_ranks, codec="none", collective="ring", optimizer="adam", steps=STEPS, warmup=WARMUP, send="momentum"):
     def work(group, rank):
-        options = QAdamConfig(warmup_steps=warmup)
+        options = QAdamConfig(warmup_steps=warmup, send=send)
         node = attached(group, rank, QAdam(options), collective, [codec], OPTIMIZERS[optimizer])
         node.train(steps)
         node.algorithm.close()
@@ -61,11 +61,12 @@ def train(num_ranks, codec="none", collective="ring", optimizer="adam", steps=ST
     return run_ranks(num_ranks, work)
 
 
+@pytest.mark.parametrize("send", ["momentum", "scaled-momentum"])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 @pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
-def test_equals_the_plain_definition(num_ranks, optimizer):
+def test_equals_the_plain_definition(num_ranks, optimizer, send):
     expected = simulate(num_ranks, optimizer)
-    for node in train(num_ranks, optimizer=optimizer):
+    for node in train(num_ranks, optimizer=optimizer, send=send):
         ours = torch.stack(node.trajectory)
         assert (ours - expected).abs().max() < 1e-4
         assert (ours[WARMUP:] - expected[WARMUP - 1]).abs().max() > 1e-2  # it goes on
@@ -119,10 +120,11 @@ def test_replicas_stay_bit_equal_and_bytes_are_those_of_the_estimate(num_ranks, 
 
 
 @pytest.mark.parametrize(("codec", "collective"), [case for case in CASES if case[0] != "threshold"])
-def test_dense_compression_stays_near_the_plain_definition(codec, collective):
+@pytest.mark.parametrize("send", ["momentum", "scaled-momentum"])
+def test_dense_compression_stays_near_the_plain_definition(codec, collective, send):
     expected = simulate(3, "adam")
     moved = (expected[-1] - expected[WARMUP - 1]).norm()
-    for node in train(3, codec, collective):
+    for node in train(3, codec, collective, send=send):
         assert (node.trajectory[-1] - expected[-1]).norm() < 0.5 * moved
 
 
@@ -130,7 +132,7 @@ def test_dense_compression_stays_near_the_plain_definition(codec, collective):
 @pytest.mark.parametrize("saved_after", [3, WARMUP, 13])
 def test_training_goes_on_bit_for_bit_from_a_checkpoint(codec, collective, saved_after):
     def work(group, rank):
-        options = QAdamConfig(warmup_steps=WARMUP)
+        options = QAdamConfig(warmup_steps=WARMUP, send="scaled-momentum" if codec == "sign" else "momentum")
         node = attached(group, rank, QAdam(options), collective, [codec], OPTIMIZERS["adamw"])
         node.train(saved_after)
         node.drain()
