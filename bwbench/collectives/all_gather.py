@@ -31,6 +31,9 @@ class AllGather(AbstractCollective):
         each = ((num_nodes - 1.0) * sum(bucket_payload_bytes),) * num_nodes
         return Traffic(each, each, len(bucket_payload_bytes))
 
+    def _flows(self) -> int:
+        return self.size - 1
+
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
         num_elements = bucket.numel()
         room = buffer_bytes(codec, num_elements)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bwbench.collectives.framing import buffer_bytes
 from bwbench.collectives.meter import Meter
+from bwbench.collectives.pacing import pace
 from bwbench.collectives.segments import Span, aligned
 from bwbench.compression.base import AbstractCodec, as_flat_fp32
 from bwbench.compression.error_feedback import ErrorFeedback
@@ -94,6 +95,8 @@ class AbstractCollective(abc.ABC):
         self._group = group
         self.link = link
         self.rank, self.size = group.rank(), group.size()
+        if flows := self._flows():
+            pace(link, flows)
 
     @property
     def group(self) -> dist.ProcessGroup:
@@ -101,6 +104,10 @@ class AbstractCollective(abc.ABC):
         if self._group is None:
             raise RuntimeError(f"{type(self).__name__} is not connected to a process group")
         return self._group
+
+    def _flows(self) -> int:
+        """How many connections this rank sends on at the same time; 0 leaves them as fast as TCP makes them."""
+        return 0
 
     def average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
         """Replace ``bucket`` by its mean over all ranks, the same bits on every rank (but see ``exact``).

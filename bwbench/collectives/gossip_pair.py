@@ -64,6 +64,9 @@ class GossipPair(AbstractCollective):
         """Take back what ``state_dict`` gave; an empty dict rewinds."""
         self._rounds = {int(key.removeprefix("round.")): int(number) for key, number in state.items()}
 
+    def _flows(self) -> int:
+        return 1
+
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
         number = self._rounds.get(tag, 0)
         self._rounds[tag] = number + 1

@@ -82,6 +82,9 @@ class ParameterServer(AbstractCollective):
         """Take back what ``state_dict`` gave."""
         self._answers.load_state_dict(state)
 
+    def _flows(self) -> int:
+        return self.size - 1  # the clients share the way to the server, the server the way to them
+
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
         spans = cut(0, bucket.numel(), codec) if codec.sums_on_ring else [(0, bucket.numel())]
         if self.rank == self.options.server:

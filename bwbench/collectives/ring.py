@@ -11,6 +11,7 @@ from bwbench.collectives.ring_traffic import ring_traffic
 from bwbench.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
 from bwbench.collectives.two_rounds import AbstractTwoRounds
 from bwbench.compression.base import AbstractCodec
+from bwbench.compression.none import NoCompression
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
 
-# Payload of a bucket up to which two rounds win. Depends on nothing that ranks or links could disagree about, because
-# both ways round differently.
-LARGEST_DIRECT_BYTES = 64 * 1024
+# Payload of a chunk up to which two rounds win over 2(N-1). Four nodes, 2.5 ms: buckets of 16 kB took 36 and not 50 ms
+# at 10 Mbit/s, of 32 kB 57 instead of 55, and 29 instead of 36 at 100 Mbit/s, where two rounds win up to 128 kB. The
+# choice depends on payload and N alone, never on the link, because both ways round differently.
+LARGEST_DIRECT_CHUNK_BYTES = 8 * 1024
 
 
 class _Incoming(NamedTuple):
@@ -62,15 +64,18 @@ class Ring(AbstractTwoRounds):
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """2(N-1)/N of each bucket sent and received by every rank, in 2(N-1) rounds, or in 2 where it is small."""
         traffic = ring_traffic(num_nodes, bucket_payload_bytes)
-        num_small = sum(map(goes_directly, bucket_payload_bytes))
+        num_small = sum(goes_directly(size, num_nodes) for size in bucket_payload_bytes)
         return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small)
 
+    def _flows(self) -> int:
+        return 1
+
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        if goes_directly(codec.payload_bytes(bucket.numel())):
+        if goes_directly(codec.payload_bytes(bucket.numel()), self.size):
             self._two_rounds(bucket, codec, tag)
             return
         groups = ring_groups(bucket.numel(), self.size, codec, in_flight_bytes(self.link, self.size))
-        incoming = self._announce(groups, codec, tag)
+        incoming = self._announce(groups, bucket, codec, tag)
         last_round = 2 * (self.size - 1) - 1
         sends: list[dist.Work] = []
 
@@ -112,32 +117,45 @@ class Ring(AbstractTwoRounds):
                 if message.round == completing:
                     part /= self.size
                 payload = codec.encode(part)
-            if message.round >= completing:
+            if message.round >= completing and payload.data_ptr() != part.data_ptr():
                 part.copy_(codec.decode(payload, end - begin))
         return payload
 
     def _announce(
-        self, groups: Sequence[Sequence[Sequence[Span]]], codec: AbstractCodec, tag: int
+        self, groups: Sequence[Sequence[Sequence[Span]]], bucket: torch.Tensor, codec: AbstractCodec, tag: int
     ) -> list[list[_Incoming]]:
-        """Post every receive of the exchange, by group, in the order in which the rank before sends."""
+        """Post every receive of the exchange, by group, in the order in which the rank before sends.
+
+        Means in fp32 are received where they belong. They come only after what this rank has had there went round.
+        """
+        import torch
+
         from_rank = (self.rank - 1) % self.size
         # Chunk that arrives in each round: sums first, then the complete chunks.
         arriving = [(self.rank - 1 - i) % self.size for i in range(self.size - 1)]
         arriving += [(self.rank - i) % self.size for i in range(self.size - 1)]
         expected = [[(i, span) for i, chunk in enumerate(arriving) for span in group[chunk]] for group in groups]
-        sizes = [[codec.payload_bytes(end - begin) for _, (begin, end) in messages] for messages in expected]
-        room = self._buffer(tag, "ring", sum(aligned(size) for row in sizes for size in row))
+        in_place = self.size - 1 if isinstance(codec, NoCompression) else 2 * self.size  # from this round on
+        sized = [
+            [(*message, codec.payload_bytes(message[1][1] - message[1][0])) for message in row] for row in expected
+        ]
+        needed = sum(aligned(size) for row in sized for round_, _, size in row if round_ < in_place)
+        room = self._buffer(tag, "ring", needed)
+        values = bucket.view(torch.uint8)
         offset, incoming = 0, []
-        for messages, row in zip(expected, sizes, strict=True):
+        for row in sized:
             posted = []
-            for (round_, span), size in zip(messages, row, strict=True):
-                buffer = room[offset : offset + size]
-                offset += aligned(size)
+            for round_, span, size in row:
+                if round_ < in_place:
+                    buffer = room[offset : offset + size]
+                    offset += aligned(size)
+                else:
+                    buffer = values[4 * span[0] : 4 * span[1]]
                 posted.append(_Incoming(span, round_, buffer, self._receive(buffer, from_rank, tag)))
             incoming.append(posted)
         return incoming
 
 
-def goes_directly(payload_bytes: float) -> bool:
+def goes_directly(payload_bytes: float, num_nodes: int) -> bool:
     """Whether a bucket of this payload is exchanged in two rounds instead of along the ring."""
-    return payload_bytes <= LARGEST_DIRECT_BYTES
+    return payload_bytes <= num_nodes * LARGEST_DIRECT_CHUNK_BYTES

@@ -35,6 +35,9 @@ class ScatterGather(AbstractTwoRounds):
         each = (2 * (num_nodes - 1) / num_nodes * sum(bucket_payload_bytes),) * num_nodes
         return Traffic(each, each, 2 * len(bucket_payload_bytes))
 
+    def _flows(self) -> int:
+        return self.size - 1
+
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
         chunk = -(-bucket.numel() // self.size)
         self._two_rounds(bucket, codec, tag, min(chunk, segment_count(codec.payload_bytes(chunk))))

@@ -1,0 +1,74 @@
+"""Sending no faster than the link: a burst that does not come about is not dropped at its queue.
+
+TCP fills a queue until it overflows, and an overflow in a burst costs several round trips. Where the link is known, the
+kernel is asked to space out what each connection sends (SO_MAX_PACING_RATE). gloo does not offer that, and its sockets
+are its own; but they are files of this process, and what is set on a duplicate holds for the socket.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from bwbench.network.addresses import MAX_NODES, node_addresses
+from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+
+_SO_MAX_PACING_RATE = 47  # of Linux; Python's socket module does not name it
+_FILES_OF_THIS_PROCESS = "/proc/self/fd"
+
+
+def pace(link: Link | None, flows: int) -> int:
+    """Limit every connection of this process over the emulated data network to its share of the link.
+
+    Args:
+        link: what the network is asked to be. Nothing is done where its rate is not known or varies, and on a shared
+            air, whose rate is nobody's own.
+        flows: connections that a node sends on at the same time.
+
+    Returns:
+        How many connections are limited now; 0 where this is no Linux, or gloo uses another network.
+    """
+    if link is None or not link.shaped or link.air is not None:
+        return 0
+    number_of = {node_addresses(node).data_address: node for node in range(MAX_NODES)}
+    num_paced = 0
+    for own, peer, connection in _connections():
+        if own not in number_of or peer not in number_of:
+            continue
+        sender, receiver = link.node(number_of[own]), link.node(number_of[peer])
+        if sender.up_trace is not None or receiver.down_trace is not None:
+            continue
+        # The kernel counts TCP's payload alone.
+        goodput_bytes_per_s = min(sender.up_bps, receiver.down_bps) / 8 * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
+        rate = max(1, int(goodput_bytes_per_s / flows))
+        with suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate.to_bytes(8, "little"))
+            num_paced += 1
+    return num_paced
+
+
+def _connections() -> Iterator[tuple[str, str, socket.socket]]:
+    """Own address, peer's address and a duplicate of every IPv4 connection of this process."""
+    try:
+        files = os.listdir(_FILES_OF_THIS_PROCESS)
+    except OSError:
+        return
+    for file in files:
+        with suppress(OSError), _duplicate(int(file)) as connection:
+            if connection.family == socket.AF_INET and connection.type == socket.SOCK_STREAM:
+                yield connection.getsockname()[0], connection.getpeername()[0], connection
+
+
+@contextmanager
+def _duplicate(file: int) -> Iterator[socket.socket]:
+    """A socket of its own for an open file; raises OSError where that is none."""
+    duplicate = os.dup(file)
+    try:
+        connection = socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+    with connection:
+        yield connection
