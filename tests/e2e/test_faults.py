@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -63,10 +64,96 @@ def test_a_killed_worker_is_named_and_the_rest_ended(tmp_path: Path) -> None:
     assert len(family(tmp_path)) >= 4, "agent (twice: outside and inside its namespace), relay, workers"
     rank = worker.environ()["RANK"]
     worker.kill()
-    assert process.wait(20) == 1
+    assert process.wait(15) == 1
     (status,) = status_of(tmp_path / "results").values()
     assert status["status"] == "failed" and f"rank {rank} was killed by SIGKILL" in status["reason"]
     assert not family(tmp_path)
+
+
+def test_a_stopped_worker_is_named(tmp_path: Path) -> None:
+    write(tmp_path, LONG)
+    process = start("run", "tiny.yaml", cwd=tmp_path)
+    wait_until_training(tmp_path)
+    worker = next(p for p in family(tmp_path) if "bwbench.train.worker" in " ".join(p.cmdline()))
+    rank = worker.environ()["RANK"]
+    worker.suspend()
+    assert process.wait(30) == 1
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "failed" and f"rank {rank} was stopped" in status["reason"]
+    assert not family(tmp_path)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "ddp"])
+def test_a_link_that_stays_dead_is_named(tmp_path: Path, algorithm: str) -> None:
+    outage = "1 ms, outages: [{at: 1 s, duration: 1 h, nodes: [1]}]}"
+    write(tmp_path, LONG.replace("nodes: 2", "nodes: 3").replace("1 ms}", outage) + f"algorithm: {algorithm}\n")
+    process = start("run", "tiny.yaml", cwd=tmp_path)
+    wait_until_training(tmp_path)
+    assert process.wait(1 + 30) == 1
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "failed" and "link of node 1 is dead" in status["reason"]
+
+
+def test_an_interface_that_goes_down_is_a_dead_link_too(tmp_path: Path) -> None:
+    write(tmp_path, LONG.replace("nodes: 2", "nodes: 3"))
+    process = start("run", "tiny.yaml", cwd=tmp_path)
+    wait_until_training(tmp_path)
+    workers = [p for p in family(tmp_path) if "bwbench.train.worker" in " ".join(p.cmdline())]
+    (worker,) = [p for p in workers if p.environ()["RANK"] == "2"]
+    enter = ["nsenter", "-t", str(worker.pid), "-U", "--preserve-credentials", "-n"]
+    subprocess.run([*enter, "ip", "link", "set", "data0", "down"], check=True, timeout=10)
+    assert process.wait(30) == 1
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "failed" and "link of node 2 is dead" in status["reason"]
+
+
+def test_an_outage_of_10_s_is_survived(tmp_path: Path) -> None:
+    outage = "1 ms, outages: [{at: 1 s, duration: 10 s}]}"
+    write(tmp_path, LONG.replace("1 ms}", outage).replace("2000000}", "2000000, time: 18 s}"))
+    result = run("run", "tiny.yaml", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "done"
+    steps = [json.loads(line) for file in tmp_path.rglob("rank0.jsonl") for line in file.read_text().splitlines()]
+    clock_s = [step["clock_s"] for step in steps if step["event"] == "step"]
+    pause_s, went_on_s = max((after - before, after) for before, after in zip(clock_s, clock_s[1:], strict=False))
+    assert 10 <= pause_s and went_on_s <= 11 + 5.5, "TCP waits 5 s at most where the kernel can be told"
+
+
+BAD_GRADIENT = """
+import os
+from bwbench.models.logistic import Logistic
+from bwbench.registry import MODELS
+
+
+class Sick(Logistic):
+    def build(self, spec):
+        model, passes = super().build(spec), []
+
+        def spoil(gradient):
+            passes.append(1)
+            spoilt = os.environ.get("RANK") == "1" and len(passes) == 30
+            return gradient * float("nan") if spoilt else gradient
+
+        list(model.parameters())[0].register_hook(spoil)
+        return model
+
+
+MODELS.register("sick", Sick, "one rank's gradient is nan in one step")
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "ddp", "threshold", "{local-sgd: {period: 8}}", "async"])
+def test_a_gradient_that_is_not_finite_ends_training_on_all_ranks(tmp_path: Path, algorithm: str) -> None:
+    (tmp_path / "sick.py").write_text(BAD_GRADIENT)
+    write(tmp_path, LONG.replace("model: logistic", "model: sick") + f"plugins: [sick.py]\nalgorithm: {algorithm}\n")
+    result = run("run", "tiny.yaml", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "diverged"
+    assert "holds nan in step" in status["reason"] and "on rank 1" in status["reason"]
+    ends = [file.read_text().splitlines()[-1] for file in tmp_path.rglob("rank?.jsonl")]
+    assert len(ends) == 2 and len({json.loads(end)["step"] for end in ends}) == 1, "all ranks end after the same step"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
