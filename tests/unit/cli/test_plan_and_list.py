@@ -130,6 +130,30 @@ def test_list_as_json_has_options_and_defaults(folder: Path) -> None:
     assert ddp["preset"] == {"algorithm": "every-step", "collective": "torch", "compression": "none"}
 
 
+def test_algorithms_come_with_class_axes_and_bytes(folder: Path) -> None:
+    ended = bwbench(folder, "list", "algorithms", "--json", "--parameters", "1200000", "--nodes", "4")
+    assert ended.returncode == 0 and "HEAVY\n" in ended.stderr, ended.stderr
+    rows = {row["name"]: row for row in json.loads(ended.stdout)}
+    for row in rows.values():
+        assert row["class"].startswith("bwbench.algorithms.") and row["collective"] and row["codec"], row
+        assert row["num_parameters"] == 1_200_000 and row["payload_bytes_per_rank"] is not None, row
+    dense = 1.5 * 4 * 1_200_000
+    expected = {"ddp": dense, "ddp-fp16": dense / 2, "ring": dense, "parameter-server": 2 * dense, "single": 0}
+    assert {name: rows[name]["payload_bytes_per_rank"] for name in expected} == pytest.approx(expected)
+    assert rows["threshold"]["payload_bytes_per_rank"] < dense / 20
+    assert rows["ddp-powersgd"]["payload_bytes_per_rank"] < dense / 20
+    assert rows["ring-fp16"]["codec"] == "fp16" and rows["ring"]["class"].endswith(":EveryStep")
+    assert rows["ring"]["num_nodes"] == 4 and rows["single"]["num_nodes"] == 1
+
+
+def test_bytes_stand_in_the_table_and_go_with_algorithms_only(folder: Path) -> None:
+    ended = bwbench(folder, "list", "algorithms", "--nodes", "8")
+    (ring,) = [line for line in ended.stdout.splitlines() if line.split()[0] == "ring"]
+    assert "7 MB" in ring and "every-step x ring x none" in ring
+    ended = bwbench(folder, "list", "models", "--nodes", "8")
+    assert ended.returncode == 2 and "--nodes" in ended.stderr
+
+
 def test_list_of_an_unknown_kind(folder: Path) -> None:
     ended = bwbench(folder, "list", "codecs")
     assert ended.returncode == 2 and "'codecs'" in ended.stderr and "compressions" in ended.stderr
