@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     import torch
 
 
+LEAST_BITS = 4  # terngrad, of 2 bits, adds more noise to a difference than mixing takes away: neighbours never meet
+SAMPLE_ELEMENTS = 4096
+
+
 class NeighbourExchange(Protocol):
     """The part of the collective ``neighbours`` that is used here."""
 
@@ -151,10 +155,9 @@ def _refusal(codec: AbstractCodec) -> str | None:
     if codec.linear:
         return "its messages are sums over all ranks, and here every neighbour needs this rank's own"
     if codec.biased or codec.carries or isinstance(codec, ErrorFeedback):
-        return (
-            "the weights become what was sent, so that whatever a codec leaves out would be lost; "
-            "int8 sends every entry"
-        )
+        return "the weights become what was sent, so that whatever a codec leaves out would be lost; int8 sends all"
+    if 8 * codec.payload_bytes(SAMPLE_ELEMENTS) < LEAST_BITS * SAMPLE_ELEMENTS:
+        return f"with fewer than {LEAST_BITS} bits an entry its noise keeps neighbours apart; int8 does not"
     return None
 
 

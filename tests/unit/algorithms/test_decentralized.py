@@ -171,14 +171,14 @@ def test_an_error_surfaces_where_it_is_waited_for():
     run_ranks(2, work)
 
 
-@pytest.mark.parametrize("codec", ["threshold", "top-k", "powersgd"])
+@pytest.mark.parametrize("codec", ["threshold", "top-k", "powersgd", "int8", "sign"])
 def test_codecs_that_would_damage_weights_are_refused(codec):
     assert "low-precision-decentralized" in Decentralized.accepts_codec(COMPRESSIONS.load(codec))
     with pytest.raises(ConfigError, match="low-precision-decentralized"):
         run_ranks(2, lambda group, rank: attached(group, rank, Decentralized(), "all-gather", [codec]))
 
 
-@pytest.mark.parametrize("codec", ["none", "fp16"])
+@pytest.mark.parametrize("codec", ["none", "fp16", "bf16"])
 def test_codecs_that_keep_weights_are_accepted(codec):
     assert Decentralized.accepts_codec(COMPRESSIONS.load(codec)) is None
 

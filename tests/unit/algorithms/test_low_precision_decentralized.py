@@ -17,8 +17,10 @@ from tests.simulated import Simulation
 
 pytestmark = pytest.mark.timeout(60)
 STEPS = 24
-CODECS = [name for name in ("none", "fp16", "int8", "block-int8", "qsgd") if name in COMPRESSIONS.names()]
-DETERMINISTIC = [name for name in CODECS if name != "qsgd"]
+CODECS = ["none", "fp16", "int8", "qsgd"]
+DETERMINISTIC = CODECS[:3]
+# A value between two steps of the grid may be rounded either way, so that ours may be a step of it off here and there.
+TOLERANCE = {"none": 1e-5, "fp16": 2e-4, "int8": 2e-3}
 
 
 def simulate(num_nodes, codec_name, steps=STEPS):
@@ -63,8 +65,9 @@ def train(num_ranks, codec, steps=STEPS):
 def test_equals_the_plain_definition(num_ranks, codec):
     nodes = train(num_ranks, codec)
     ours = torch.stack([torch.stack(node.trajectory) for node in nodes], 1)
-    tolerance = 1e-5 if codec == "none" else 2e-4  # a value between two steps of the grid may be rounded either way
-    assert (ours - simulate(num_ranks, codec)).abs().max() < tolerance
+    away = (ours - simulate(num_ranks, codec)).abs()
+    assert away.max() < TOLERANCE[codec]
+    assert away.mean() < TOLERANCE[codec] / 20
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -92,30 +95,29 @@ def test_bytes_are_those_of_the_estimate(num_ranks, codec):
 @pytest.mark.parametrize("num_ranks", [2, 4, 5])
 def test_without_gradients_all_meet_at_the_mean(num_ranks):
     def work(group, rank):
-        node = attached(group, rank, LowPrecisionDecentralized(), "neighbours", [CODECS[-1]])
+        node = attached(group, rank, LowPrecisionDecentralized(), "neighbours", ["int8"])
         with torch.no_grad():  # the replicas are told of this as of any other update
             for parameter in node.model.parameters():
                 parameter.add_(rank)
-        for _ in range(60):
+        for _ in range(40):
             node.algorithm.after_update()
         node.algorithm.close()
         return vector(node.model)
 
     ends = torch.stack(run_ranks(num_ranks, work))
     start = Simulation(1).x[0] + (num_ranks - 1) / 2
-    assert (ends - start).abs().max() < 0.05
-    assert (ends.mean(0) - start).abs().max() < 0.05
+    assert (ends - start).abs().max() < 0.02
 
 
 def test_training_goes_on_bit_for_bit_from_a_checkpoint():
     def work(group, rank):
-        node = attached(group, rank, LowPrecisionDecentralized(), "neighbours", [DETERMINISTIC[-1]])
+        node = attached(group, rank, LowPrecisionDecentralized(), "neighbours", ["int8"])
         node.train(7)
         node.drain()
         saved = [copy.deepcopy(part.state_dict()) for part in (node.model, node.optimizer, node.algorithm)]
         node.train(6)
         node.algorithm.close()
-        again = attached(group, rank, LowPrecisionDecentralized(), "neighbours", [DETERMINISTIC[-1]])
+        again = attached(group, rank, LowPrecisionDecentralized(), "neighbours", ["int8"])
         for part, state in zip((again.model, again.optimizer, again.algorithm), saved, strict=True):
             part.load_state_dict(state)
         again.num_steps = 7
@@ -148,7 +150,7 @@ def test_only_neighbours_exchange_differences():
     assert "neighbours" in LowPrecisionDecentralized.accepts(COLLECTIVES.load("ring"))
 
 
-@pytest.mark.parametrize("codec", ["threshold", "top-k", "powersgd"])
+@pytest.mark.parametrize("codec", ["threshold", "top-k", "powersgd", "sign", "terngrad"])
 def test_codecs_whose_losses_would_be_final_are_refused(codec):
     assert LowPrecisionDecentralized.accepts_codec(COMPRESSIONS.load(codec)) is not None
 

@@ -89,16 +89,12 @@ def test_is_torchs_adam_until_the_variance_is_frozen():
 
 
 CASES = [
-    (codec, collective)
-    for codec, collective in (
-        ("fp16", "ring"),
-        ("threshold", "all-gather"),
-        ("int8", "scatter-gather"),
-        ("sign", "scatter-gather"),
-        ("sign", "parameter-server"),
-        ("sign", "all-gather"),
-    )
-    if codec in COMPRESSIONS.names() and collective in COLLECTIVES.names()
+    ("fp16", "ring"),
+    ("threshold", "all-gather"),
+    ("int8", "scatter-gather"),
+    ("sign", "scatter-gather"),
+    ("sign", "parameter-server"),
+    ("sign", "all-gather"),
 ]
 
 
@@ -124,8 +120,9 @@ def test_replicas_stay_bit_equal_and_bytes_are_those_of_the_estimate(num_ranks, 
 def test_dense_compression_stays_near_the_plain_definition(codec, collective, send):
     expected = simulate(3, "adam")
     moved = (expected[-1] - expected[WARMUP - 1]).norm()
+    near = 0.8 if codec == "sign" else 0.1
     for node in train(3, codec, collective, send=send):
-        assert (node.trajectory[-1] - expected[-1]).norm() < 0.5 * moved
+        assert (node.trajectory[-1] - expected[-1]).norm() < near * moved
 
 
 @pytest.mark.parametrize(("codec", "collective"), [("none", "ring"), *CASES])
