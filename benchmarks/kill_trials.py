@@ -4,7 +4,11 @@ Each trial starts a run of a small experiment (or, with ``--what link``, program
 random moment, and counts what is there 5 s later: processes of the run, network namespaces, interfaces and qdiscs of
 this machine. At the end one run of the experiment goes on to the end.
 
-Usage: python benchmarks/kill_trials.py [--what run|link] [--json FILE] [--quick] [--trials N] [--seed N]
+``--what training`` harms nodes instead, while they train, over all presets: kills or stops a rank, takes a node's
+interface down, lets its link die; and looks how soon the run ends, with which reason, and what is left. With ``--json``
+it goes on where it was interrupted. 100 trials take about an hour.
+
+Usage: python benchmarks/kill_trials.py [--what run|link|training] [--json FILE] [--quick] [--trials N] [--seed N]
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from kill_trials_parts.training import run_trials
 
 TAG = "BWBENCH_KILL_TRIAL"
 LEFT_AFTER_S = 5.0
@@ -123,12 +128,17 @@ def resume(folder: Path) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--what", choices=list(COMMANDS), default="run")
+    parser.add_argument("--what", choices=[*COMMANDS, "training"], default="run")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--trials", type=int)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if options.what == "training":
+        num_trials = options.trials or (4 if options.quick else 100)
+        if not run_trials(num_trials, options.seed, options.json):
+            raise SystemExit("not every fault ended in time, with the right reason, leaving nothing behind")
+        return
     moments = random.Random(options.seed)
     num_trials = options.trials or (3 if options.quick else 20)
     longest_s = (QUICKEST_S if options.quick else LONGEST_S)[options.what]
