@@ -1,0 +1,51 @@
+"""The training scripts in examples/, by the commands that its README shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+COMMANDS = re.findall(r"^    ((?:torchrun|python|bwbench .*torchrun).*)$", (EXAMPLES / "README.md").read_text(), re.M)
+LIMIT_S = 170.0
+pytestmark = pytest.mark.timeout(180)
+
+
+def run(command: str) -> str:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, shell=True, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def accuracies(output: str) -> list[float]:
+    return [float(value) for value in re.findall(r"rank \d: accuracy ([\d.]+)", output)]
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(c, marks=pytest.mark.netns) if c.startswith("bwbench") else c for c in COMMANDS]
+)
+def test_commands_of_the_readme(command: str) -> None:
+    found = accuracies(run(command))
+    assert len(found) == (4 if "nproc-per-node 4" in command else 2)
+    assert all(accuracy > 0.8 for accuracy in found), found
+
+
+def test_all_commands_were_found() -> None:
+    assert [command.split()[0] for command in COMMANDS] == ["torchrun", "python", "bwbench"]
+
+
+def test_one_process_needs_no_torchrun() -> None:
+    assert accuracies(run("python torchrun_digits.py"))[0] > 0.8
+
+
+def test_a_misspelt_algorithm_is_said() -> None:
+    with pytest.raises(AssertionError, match="unknown algorithm 'rin'. Did you mean 'ring'"):
+        run("python torchrun_digits.py rin")
