@@ -95,8 +95,7 @@ class AbstractCollective(abc.ABC):
         self._group = group
         self.link = link
         self.rank, self.size = group.rank(), group.size()
-        if flows := self._flows():
-            pace(link, flows)
+        pace(link, self._flows())
 
     @property
     def group(self) -> dist.ProcessGroup:

@@ -16,6 +16,7 @@ from bwbench.network.addresses import MAX_NODES, node_addresses
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
 
 _SO_MAX_PACING_RATE = 47  # of Linux; Python's socket module does not name it
+_UNLIMITED = 2**64 - 1
 _FILES_OF_THIS_PROCESS = "/proc/self/fd"
 
 
@@ -25,10 +26,10 @@ def pace(link: Link | None, flows: int) -> int:
     Args:
         link: what the network is asked to be. Nothing is done where its rate is not known or varies, and on a shared
             air, whose rate is nobody's own.
-        flows: connections that a node sends on at the same time.
+        flows: connections that a node sends on at the same time; 0 lifts the limits of an earlier call.
 
     Returns:
-        How many connections are limited now; 0 where this is no Linux, or gloo uses another network.
+        How many connections that concerns; 0 where this is no Linux, or gloo uses another network.
     """
     if link is None or not link.shaped or link.air is not None:
         return 0
@@ -42,7 +43,7 @@ def pace(link: Link | None, flows: int) -> int:
             continue
         # The kernel counts TCP's payload alone.
         goodput_bytes_per_s = min(sender.up_bps, receiver.down_bps) / 8 * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
-        rate = max(1, int(goodput_bytes_per_s / flows))
+        rate = max(1, int(goodput_bytes_per_s / flows)) if flows else _UNLIMITED
         with suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate.to_bytes(8, "little"))
             num_paced += 1

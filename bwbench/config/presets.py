@@ -56,6 +56,7 @@ PRESETS: dict[str, Preset] = {
         Preset("dgc", "every-step", "all-gather", "dgc", "deep gradient compression: top-k of a momentum kept locally"),
         Preset("powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"),
         Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
+        Preset("bytegrad", "every-step", "scatter-gather", "int8", "8 bits an entry, on the way there and back"),
         Preset("parameter-server-sharded", "every-step", "scatter-gather", "none", "every node is server of a share"),
         Preset("decentralized", "decentralized", "ring", "none", "mean of all weights, sent while nodes compute"),
         Preset("decentralized-shift-one", "decentralized", "gossip-pair", "none", "weights averaged in pairs, in turn"),

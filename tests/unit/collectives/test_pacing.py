@@ -39,6 +39,8 @@ def test_every_connection_gets_its_share_of_the_slower_end(connections):
     assert [rate_of(connection) for connection in connections] == [int(full), int(full / 5), UNLIMITED]
     assert pace(link, flows=2) == 2
     assert rate_of(connections[0]) == int(full / 2)
+    assert pace(link, flows=0) == 2
+    assert [rate_of(connection) for connection in connections] == [UNLIMITED] * 3
     assert all(connection.gettimeout() is None for connection in connections)
 
 

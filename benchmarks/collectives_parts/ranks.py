@@ -1,0 +1,84 @@
+"""Our collectives and gloo's all-reduce, taking turns in the same four processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bwbench.network.network import Network
+
+TIME_LIMIT_S = 300.0
+
+
+def times_of(
+    network: Network, collectives: Sequence[str], payloads: Sequence[int], runs: int, rate_bps: float, folder: Path
+) -> dict[str, list[float]]:
+    """Seconds of the slowest rank, in each run, under ``"<collective> <payload bytes>"``."""
+    out = folder / "times.json"
+    asked = json.dumps([str(out), list(collectives), list(payloads), runs, rate_bps])
+    processes = []
+    for rank, node in enumerate(network.nodes):
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(network.nodes)),
+            "MASTER_ADDR": network.nodes[0].control_address,
+            "MASTER_PORT": "29500",
+            "OMP_NUM_THREADS": "1",
+            "CONTROL": node.control_interface,
+            "DATA": node.data_interface,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))),
+        }
+        argv = [sys.executable, "-m", "collectives_parts.ranks", asked]
+        processes.append(network.spawn(rank, argv, env=environment, stdout=2, stderr=2))
+    deadline = time.monotonic() + TIME_LIMIT_S
+    for process in processes:
+        if process.wait(max(0.0, deadline - time.monotonic())) != 0:
+            raise SystemExit(f"a rank failed or took longer than {TIME_LIMIT_S} s at {rate_bps:.0f} bit/s")
+    times: dict[str, list[float]] = json.loads(out.read_text())
+    return times
+
+
+def main() -> None:
+    """One rank: time all collectives in turn, so that a disturbance meets all; rank 0 writes the times."""
+    import torch
+    import torch.distributed as dist
+
+    from bwbench.compression.none import NoCompression
+    from bwbench.registry import COLLECTIVES
+    from collectives_parts.setting import link_of
+
+    out, names, payloads, runs, rate_bps = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["CONTROL"]
+    dist.init_process_group("gloo")
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["DATA"]
+    data = dist.new_group(backend="gloo")
+    codec, link = NoCompression(), link_of(rate_bps)
+    # torch's collective averages by gloo's all-reduce.
+    collectives = {name: COLLECTIVES.load("torch" if name == "gloo" else name)() for name in names}
+    times: dict[str, list[float]] = {}
+    for payload in payloads:
+        for run in range(runs + 1):
+            for name, collective in collectives.items():
+                tensor = torch.full((payload // 4,), float(dist.get_rank()))
+                collective.connect(data, link)  # sets the pace of the connections, or lifts it
+                dist.barrier()
+                started = time.perf_counter()
+                collective.average(tensor, codec, tag=0)
+                elapsed = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
+                dist.all_reduce(elapsed, dist.ReduceOp.MAX)
+                if run:  # the first one opens connections and grows TCP's window
+                    times.setdefault(f"{name} {payload}", []).append(float(elapsed))
+    if dist.get_rank() == 0:
+        Path(out).write_text(json.dumps(times))
+    dist.barrier()
+    os._exit(0)  # gloo's teardown aborts now and then
+
+
+if __name__ == "__main__":
+    main()
