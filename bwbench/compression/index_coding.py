@@ -23,7 +23,7 @@ def expected_bytes(num_entries: float, num_elements: int) -> float:
     density = min(1.0, num_entries / num_elements)
     low_bits = best_low_bits(density)
     stays = (1.0 - density) ** (1 << low_bits)  # probability that a gap goes on for another 2^low_bits places
-    return num_entries * (low_bits + 1 + stays / (1.0 - stays)) / 8
+    return low_bits * math.ceil(num_entries / 8) + num_entries * (1 + stays / (1.0 - stays)) / 8
 
 
 def best_low_bits(density: float) -> int:
@@ -45,9 +45,9 @@ def encode(indices: np.ndarray, num_elements: int) -> tuple[np.ndarray, int]:
         num_elements: length of the tensor that they point into.
 
     Returns:
-        uint8 of shape [num_bytes], and the number of low bits, which a receiver has to know. The code is the low bits
-        of all gaps behind one another, padded to a byte; then the rest of each gap in unary, so many zeros and a one.
-        A gap counts the empty places before an entry.
+        uint8 of shape [num_bytes], and the number of low bits, which a receiver has to know. The code is the highest of
+        the low bits of all gaps, padded to a byte, the next lower bit, and so on; then what is left of each gap in
+        unary, so many zeros and a one. A gap counts the empty places before an entry.
     """
     import numpy as np
 
@@ -71,33 +71,35 @@ def decode(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndarray:
 
     if num_entries == 0:
         return np.empty(0, np.int64)
-    low_bytes = -(-num_entries * low_bits // 8)
-    ends = np.flatnonzero(np.unpackbits(code[low_bytes:]))
+    low_bytes = low_bits * -(-num_entries // 8)
+    ends = np.flatnonzero(np.unpackbits(code[low_bytes:]).view(np.bool_))
     if len(ends) != num_entries:
         raise ValueError(f"a code of {num_entries} indices holds {len(ends)}")
-    gaps = np.diff(ends, prepend=-1) - 1
-    gaps = (gaps << low_bits) | _unpack_low(code[:low_bytes], num_entries, low_bits)
-    return np.cumsum(gaps + 1) - 1
+    entry = np.arange(num_entries)
+    # The sum of all rests up to an entry is the number of zeros before its one.
+    low = np.cumsum(_unpack_low(code[:low_bytes], num_entries, low_bits), dtype=np.int64)
+    return ((ends - entry) << low_bits) + low + entry
 
 
 def _pack_low(gaps: np.ndarray, low_bits: int) -> np.ndarray:
+    """One plane of bits behind the other: contiguous work, where the bits of each gap side by side would scatter it."""
     import numpy as np
 
-    width, kind = _word(low_bits)
-    words = (gaps & ((1 << low_bits) - 1)).astype(kind)
-    return np.packbits(np.unpackbits(words.view(np.uint8)).reshape(-1, width)[:, width - low_bits :])
+    small = gaps.astype(_word(low_bits))
+    planes = [np.packbits(small & small.dtype.type(1 << bit)) for bit in reversed(range(low_bits))]
+    return np.concatenate([np.empty(0, np.uint8), *planes])
 
 
 def _unpack_low(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndarray:
     import numpy as np
 
-    width, kind = _word(low_bits)
-    bits = np.zeros((num_entries, width), np.uint8)
-    bits[:, width - low_bits :] = np.unpackbits(code, count=num_entries * low_bits).reshape(num_entries, low_bits)
-    return np.packbits(bits).view(kind).astype(np.int64)
+    low = np.zeros(num_entries, _word(low_bits))
+    for plane in code.reshape(low_bits, -1) if low_bits else ():
+        low += low  # doubled: cheaper than shifting
+        low |= np.unpackbits(plane, count=num_entries)
+    return low
 
 
-def _word(low_bits: int) -> tuple[int, str]:
-    """The smallest unsigned integer that holds so many bits: its width in bits, and its type, highest byte first."""
-    width = next(width for width in (8, 16, 32) if low_bits <= width)
-    return width, f">u{width // 8}"
+def _word(low_bits: int) -> str:
+    """A type that holds so many bits; what a gap has beyond them is cut off."""
+    return "u1" if low_bits <= 8 else "i4"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAGNITUDE_BITS = 0x7FFFFFFF
 SMALLEST = 1  # bits of the smallest magnitude above zero: zeros are never large
-PART = 1 << 16  # elements compared at a time: their magnitudes stay in the processor's cache
+PART = 1 << 17  # elements compared at a time: their magnitudes stay in the processor's cache
 SAMPLED_ABOVE = 128  # elements of the sample that are expected above the threshold
 MARGIN_SIGMAS = 3.0  # how far below the expected threshold the first guess lies, in deviations of the sample
 TOLERANCE = 0.1  # share of the asked entries that may be missing where an unlucky sample gave too high a threshold
