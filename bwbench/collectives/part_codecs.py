@@ -24,18 +24,21 @@ class PartCodecs:
         self._codecs: dict[str, AbstractCodec] = {}
         self._waiting: dict[str, dict[str, torch.Tensor]] = {}
 
-    def part(self, codec: AbstractCodec, tag: int, number: int, length: int, rank: int) -> AbstractCodec:
-        """The codec of part ``number`` of the bucket ``tag``, ``length`` elements long.
+    def part(
+        self, codec: AbstractCodec, tag: int, number: int, length: int, rank: int, back: bool = False
+    ) -> AbstractCodec:
+        """The codec of part ``number`` of the bucket ``tag``, ``length`` elements long; ``back``: of a mean's way back.
 
         Where payloads of any cut stand for themselves (``sums_on_ring``) it is the bucket's own.
         """
         if codec.sums_on_ring:
             return codec
+        codec = codec.answering() if back else codec
         return self._kept(f"{tag}.{number}", codec, [(length,)], rank, (tag + 1) * _BUCKETS_APART + number)
 
     def answer(self, codec: AbstractCodec, tag: int) -> AbstractCodec:
         """A second codec for the whole bucket ``tag``: that of a way back."""
-        return self._kept(f"{tag}.answer", codec)
+        return self._kept(f"{tag}.answer", codec.answering())
 
     def forget(self) -> None:
         """Forget everything, as if no part had been encoded yet."""

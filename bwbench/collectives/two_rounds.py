@@ -145,7 +145,8 @@ class Exchange:
         """The codec of a piece of a chunk; ``chunk`` N is the way back of the own chunk."""
         begin, end = self._pieces[piece][chunk if chunk < self._by.size else self._by.rank]
         number = piece * (self._by.size + 1) + chunk
-        return self._parts.part(self._codec, self._tag, number, end - begin, self._by.rank)
+        back = chunk == self._by.size
+        return self._parts.part(self._codec, self._tag, number, end - begin, self._by.rank, back)
 
     def _send(self, payload: torch.Tensor, peers: list[int]) -> None:
         message = frame(self._codec, payload)

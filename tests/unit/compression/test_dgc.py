@@ -8,7 +8,9 @@ import torch
 from bwbench.compression import build_codec
 from bwbench.compression.dgc import Dgc, DgcConfig
 from bwbench.config.component import Component
+from bwbench.registry import COLLECTIVES
 from bwbench.train.optimizers import AdamConfig, SgdConfig
+from tests.ranks import run_ranks
 
 
 def normal(n, seed=0):
@@ -103,3 +105,26 @@ def test_refuses_an_optimizer_with_momentum():
     assert Dgc.accepts_optimizer(SgdConfig()) is None
     assert "momentum: 0" in Dgc.accepts_optimizer(SgdConfig(momentum=0.9))
     assert "momentum" in Dgc.accepts_optimizer(AdamConfig())
+
+
+@pytest.mark.parametrize("collective", ["parameter-server", "scatter-gather"])
+def test_what_comes_back_has_one_momentum(collective):
+    """A constant gradient, sent whole: with a second momentum on the way back the mean would be more than that."""
+
+    def work(group, rank):
+        ours = COLLECTIVES.load(collective)()
+        ours.connect(group)
+        codec = build_codec([Component("dgc", DgcConfig(ratio=0.5))])
+        total = torch.zeros(300)
+        for _ in range(40):
+            bucket = torch.ones(300)
+            ours.average(bucket, codec, tag=0)
+            total += bucket
+        return total
+
+    results = run_ranks(2, work)
+    assert torch.equal(results[0], results[1])
+    alone, total = Dgc(DgcConfig(ratio=0.5)), torch.zeros(300)
+    for _ in range(40):
+        alone.decode_add(alone.encode(torch.ones(300)), total)
+    assert float(results[0].sum()) == pytest.approx(float(total.sum()), rel=0.05)
