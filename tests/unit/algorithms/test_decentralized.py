@@ -11,6 +11,7 @@ import torch
 from bwbench.algorithms.decentralized import Decentralized, DecentralizedConfig
 from bwbench.collectives.base import AbstractCollective
 from bwbench.collectives.gossip_pair import peer_of
+from bwbench.config import load_experiment
 from bwbench.errors import ConfigError
 from bwbench.plan.traffic import Traffic
 from bwbench.registry import COLLECTIVES, COMPRESSIONS
@@ -176,6 +177,16 @@ def test_codecs_that_would_damage_weights_are_refused(codec):
     assert "low-precision-decentralized" in Decentralized.accepts_codec(COMPRESSIONS.load(codec))
     with pytest.raises(ConfigError, match="low-precision-decentralized"):
         run_ranks(2, lambda group, rank: attached(group, rank, Decentralized(), "all-gather", [codec]))
+
+
+@pytest.mark.parametrize("algorithm", ["decentralized", "async"])
+def test_an_experiment_with_such_a_codec_is_refused(algorithm, tmp_path):
+    file = tmp_path / "weights.yaml"
+    lines = ["name: x", "nodes: 2", "link: unshaped", "model: logistic", "dataset: digits", "batch_size: 8"]
+    lines += ["limit: {samples: 80}", f"algorithm: {algorithm}", "compression: int8"]
+    file.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=r"weights.yaml:9: .*8 bits of a weight"):
+        load_experiment(file)
 
 
 @pytest.mark.parametrize("codec", ["none", "fp16", "bf16"])
