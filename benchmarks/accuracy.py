@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from training_parts.arms import NODES, SEEDS, TUNING_SEED, grid_of, is_adam, one_cell, optimizer_of
+from training_parts.arms import NODES, SEEDS, TUNING_SEED, best_lr, grid_of, is_adam, one_cell, optimizer_of
 from training_parts.pool import Pool
 from training_parts.records import Records
 
@@ -85,10 +85,9 @@ class Study:
             )
         return row
 
-    def tuned_lr(self, arm: str, grid: tuple[float, ...]) -> float:
+    def tuned_lr(self, arm: str) -> float:
         """The learning rate of the lowest validation loss on the tuning seed."""
-        losses = {lr: loss_of(self.result(arm, lr, TUNING_SEED)) for lr in grid}
-        return min(losses, key=lambda lr: losses[lr])
+        return best_lr(arm, lambda lr: loss_of(self.result(arm, lr, TUNING_SEED)))
 
 
 def loss_of(row: dict[str, Any]) -> float:
@@ -113,7 +112,7 @@ def rows_of(study: Study, arms: list[str], seeds: tuple[int, ...], quick: bool) 
     baselines: dict[bool, dict[int, float]] = {}
     for arm in arms:
         grid = grid_of(arm)
-        lr = grid[2] if quick else study.tuned_lr(arm, grid)
+        lr = grid[len(grid) // 2] if quick else study.tuned_lr(arm)
         found = {seed: study.result(arm, lr, seed) for seed in seeds}
         accuracies = {seed: row["accuracy"] for seed, row in found.items() if row["accuracy"] is not None}
         if arm in (BASELINE, "adam"):
@@ -160,7 +159,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path, default=Path("benchmarks/out/accuracy.jsonl"))
     parser.add_argument("--only", nargs="*", metavar="PRESET")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=48_000)
+    parser.add_argument("--samples", type=int, default=38_400)
     parser.add_argument("--nice", type=int, default=0)
     options = parser.parse_args()
     model, dataset = ("logistic", "digits") if options.quick else ("cnn", "fashion-mnist")

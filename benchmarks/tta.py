@@ -1,10 +1,10 @@
 """Time to accuracy of every preset on a slow link and on none: which one is there first?
 
-Four nodes, 10 Mbit/s, 2.5 ms. Workload `small`: fashion-mnist, cnn-large, 88 %. Workload `shared`: cifar10, resnet8 with
-a declared step of 250 ms, whose computing is worth sharing. Evaluation every 2,000 samples. Learning rates are tuned
-alike on an unshaped link, by samples to target on a seed that is not reported. A synchronous method that would take
-longer than `--whole` seconds is composed: its steps to target on the unshaped link times its step time measured on the
-slow one; ring-fp16 is run whole as well, once, to show the error of that.
+Four nodes, 10 Mbit/s, 2.5 ms. Workload `small`: fashion-mnist, cnn-large, 88 %. Workload `shared`: cifar10, resnet8,
+with a declared step of 250 ms, whose computing is worth sharing. Evaluation every 2,000 samples. Learning rates are
+tuned alike on an unshaped link, by samples to target on a seed that is not reported. A synchronous method that would
+take longer than `--whole` seconds is composed: its steps to target on the unshaped link times its step time measured on
+the slow one; ring-fp16 is run whole as well, once, to show the error of that.
 
 Usage: python benchmarks/tta.py [--json FILE] [--quick] [--results DIR] [--workload small|shared] [--only PRESET …]
 """
@@ -42,7 +42,7 @@ def rows_of(
     """Two rows a method: unshaped and shaped."""
     for arm in arms:
         grid = grid_of(arm)
-        lr = grid[len(grid) // 2] if len(seeds) == 1 else counted.tuned_lr(arm, grid)
+        lr = grid[len(grid) // 2] if len(seeds) == 1 else counted.tuned_lr(arm)
         steps = {seed: counted.steps(arm, lr, seed) for seed in seeds}
         common = {"workload": workload.name, "arm": arm, "lr": lr, "target": workload.target, "seeds": len(seeds)}
         reached = [count for count in steps.values() if count is not None]
@@ -107,7 +107,7 @@ def main() -> None:
     try:
         if options.count_only:
             for arm in arms:
-                lr = counted.tuned_lr(arm, grid_of(arm))
+                lr = counted.tuned_lr(arm)
                 print(arm, lr, [counted.steps(arm, lr, seed) for seed in seeds], flush=True)
             return
         rows = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bwbench.config.load import load_experiment
 from bwbench.plan.build import build_plan
@@ -12,8 +14,8 @@ from bwbench.plan.cell import Cell
 NODES = 4
 TUNING_SEED = 1000
 SEEDS = (0, 1, 2, 3, 4)
-SGD_GRID = (0.0125, 0.025, 0.05, 0.1)
-ADAM_GRID = (0.0005, 0.001, 0.002, 0.004)
+SGD_GRID = (0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
+ADAM_GRID = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 ADAM_ARMS = ("qadam", "one-bit-adam")
 OWN_MOMENTUM = ("dgc",)  # its momentum is inside the codec
 
@@ -21,6 +23,22 @@ OWN_MOMENTUM = ("dgc",)  # its momentum is inside the codec
 def grid_of(arm: str) -> tuple[float, ...]:
     """Learning rates that are tried: the same for all methods of one optimizer."""
     return ADAM_GRID if is_adam(arm) else SGD_GRID
+
+
+def best_lr(arm: str, cost: Callable[[float], Any]) -> float:
+    """The learning rate of least cost: the middle three of the grid, then outwards as long as the best is outermost.
+
+    The same search for all methods.
+    """
+    grid = grid_of(arm)
+    tried = set(grid[len(grid) // 2 - 1 : len(grid) // 2 + 2])
+    while True:
+        best = min(sorted(tried), key=cost)
+        position = grid.index(best)
+        new = {grid[i] for i in (position - 1, position + 1) if 0 <= i < len(grid)} - tried
+        if not new:
+            return best
+        tried |= new
 
 
 def optimizer_of(arm: str, lr: float) -> str:

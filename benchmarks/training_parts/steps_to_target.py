@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from training_parts.arms import TUNING_SEED, one_cell
+from training_parts.arms import TUNING_SEED, best_lr, one_cell
 from training_parts.pool import Pool
 from training_parts.records import Records
 from training_parts.workloads import Workload
@@ -21,9 +21,9 @@ class StepsToTarget:
         self._records = Records(file)
         self._pools: dict[int, Pool] = {}
 
-    def tuned_lr(self, arm: str, grid: tuple[float, ...]) -> float:
+    def tuned_lr(self, arm: str) -> float:
         """The learning rate that needs the fewest samples on the tuning seed; ties by the loss at the end."""
-        return min(grid, key=lambda lr: self._cost(arm, lr))
+        return best_lr(arm, lambda lr: self._cost(arm, lr))
 
     def steps(self, arm: str, lr: float, seed: int) -> int | None:
         """Optimizer steps until the first evaluation that meets the target; None where none did."""
