@@ -159,6 +159,14 @@ COMPRESSIONS = Registry(
     [
         ("none", "bwbench.compression.none:NoCompression", "fp32 values as they are"),
         ("fp16", "bwbench.compression.fp16:Fp16", "half precision: half the bytes"),
+        ("bf16", "bwbench.compression.bf16:Bf16", "bfloat16: half the bytes, the range of fp32"),
+        ("int8", "bwbench.compression.int8:Int8", "8 bits between minimum and maximum, as ByteGrad"),
+        ("int4", "bwbench.compression.int4:Int4", "4 bits and a scale for each block of elements"),
+        ("int2", "bwbench.compression.int2:Int2", "2 bits: the sign, and which of two magnitudes of a block"),
+        ("sign", "bwbench.compression.sign:Sign", "1 bit and a scale for each block of elements"),
+        ("qsgd", "bwbench.compression.qsgd:Qsgd", "rounded at random to a few levels of a block's norm"),
+        ("terngrad", "bwbench.compression.terngrad:TernGrad", "minus one, zero or one times a scale, at random"),
+        ("natural", "bwbench.compression.natural:Natural", "powers of two, at random: sign and exponent in 8 bits"),
         ("threshold", "bwbench.compression.threshold:Threshold", "only entries above a threshold, the rest kept back"),
         ("top-k", "bwbench.compression.top_k:TopK", "only the largest entries, a fixed share; the rest kept back"),
         (

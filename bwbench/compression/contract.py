@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NUM_ELEMENTS = 20_000  # of the gradient that the estimate is checked on
 ESTIMATE_TOLERANCE = 0.15  # of payload_bytes where it is not exact
+REPEATS = 16  # of encoding the same tensor, to see whether a codec that rounds at random is right on average
+BIAS_TOLERANCE = 0.02  # of the length of the tensor; ternary rounding comes to 0.3 % (one standard deviation)
 
 
 def violations(make_codec: Callable[[], AbstractCodec]) -> list[str]:
@@ -27,7 +29,7 @@ def violations(make_codec: Callable[[], AbstractCodec]) -> list[str]:
             found += [f"{name}: {text}" for text in _of_one_tensor(make_codec(), x)]
         except Exception as error:
             found.append(f"{name}: {type(error).__name__}: {error}")
-    return found or list(_of_feedback(make_codec))
+    return found or [*_of_feedback(make_codec), *_of_memory(make_codec), *_of_mean(make_codec)]
 
 
 def gradients() -> dict[str, torch.Tensor]:
@@ -69,6 +71,8 @@ def _of_one_tensor(codec: AbstractCodec, x: torch.Tensor) -> Iterator[str]:
     size, estimate = payload.numel(), codec.payload_bytes(n)
     if codec.sums_on_ring and size != estimate:
         yield f"payload_bytes says {estimate}, encode gave {size}: sums_on_ring promises that they are equal"
+    elif codec.payload_bytes(NUM_ELEMENTS) == codec.max_payload_bytes(NUM_ELEMENTS) and size != estimate:
+        yield f"payload_bytes says {estimate}, encode gave {size}: a payload as large as the largest has a fixed size"
     if size > codec.max_payload_bytes(n):
         yield f"max_payload_bytes says {codec.max_payload_bytes(n)}, encode gave {size}"
     decoded = codec.decode(payload, n).clone()
@@ -105,3 +109,38 @@ def _of_feedback(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:
     again = codec.fresh()
     if again.residual is not None:
         yield "fresh() did not forget the residual"
+
+
+def _of_memory(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:
+    """A training that is resumed goes on bit by bit, and one that starts again does so from nothing."""
+    import torch
+
+    x, codec = gradients()["normal"], make_codec()
+    first = codec.encode(x).clone()
+    state = codec.state_dict()
+    second = codec.encode(x).clone()
+    codec.load_state_dict(state)
+    if not torch.equal(codec.encode(x), second):
+        yield "load_state_dict does not bring back what state_dict gave: the same gradient is encoded otherwise"
+    codec.load_state_dict({})
+    if not torch.equal(codec.encode(x), first):
+        yield "load_state_dict of an empty dict did not forget everything"
+    if not torch.equal(codec.fresh().encode(x), first):
+        yield "fresh() did not forget everything"
+
+
+def _of_mean(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:
+    """What an unbiased codec loses is zero on average, and another rank's is another."""
+    codec, other = make_codec(), make_codec()
+    if codec.biased or codec.linear or codec.inner is not None:
+        return
+    x = gradients()["normal"]
+    codec.prepare([tuple(x.shape)], rank=0)
+    other.prepare([tuple(x.shape)], rank=1)
+    payloads = [codec.encode(x).clone() for _ in range(REPEATS)]
+    total = sum(codec.decode(payload, x.numel()) for payload in payloads)
+    share = float((total / REPEATS * x).sum() / (x * x).sum())
+    if abs(share - 1.0) > BIAS_TOLERANCE:
+        yield f"a mean of {REPEATS} payloads comes to {share:.3f} of the tensor; declare the codec biased"
+    if not bool((payloads[0] == payloads[1]).all()) and bool((other.encode(x) == payloads[0]).all()):
+        yield "rounds at random, but alike on all ranks: the errors will not average out"

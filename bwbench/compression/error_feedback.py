@@ -29,7 +29,14 @@ class ErrorFeedback(AbstractCodec):
         self.codec = codec
         self.linear = codec.linear
         self.inner = codec.inner
-        self.residual: torch.Tensor | None = None
+        # The residual with the other sign: what was decoded less what went in, so that decode_add alone leads from one
+        # to the other. Decoding first and subtracting then would take room for a second tensor and two more passes.
+        self._excess: torch.Tensor | None = None
+
+    @property
+    def residual(self) -> torch.Tensor | None:
+        """A copy of what has not been sent yet, fp32; None before the first call."""
+        return None if self._excess is None else -self._excess
 
     def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
         """Hand on to the codec inside."""
@@ -52,30 +59,33 @@ class ErrorFeedback(AbstractCodec):
 
         Raises ValueError where ``x`` has another length than the tensor before.
         """
-        residual = self._with(x)
-        payload = self.codec.encode(residual).clone()  # of its own memory: the residual changes below
-        residual -= self.codec.decode(payload, residual.numel())
+        total = self._with(x)
+        payload = self.codec.encode(total)
+        if payload.untyped_storage().data_ptr() == total.untyped_storage().data_ptr():
+            payload = payload.clone()  # of its own memory: the total changes now
+        self.codec.decode_add(payload, total.neg_())
         return payload
 
     def average(self, x: torch.Tensor, average_message: AverageMessage) -> torch.Tensor:
         """The mean of ``x`` plus the residual, by a linear codec; what this rank could not send is the new residual."""
+        import torch
+
         assert isinstance(self.codec, AbstractLinearCodec)
-        residual = self._with(x)
-        mean, sent = self.codec.average(residual, average_message)
-        residual -= sent
+        total = self._with(x)
+        mean, sent = self.codec.average(total, average_message)
+        torch.sub(sent, total, out=total)
         return mean
 
     def _with(self, x: torch.Tensor) -> torch.Tensor:
-        """The residual, ``x`` added to it."""
+        """``x`` plus the residual, in the memory of the latter."""
         import torch
 
         x = as_flat_fp32(x)
-        if self.residual is None:
-            self.residual = torch.zeros_like(x)
-        if self.residual.numel() != x.numel():
-            raise ValueError(f"a residual of {self.residual.numel()} elements does not fit {x.numel()}: one a tensor")
-        self.residual += x
-        return self.residual
+        if self._excess is None:
+            self._excess = torch.zeros_like(x)
+        if self._excess.numel() != x.numel():
+            raise ValueError(f"a residual of {self._excess.numel()} elements does not fit {x.numel()}: one a tensor")
+        return torch.sub(x, self._excess, out=self._excess)
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """That of the codec inside: receivers know nothing of the residual."""
@@ -89,14 +99,19 @@ class ErrorFeedback(AbstractCodec):
         """The same codec with an empty residual."""
         return ErrorFeedback(self.codec.fresh())
 
+    def answering(self) -> ErrorFeedback:
+        """A codec for means on their way back, with an empty residual of its own."""
+        return ErrorFeedback(self.codec.answering())
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """A copy of the residual, where there is one yet, and what the codec inside remembers."""
         state = {f"codec.{key}": value for key, value in self.codec.state_dict().items()}
-        return state if self.residual is None else {**state, "residual": self.residual.clone()}
+        residual = self.residual
+        return state if residual is None else {**state, "residual": residual}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take back what ``state_dict`` gave; an empty dict empties the residual."""
         residual = state.get("residual")
-        self.residual = None if residual is None else residual.clone()
+        self._excess = None if residual is None else -residual
         inside = {key.removeprefix("codec."): value for key, value in state.items() if key.startswith("codec.")}
         self.codec.load_state_dict(inside)

@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with the page's files; what they register is forgotten afterwards."""
     monkeypatch.setattr(COMPRESSIONS, "_entries", dict(COMPRESSIONS._entries))
     monkeypatch.setattr(COMPRESSIONS, "_classes", dict(COMPRESSIONS._classes))
-    (tmp_path / "sign.py").write_text(blocks("python")[0], encoding="utf-8")
+    (tmp_path / "one_bit.py").write_text(blocks("python")[0], encoding="utf-8")
     (tmp_path / "one_bit.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
     return tmp_path
 
@@ -43,22 +43,22 @@ def test_the_experiment_is_valid_and_finds_the_plugin(folder):
     assert methods == [
         ("ring", {"name": "none"}),
         ("ring", {"name": "fp16"}),
-        ("all-gather", {"name": "sign", "block": 512}),
-        ("all-gather", {"name": "sign", "block": 64}),
+        ("scatter-gather", {"name": "one-bit", "block": 512}),
+        ("scatter-gather", {"name": "one-bit", "block": 64}),
     ]
 
 
 @pytest.mark.parametrize("block", [8, 64, 512, 100_000])
 def test_the_codec_keeps_the_contract_and_is_wrapped(folder, block):
     load_experiment(folder / "one_bit.yaml")
-    sign = COMPRESSIONS.load("sign")
-    assert violations(lambda: sign(sign.Config(block=block))) == []
-    assert isinstance(build_codec([Component("sign", sign.Config(block=block))]), ErrorFeedback)
+    one_bit = COMPRESSIONS.load("one-bit")
+    assert violations(lambda: one_bit(one_bit.Config(block=block))) == []
+    assert isinstance(build_codec([Component("one-bit", one_bit.Config(block=block))]), ErrorFeedback)
 
 
 def test_replicas_agree_and_the_mean_is_right_over_many_steps(folder):
     load_experiment(folder / "one_bit.yaml")
-    sign = COMPRESSIONS.load("sign")
+    one_bit = COMPRESSIONS.load("one-bit")
     num_ranks, num_steps = 3, 60
     generator = torch.Generator().manual_seed(0)
     gradients = [torch.randn(1000, generator=generator) for _ in range(num_ranks)]
@@ -66,7 +66,7 @@ def test_replicas_agree_and_the_mean_is_right_over_many_steps(folder):
     def work(group, rank):
         collective = COLLECTIVES.load("all-gather")()
         collective.connect(group)
-        codec = build_codec([Component("sign", sign.Config(block=64))])
+        codec = build_codec([Component("one-bit", one_bit.Config(block=64))])
         total = torch.zeros(1000)
         for _ in range(num_steps):
             bucket = gradients[rank].clone()
@@ -95,6 +95,8 @@ def test_the_check_of_the_page_says_so(folder):
 
 
 def test_the_file_imports_without_torch(folder):
-    code = "import sys, sign; assert 'torch' not in sys.modules; assert sign.Sign().payload_bytes(1000) == 8 + 125"
+    code = (
+        "import sys, one_bit; assert 'torch' not in sys.modules; assert one_bit.OneBit().payload_bytes(1000) == 8 + 125"
+    )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}"}
     subprocess.run([sys.executable, "-c", code], env=environment, timeout=50, check=True)

@@ -1,0 +1,117 @@
+"""Memory for results and for work, and the size of the pieces in which dense codecs work.
+
+A pass over a large tensor costs what its memory costs, and new memory costs most: the kernel clears it page by page,
+which takes as long as copying as much some ten times. So codecs work piece by piece, each small enough that all passes
+over it but the first find it in the cache, and results go into memory that an earlier result has left.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# Elements: 256 KiB of fp32, so that a piece, its scratch memory and its codes fit into the second-level cache of one
+# core. Half of it and less is slower: a call of torch or numpy costs a microsecond, a pass over 64 Ki elements three.
+PIECE = 65536
+SMALLEST_KEPT_BYTES = 64 * 1024  # below, the C library itself reuses memory
+LARGEST_KEPT_BYTES = 512 * 2**20  # more is given back: a few results of the largest model that anyone trains here
+
+_free: dict[int, list[Any]] = {}  # numpy arrays by size; lists, because append and pop need no lock
+_local = threading.local()
+
+
+def empty_fp32(num_elements: int) -> torch.Tensor:
+    """An fp32 vector without content, whose memory is used again when the last tensor that sees it is gone."""
+    import torch
+
+    return empty_bytes(4 * num_elements).view(torch.float32)
+
+
+def empty_bytes(num_bytes: int) -> torch.Tensor:
+    """A uint8 vector without content, whose memory is used again when the last tensor that sees it is gone."""
+    import numpy as np
+    import torch
+
+    if num_bytes < SMALLEST_KEPT_BYTES:
+        return torch.empty(num_bytes, dtype=torch.uint8)
+    size = _rounded(num_bytes)
+    try:
+        memory = _free[size].pop()
+    except (KeyError, IndexError):
+        memory = np.empty(size, np.uint8)  # numpy's, because it asks for huge pages where torch does not
+    # A tensor made from an array holds on to that very array, so that the array's end tells of the last tensor's.
+    lent = memory[:num_bytes]
+    weakref.finalize(lent, _give_back, memory).atexit = False
+    return torch.from_numpy(lent)
+
+
+def _give_back(memory: Any) -> None:
+    if memory.nbytes + sum(size * len(arrays) for size, arrays in tuple(_free.items())) <= LARGEST_KEPT_BYTES:
+        _free.setdefault(memory.nbytes, []).append(memory)
+
+
+def _rounded(num_bytes: int) -> int:
+    """The next of four sizes between powers of two: tensors of like size share their memory."""
+    unit = 1 << max(0, (num_bytes - 1).bit_length() - 3)
+    return -(-num_bytes // unit) * unit
+
+
+class Scratch:
+    """Room for the work on one piece.
+
+    Attributes:
+        floats, more_floats: fp32 of shape [PIECE].
+        shorts: int16 of shape [PIECE].
+        numbers: uint8 of shape [PIECE + 8], the digits of packed numbers and what fills up the last byte.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self.floats, self.more_floats = torch.zeros(PIECE), torch.zeros(PIECE)
+        self.shorts = torch.zeros(PIECE, dtype=torch.int16)
+        self.numbers = torch.zeros(PIECE + 8, dtype=torch.uint8)
+
+    def like(self, rows: torch.Tensor) -> torch.Tensor:
+        """``floats`` in the shape of ``rows``."""
+        return self.floats[: rows.numel()].view(rows.shape)
+
+    def magnitudes(self, rows: torch.Tensor) -> torch.Tensor:
+        """The absolute values of ``rows`` (at most a piece), in ``floats``."""
+        import torch
+
+        return torch.abs(rows, out=self.like(rows))
+
+    def to_numbers(self, values: torch.Tensor) -> Any:
+        """``values`` (fp32, 0 to 255) without their fractions, at the beginning of ``numbers``: numpy uint8.
+
+        Zeros follow, to fill up a byte of packed ones. By way of 16 bits, because torch takes four times as long from
+        fp32 to 8 bits directly.
+        """
+        count = values.numel()
+        self.numbers[:count].copy_(self.shorts[:count].copy_(values.view(-1)))
+        numbers = self.numbers.numpy()
+        numbers[count : count + 8] = 0
+        return numbers
+
+    def from_numbers(self, zero: int, values: torch.Tensor) -> None:
+        """The inverse, less ``zero`` (up to 127): from ``numbers`` to ``values``."""
+        import numpy as np
+        import torch
+
+        count = values.numel()
+        numbers = self.numbers[:count]
+        np.subtract(numbers.numpy(), np.uint8(zero), out=numbers.numpy())  # modulo 256: below zero as an int8
+        values.view(-1).copy_(numbers.view(torch.int8))
+
+
+def scratch() -> Scratch:
+    """That of this thread; its content is anyone's as soon as another codec works in the same thread."""
+    if not hasattr(_local, "scratch"):
+        _local.scratch = Scratch()
+    found: Scratch = _local.scratch
+    return found
