@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bwbench.config.codec_chain import nest
+from bwbench.config.codec_chain import chain_refusal, nest
 from bwbench.config.component import Component
 from bwbench.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
 
@@ -20,6 +20,8 @@ def auto_collective(algorithm: Component, chain: Sequence[Component], num_nodes:
     cannot be.
     """
     names = " + ".join(component.name for component in chain)
+    if (reason := chain_refusal(chain)) is not None:
+        return "ring", f"collective: auto has no codec to go by: {reason}"
     reasons: list[str] = []
     first = ""
     for name, reason in _candidates(algorithm, chain, num_nodes):
@@ -29,7 +31,7 @@ def auto_collective(algorithm: Component, chain: Sequence[Component], num_nodes:
             return name, f"collective: auto is {name!r} for compression {names}" + (f": {why}" if why else "")
         first = first or name
         if name == "ring":
-            reasons.append(refusal)
+            reasons.append(refusal.partition(";")[0])  # what else to use is told next
     return first, f"collective: auto finds none for algorithm {algorithm.name} with compression {names}"
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bwbench.config.auto_collective import codec_refusal
+from bwbench.config.auto_collective import algorithm_refusal, codec_refusal
 from bwbench.config.cell import CellConfig
 from bwbench.config.codec_chain import chain_refusal
-from bwbench.config.component import Component
 from bwbench.config.explain import Location, nearest
 from bwbench.data_spec import LANGUAGE_MODELLING
 from bwbench.errors import ConfigError
@@ -83,7 +82,7 @@ def _check_collective(config: CellConfig) -> Iterator[Finding]:
             return
     reason = codec_refusal(config.collective.name, chain)
     if reason is not None:
-        fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, chain)]
+        fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, config)]
         names = " + ".join(codec.name for codec in chain)
         text = f"collective {config.collective.name!r} cannot carry compression {names!r}: {reason}"
         hint = f"write 'collective: auto' or one of: {', '.join(fitting)}" if fitting else "choose another compression"
@@ -110,10 +109,12 @@ def _check_codec_optimizer(config: CellConfig) -> Iterator[Finding]:
             yield Finding(("optimizer",), text)
 
 
-def _fits(name: str, chain: tuple[Component, ...]) -> bool:
+def _fits(name: str, config: CellConfig) -> bool:
+    codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     try:
-        return codec_refusal(name, chain) is None
-    except Exception:  # a collective whose package is broken is no suggestion
+        refusal = algorithm_refusal(config.algorithm, name) or codec_refusal(name, config.compression)
+        return (refusal or COLLECTIVES.load(name)().check(config.nodes, codecs)) is None
+    except Exception:  # a broken package is no suggestion
         return False
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from bwbench.algorithms.every_step import EveryStep
 from bwbench.compression.base import AbstractCodec
+from bwbench.config import load_experiment
 from bwbench.config.auto_collective import auto_collective
 from bwbench.config.component_parsing import parse_chain, parse_component
+from bwbench.errors import ConfigError
 from bwbench.registry import ALGORITHMS, COMPRESSIONS
 
 
@@ -76,3 +78,13 @@ def test_an_algorithm_may_prefer_one_and_a_codec_may_overrule_it():
         assert choose("a-dense-one", 4, "for-neighbours")[0] == "scatter-gather"
     finally:
         ForNeighbours.preferred_collective = "neighbours"
+
+
+def test_gossip_among_an_odd_number_is_refused_before_anything_runs(tmp_path):
+    experiment = tmp_path / "odd.yaml"
+    text = "name: odd\nnodes: {}\nlink: unshaped\nmodel: mlp\ndataset: digits\nalgorithm: decentralized-shift-one\n"
+    experiment.write_text(text.format(3) + "limit: {samples: 1000}\n")
+    with pytest.raises(ConfigError, match="even number of nodes.*3 is odd"):
+        load_experiment(experiment)
+    experiment.write_text(text.format(4) + "limit: {samples: 1000}\n")
+    load_experiment(experiment)
