@@ -1,4 +1,4 @@
-"""What this machine will hardly carry, said before hours are spent on finding out."""
+"""What this machine will hardly carry, or a cell not survive, said before hours are spent on finding out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from bwbench.network.backend_choice import beyond_netem
 from bwbench.network.capacity import beyond_relay
 from bwbench.network.netem.check import netem_available
 from bwbench.plan.assess import PlannedCell
+from bwbench.units import DURATION
+
+# From about here on an outage cannot be told from a link that stays dead, which ends a cell (docs/faults.md).
+LONGEST_OUTAGE_S = 15.0
 
 
 def doubts(planned: Sequence[PlannedCell]) -> list[str]:
-    """A line for each kind of link among the cells to run that a relay here will probably be too slow for."""
+    """A line for each kind of link among the cells to run that a relay here will probably be too slow for, or that is
+    dead for too long.
+    """
     found: dict[str, None] = {}
     has_netem: bool | None = None
     for item in planned:
         config = item.cell.config
+        longest_s = max((outage.duration_s for outage in config.link.outages), default=0.0)
+        if item.runs and longest_s > LONGEST_OUTAGE_S:
+            found[
+                f"an outage of {DURATION.format(longest_s)} ends a cell that needs the link meanwhile as failed: "
+                f"outages are waited for about {DURATION.format(LONGEST_OUTAGE_S)}"
+            ] = None
         text = beyond_relay(config.link, config.nodes) if item.runs else None
         if text is None:
             continue

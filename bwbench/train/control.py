@@ -86,7 +86,12 @@ class ControlPath:
         self._step = number, last_step
 
     def diverged(self, what: str) -> None:
-        """Ask all ranks to end as soon as they can, because of ``what`` was found here; see ``publish_stop``."""
+        """Ask all ranks to end as soon as they can, because of ``what`` was found here; see ``publish_stop``.
+
+        Raises FloatingPointError where there are other ranks and no store to ask by: in a training script of its own.
+        """
+        if self._group is not None and self._store is None:
+            raise FloatingPointError(f"{what}, on rank {self.rank}")
         number, last_step = self._step
         self.publish_stop(Stop("diverged", f"{what} in step {number}, on rank {self.rank}"), last_step)
 
