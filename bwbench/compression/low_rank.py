@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bwbench.compression.base import Shape
+from bwbench.compression.memory import empty_fp32
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +132,7 @@ class Layout:
         """The vector that plain elements and the products P Qᵀ make up: fp32 of shape [num_elements]."""
         import torch
 
-        x = torch.empty(self.num_elements)
+        x = empty_fp32(self.num_elements)
         lengths = [end - begin for begin, end in self.plain_spans]
         for (begin, end), part in zip(self.plain_spans, torch.split(plain, lengths), strict=True):
             x[begin:end] = part
