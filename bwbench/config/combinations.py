@@ -109,6 +109,18 @@ def _check_codec_optimizer(config: CellConfig) -> Iterator[Finding]:
             yield Finding(("optimizer",), text)
 
 
+def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
+    if not getattr(config.optimizer.options, "flat", False):
+        return
+    if COLLECTIVES.load(config.collective.name).wraps_model:
+        text = f"a flat step needs gradients in our buckets, and collective {config.collective.name!r} keeps its own"
+    elif ALGORITHMS.load(config.algorithm.name).optimizers:
+        text = f"a flat step is the optimizer's, and algorithm {config.algorithm.name!r} has its own update rule"
+    else:
+        return
+    yield Finding(("optimizer",), f"{text}; leave 'flat' out")
+
+
 def _fits(name: str, config: CellConfig) -> bool:
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     try:
@@ -173,6 +185,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_peers,
     _check_collective,
     _check_optimizer,
+    _check_flat_step,
     _check_codec_optimizer,
     _check_task,
     _check_target,

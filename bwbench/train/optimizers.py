@@ -27,6 +27,8 @@ class OptimizerConfig(ComponentConfig):
         lr_scaling: how ``lr`` grows with global_batch / base_batch: ``linear`` (Goyal et al. 2017), ``sqrt`` or
             ``none``. Without ``base_batch`` it has no effect.
         warmup_samples: samples over which ``lr`` rises linearly to its full value; None starts with the full value.
+        flat: one update of a whole bucket in place of one a tensor: the same values, less overhead where a model has
+            many small tensors. Not with torch's own exchange, nor with algorithms that have their own update rule.
     """
 
     lr: float = Field(0.05, gt=0)
@@ -34,6 +36,7 @@ class OptimizerConfig(ComponentConfig):
     base_batch: int | None = Field(None, ge=1)
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
     warmup_samples: Samples | None = Field(None, alias="warmup")
+    flat: bool = False
 
 
 class AbstractOptimizer(ABC):

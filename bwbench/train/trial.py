@@ -10,11 +10,13 @@ from torch import nn
 
 from bwbench import registry
 from bwbench.algorithms import AbstractAlgorithm, Context
+from bwbench.algorithms.buckets import trainable
 from bwbench.compression import build_codec
 from bwbench.config import CellConfig
 from bwbench.datasets.folder import data_folder
 from bwbench.train.clock import TrainingClock
 from bwbench.train.feed import BatchFeed, TensorSamples
+from bwbench.train.flat_step import flatten
 from bwbench.train.optimizers import AbstractOptimizer
 from bwbench.train.process_groups import Groups
 from bwbench.train.replica import seed_everything
@@ -78,6 +80,8 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
             model, optimizer, collective, lambda: build_codec(config.compression), groups.data, groups.control, clock
         )
     )
+    if schedule.options.flat:
+        flatten(optimizer, trainable(model))
     return Trial(
         config=config,
         groups=groups,
