@@ -7,7 +7,9 @@ import torch
 
 from bwbench.compression import build_codec
 from bwbench.compression.dgc import Dgc, DgcConfig
+from bwbench.config import load_experiment
 from bwbench.config.component import Component
+from bwbench.errors import ConfigError
 from bwbench.registry import COLLECTIVES
 from bwbench.train.optimizers import AdamConfig, SgdConfig
 from tests.ranks import run_ranks
@@ -128,3 +130,11 @@ def test_what_comes_back_has_one_momentum(collective):
     for _ in range(40):
         alone.decode_add(alone.encode(torch.ones(300)), total)
     assert float(results[0].sum()) == pytest.approx(float(total.sum()), rel=0.05)
+
+
+@pytest.mark.parametrize("optimizer", ["{sgd: {momentum: 0.9}}", "adam"])
+def test_an_experiment_with_two_momenta_is_refused_where_the_optimizer_stands(tmp_path, optimizer):
+    path = tmp_path / "exp.yaml"
+    path.write_text(f"name: x\nnodes: 2\nlink: unshaped\nmodel: mlp\nalgorithm: dgc\noptimizer: {optimizer}\n")
+    with pytest.raises(ConfigError, match=r"exp\.yaml:6: .*does not go with compression 'dgc'"):
+        load_experiment(path)
