@@ -59,7 +59,7 @@ def main() -> None:
     options = parser.parse_args()
     rates = [10e6, 100e6] if options.quick else [1e6, 10e6, 100e6, 1000e6]
     collectives = ("ring", "gloo") if options.quick else ("ring", "gloo", "scatter-gather")
-    seconds, runs = (0.5, 5) if options.quick else (1.0, 7)
+    seconds, runs = (0.8, 5) if options.quick else (1.0, 7)
     small = () if options.quick else SMALL_BYTES
     without_mpi = "not in a quick run" if options.quick else mpi.missing()
     rows = []

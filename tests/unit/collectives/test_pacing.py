@@ -35,7 +35,7 @@ def connections(monkeypatch):
 def test_every_connection_gets_its_share_of_the_slower_end(connections):
     link = Link(bandwidth="10 Mbit/s", latency="2 ms", overrides={2: {"bandwidth": "2 Mbit/s"}})
     assert pace(link, flows=1) == 2
-    full = 10e6 / 8 * 1448 / 1514
+    full = pacing.SHARE_OF_DATA * 10e6 / 8 * 1448 / 1514
     assert [rate_of(connection) for connection in connections] == [int(full), int(full / 5), UNLIMITED]
     assert pace(link, flows=2) == 2
     assert rate_of(connections[0]) == int(full / 2)
