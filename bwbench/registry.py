@@ -54,6 +54,10 @@ class Registry:
         """All names, built-in ones first, in the order in which they were registered."""
         return [entry.name for entry in self]
 
+    def add(self, name: str, target: str, summary: str) -> None:
+        """Add a class of this package that is there only where an extra is installed."""
+        self._entries[name] = Entry(name, target, summary)
+
     def register(self, name: str, component: type[Any], summary: str) -> None:
         """Add a class under ``name``; raises ConfigError where another class has that name already."""
         known = self._classes.get(name)
@@ -98,7 +102,11 @@ ALGORITHMS = Registry(
             "torch's own: DDP at first, later models are averaged every so many steps",
         ),
         ("single", "bwbench.algorithms.single:Single", "one node alone: is a second one worth it at all?"),
-        ("local-sgd", "bwbench.algorithms.local_sgd:LocalSgd", "train alone, average the parameters every so many steps"),
+        (
+            "local-sgd",
+            "bwbench.algorithms.local_sgd:LocalSgd",
+            "train alone, average the parameters every so many steps",
+        ),
         ("diloco", "bwbench.algorithms.diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),
         (
             "streaming-diloco",
@@ -128,6 +136,10 @@ ALGORITHMS = Registry(
         ),
     ],
 )
+if importlib.util.find_spec("hivemind") is not None:  # the extra [hivemind]
+    ALGORITHMS.add(
+        "hivemind", "bwbench.algorithms.hivemind_average:HivemindAverage", "hivemind's average of parameters, as a peer"
+    )
 COLLECTIVES = Registry(
     "collective",
     [

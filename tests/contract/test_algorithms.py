@@ -46,7 +46,8 @@ def fits(name, num_nodes):
     return COLLECTIVES.load(collective_of(name))().check(num_nodes) is None
 
 
-NAMES = [name for name in ALGORITHMS.names() if collective_of(name) is not None]
+# hivemind runs processes of its own, which find each other through a network: tests/e2e/test_hivemind.py.
+NAMES = [name for name in ALGORITHMS.names() if collective_of(name) is not None and name != "hivemind"]
 SIZES = [(name, num_nodes) for name in NAMES for num_nodes in (1, 2, 3, 5, 8) if fits(name, num_nodes)]
 REPEATABLE = [(name, num_nodes) for name, num_nodes in SIZES if name not in TIMED and num_nodes in (1, 2)]
 
@@ -71,7 +72,7 @@ def put_back(node, optimizer):
 
 
 def test_only_torchs_own_are_left_out():
-    left_out = set(ALGORITHMS.names()) - set(NAMES)
+    left_out = set(ALGORITHMS.names()) - set(NAMES) - {"hivemind"}
     assert all(ALGORITHMS.load(name).accepts(COLLECTIVES.load("torch")) is None for name in left_out)
 
 
