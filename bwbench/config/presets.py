@@ -57,6 +57,14 @@ PRESETS: dict[str, Preset] = {
         Preset("powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"),
         Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
         Preset("bytegrad", "every-step", "scatter-gather", "int8", "8 bits an entry, on the way there and back"),
+        Preset(
+            "ef-signsgd", "every-step", "scatter-gather", "sign", "1 bit an entry, what it loses is added next time"
+        ),
+        Preset("qsgd", "every-step", "scatter-gather", "qsgd", "entries rounded at random to a few levels"),
+        Preset(
+            "terngrad", "every-step", "scatter-gather", "terngrad", "minus one, zero or one times a scale, at random"
+        ),
+        Preset("natural", "every-step", "scatter-gather", "natural", "entries rounded at random to powers of two"),
         Preset("parameter-server-sharded", "every-step", "scatter-gather", "none", "every node is server of a share"),
         Preset("decentralized", "decentralized", "ring", "none", "mean of all weights, sent while nodes compute"),
         Preset("decentralized-shift-one", "decentralized", "gossip-pair", "none", "weights averaged in pairs, in turn"),

@@ -94,7 +94,7 @@ REPLACED = [
     ("algorithm:", "collective: {hierarchical: {across: rign}}", 7, ["unknown collective 'rign'", "'ring'"]),
     ("algorithm:", "collective: {parameter-server: {server: 4}}", 7, ["server 4", "ranks 0 to 3"]),
     ("algorithm:", "collective: gossip-pair", 7, ["every-step", "some of the ranks only"]),
-    ("compression:", "compression: fp16\ncollective: torch", 9, ["torch", "fp16", "collective: auto"]),
+    ("compression:", "compression: bf16\ncollective: torch", 9, ["torch", "bf16", "collective: auto"]),
     ("optimizer:", "optimizer: {sgd: {lr: fast}}", 9, ["optimizer.sgd.lr: 'fast' is not a number"]),
     ("optimizer:", "optimizer: {sgd: {lr: true}}", 9, ["true is not a number"]),
     ("optimizer:", "optimizer: {sgd: {lr: .inf}}", 9, ["not a finite number"]),
