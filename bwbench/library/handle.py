@@ -234,6 +234,7 @@ class Distributed:
         """Wait until the gradients are those to step with."""
         if self._host is not None:
             self._host.fetch()
+        self._algorithm.check_gradients()
         self._count(self._algorithm.finish())
         if self._host is not None:
             self._host.give_back()

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from bwbench.config.component import Component
+from bwbench.config.component_parsing import split_spelling
 from bwbench.config.resolve import resolve
 from bwbench.errors import ConfigError, Problem
 from bwbench.registry import ALGORITHMS, OPTIMIZERS
@@ -83,14 +85,18 @@ _ASKED = ("collective", "compression")
 
 
 def _for_this_machine(collective: Any) -> Any:
-    """``hierarchical`` without options: one leader for all the processes that torchrun has started on this machine."""
-    bare = collective == "hierarchical" or (
-        isinstance(collective, Mapping) and dict(collective) in ({"hierarchical": None}, {"name": "hierarchical"})
-    )
-    workers = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    if bare and workers.isdigit() and int(workers) > 1:
-        return {"hierarchical": {"workers_per_host": int(workers)}}
-    return collective
+    """``hierarchical`` without ``workers_per_host``: the processes that torchrun has started on this machine."""
+    try:
+        spelling = split_spelling(collective, "collective")
+    except ValidationError:  # None, or a mistake that is said later on
+        return collective
+    workers = os.environ.get("LOCAL_WORLD_SIZE", "")
+    written = isinstance(collective, Mapping) and isinstance(collective.get("hierarchical"), int)  # {hierarchical: 4}
+    if written or spelling.name != "hierarchical" or "workers_per_host" in spelling.options:
+        return collective
+    if not workers.isdigit() or int(workers) < 2:
+        return collective
+    return {"hierarchical": {**spelling.options, "workers_per_host": int(workers)}}
 
 
 def _name_of(optimizer: torch.optim.Optimizer) -> str | None:

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from bwbench import Distributed, distribute
+from bwbench.config.presets import PRESETS
 from bwbench.errors import ConfigError
+from bwbench.registry import ALGORITHMS
 from tests.unit.library.together import batch, loss_of, small_model, together, values
 
 NUM_RANKS = 3
@@ -297,6 +299,21 @@ def test_a_model_has_one_handle_at_a_time() -> None:
         model = small_model()
         with distribute(model, sgd(model), "ring"), pytest.raises(ConfigError, match="already"):
             distribute(model, sgd(model), "ring")
+
+    together(1, work)
+
+
+@pytest.mark.parametrize("algorithm", sorted(PRESETS))
+def test_every_method_runs_in_one_process(algorithm: str) -> None:
+    def work(rank: int) -> None:
+        model = small_model()
+        known = ALGORITHMS.load(PRESETS[algorithm].algorithm).optimizers
+        optimizer = torch.optim.Adam(model.parameters()) if known else sgd(model)
+        before = values(model)
+        with distribute(model, optimizer, algorithm) as handle:
+            for step in range(3):
+                zero_first(model, optimizer, handle, step)
+        assert (values(model) - before).norm() > 0
 
     together(1, work)
 

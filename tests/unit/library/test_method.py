@@ -58,6 +58,24 @@ def test_mistakes_get_the_message_of_an_experiment_file(words: tuple[Any, ...], 
         chosen(*words)
 
 
+@pytest.mark.parametrize(
+    ("collective", "workers"),
+    [
+        ("hierarchical", 4),
+        ({"hierarchical": None}, 4),
+        ({"name": "hierarchical"}, 4),
+        ({"hierarchical": {"across": "scatter-gather"}}, 4),
+        ({"hierarchical": 2}, 2),
+        ({"hierarchical": {"workers_per_host": 2}}, 2),
+    ],
+)
+def test_hosts_have_as_many_workers_as_torchrun_started(
+    collective: Any, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert chosen("every-step", collective, num_ranks=8).collective.options.workers_per_host == workers
+
+
 def test_one_process_may_name_what_several_will_do() -> None:
     assert chosen("ring", num_ranks=1).collective.name == "ring"
     assert chosen("single", num_ranks=1).collective.name == "none"

@@ -1,0 +1,63 @@
+"""Run by test_library.py, once a process, with torchrun's environment. Prints one line of JSON.
+
+python library_script.py CASE
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from bwbench import distribute
+from bwbench.library.replicas import digest
+
+CASE, RANK = sys.argv[1], int(os.environ["RANK"])
+report: dict[str, Any] = {"rank": RANK}
+
+
+def train(algorithm: str, num_steps: int, **options: Any) -> nn.Module:
+    torch.manual_seed(RANK)
+    model = nn.Sequential(nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = distribute(model, optimizer, algorithm, **options)
+    report["begun"] = digest(model.parameters()).hex()
+    for step in range(num_steps):
+        if CASE == "death" and step == 3 and RANK == 1:
+            os._exit(9)
+        inputs = torch.randn(8, 12)
+        began = time.monotonic()
+        try:
+            (model(inputs) - inputs[:, :4]).pow(2).mean().backward()
+            optimizer.step()
+        except RuntimeError as error:
+            report["error"] = str(error)
+            report["waited_s"] = time.monotonic() - began
+            break
+        optimizer.zero_grad()
+    report["payload_bytes"] = handle.payload_bytes
+    report["ended"] = digest(model.parameters()).hex()
+    if "error" not in report:
+        handle.close()
+    return model
+
+
+if CASE == "subgroups":  # two models, each on half of the processes
+    dist.init_process_group("gloo")
+    halves = [dist.new_group([0, 1], backend="gloo"), dist.new_group([2, 3], backend="gloo")]
+    train("ring", 5, group=halves[RANK // 2])
+elif CASE == "silence":
+    if RANK == 0:
+        train("ring", 1, timeout_s=3)
+    else:
+        train("ring", 0, timeout_s=3)
+        time.sleep(8)
+else:
+    train("ring-fp16", 8)
+print("\n" + json.dumps(report), flush=True)
