@@ -20,7 +20,7 @@ from bwbench.registry import ALGORITHMS
 
 TAG = "BWBENCH_KILL_TRIAL"
 NODES = 4
-START_LIMIT_S = 120.0  # until training begins, on a busy machine
+START_LIMIT_S = 300.0  # until training begins, on a busy machine
 END_LIMIT_S = 60.0  # far beyond what is allowed, so that it can be told by how much
 TRIES = 5  # a link that the busy machine could not carry makes a cell invalid before the trial has begun
 LATEST_FAULT_S = 3.0  # after the start of training
