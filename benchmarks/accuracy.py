@@ -54,7 +54,7 @@ def cell_of(arm: str, lr: float, seed: int, samples: int, model: str, dataset: s
             nodes=NODES,
             model=model,
             dataset=dataset,
-            arm=arm,
+            arm="ring" if arm == "adam" else arm,
             optimizer=optimizer_of(arm, lr),
             samples=samples,
             seed=seed,
@@ -71,7 +71,7 @@ class Study:
 
     def result(self, arm: str, lr: float, seed: int) -> dict[str, Any]:
         """Final accuracy and loss of one training, from the records where they are there."""
-        cell = cell_of("ring" if arm == "adam" else arm, lr, seed, *self._what)
+        cell = cell_of(arm, lr, seed, *self._what)
         row = self._records.by_id.get(cell.id)
         if row is None:
             began = time.monotonic()
