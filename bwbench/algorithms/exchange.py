@@ -37,8 +37,10 @@ class BucketExchange:
         self._sending = False
         self._missing: list[int] = []
         self._num_launched = 0
-        for index, parameter in enumerate(parameters):
+        self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
+            for index, parameter in enumerate(parameters)
+        ]
         self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
 
     @property
@@ -95,7 +97,9 @@ class BucketExchange:
         remember(state, self._codecs, self._context.collective)
 
     def close(self) -> None:
-        """End the threads once they are done with what they have."""
+        """End the threads once they are done with what they have, and leave the gradients to others."""
+        for hook in self._hooks:
+            hook.remove()
         self._communicator.close()
 
     @contextmanager

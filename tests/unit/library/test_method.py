@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,3 +81,11 @@ def test_hosts_have_as_many_workers_as_torchrun_started(
 def test_one_process_may_name_what_several_will_do() -> None:
     assert chosen("ring", num_ranks=1).collective.name == "ring"
     assert chosen("single", num_ranks=1).collective.name == "none"
+
+
+def test_the_page_shows_methods_that_exist() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "library.md").read_text()
+    calls = re.findall(r"distribute\(model, optimizer, (.*)\)", page)
+    assert len(calls) == 3
+    for arguments in calls:
+        assert eval(f"chosen({arguments})", {"chosen": chosen}).algorithm
