@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
-from bwbench.algorithms.buckets import bucket_payloads
+from bwbench.algorithms.bucket_tuning import best_bucket_bytes
+from bwbench.algorithms.buckets import bucket_payloads, trainable
 from bwbench.algorithms.ddp_exchange import DdpExchange
 from bwbench.algorithms.ddp_hooks import hook_payloads
 from bwbench.algorithms.exchange import BucketExchange
@@ -29,10 +30,16 @@ class EveryStepConfig(ComponentConfig):
     Attributes:
         bucket_bytes: size of a bucket of gradients, as fp32. None takes torch's own sizes: 1 MiB for the first, 25 MiB
             for the others. Small buckets begin to be sent earlier in the backward pass; each one costs the latency of
-            a whole exchange.
+            a whole exchange. ``auto`` chooses by the link and by the backward pass that the warm-up has measured, the
+            same size on all nodes; torch's own sizes where no link is known, and inside torch's DDP.
     """
 
-    bucket_bytes: Memory | None = Field(None, alias="bucket")
+    bucket_bytes: Memory | Literal["auto"] | None = Field(None, alias="bucket")
+
+    @property
+    def fixed_bucket_bytes(self) -> float | None:
+        """The size that was asked for; None for torch's own, which ``auto`` begins with."""
+        return None if self.bucket_bytes == "auto" else self.bucket_bytes
 
 
 class EveryStep(AbstractAlgorithm):
@@ -55,9 +62,9 @@ class EveryStep(AbstractAlgorithm):
     ) -> Traffic:
         """One exchange of every bucket."""
         if collective.wraps_model:
-            payloads = hook_payloads(parameter_shapes, self.options.bucket_bytes, make_codec())
+            payloads = hook_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec())
         else:
-            payloads = bucket_payloads(parameter_shapes, self.options.bucket_bytes, make_codec)
+            payloads = bucket_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec)
         return collective.traffic(num_nodes, payloads)
 
     def attach(self, context: Context) -> None:
@@ -65,7 +72,8 @@ class EveryStep(AbstractAlgorithm):
         self._optimizer = context.optimizer
         self.overlap_estimated = context.collective.wraps_model
         exchange = DdpExchange if context.collective.wraps_model else BucketExchange
-        self._exchange = exchange(context, self.options.bucket_bytes)
+        self._exchange = exchange(context, self.options.fixed_bucket_bytes)
+        self._context = context
 
     @property
     def module(self) -> Callable[..., torch.Tensor]:
@@ -92,6 +100,33 @@ class EveryStep(AbstractAlgorithm):
     def finish(self) -> ExchangeReport:
         """Wait until every bucket holds the mean."""
         return self._exchange.finish(self.plain_backward_s)
+
+    def rehearse(self) -> None:
+        """Choose the size of the buckets where that is wanted, and make them anew."""
+        link = self._context.collective.link
+        if self.options.bucket_bytes != "auto" or not isinstance(self._exchange, BucketExchange):
+            return
+        if link is None or not link.shaped:
+            return
+        size = best_bucket_bytes(self._elements(), self._mean_backward_s(), link, self._traffic_of_bucket)
+        self._exchange.close()
+        self._exchange = BucketExchange(self._context, size)
+
+    def _elements(self) -> list[int]:
+        return [parameter.numel() for parameter in trainable(self._context.model)]
+
+    def _mean_backward_s(self) -> float:
+        """Of all nodes, so that they choose alike."""
+        import torch
+
+        measured_s = torch.tensor([self.plain_backward_s])
+        self._context.control.average(measured_s)
+        return float(measured_s)
+
+    def _traffic_of_bucket(self, elements: int) -> Traffic:
+        codec, collective = self._context.make_codec(), self._context.collective
+        codec.prepare([(elements,)])
+        return collective.traffic(collective.size, codec.payloads(elements))
 
     def reset(self) -> None:
         """Empty the residuals."""

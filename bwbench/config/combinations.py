@@ -116,6 +116,8 @@ def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
         text = f"a flat step needs gradients in our buckets, and collective {config.collective.name!r} keeps its own"
     elif ALGORITHMS.load(config.algorithm.name).optimizers:
         text = f"a flat step is the optimizer's, and algorithm {config.algorithm.name!r} has its own update rule"
+    elif getattr(config.algorithm.options, "bucket_bytes", None) == "auto":
+        text = "a flat step keeps its buckets, and 'bucket: auto' changes them after the warm-up"
     else:
         return
     yield Finding(("optimizer",), f"{text}; leave 'flat' out")

@@ -37,6 +37,11 @@ class Traffic:
         received = tuple(factor * size for size in self.received_bytes_per_rank)
         return Traffic(sent, received, factor * self.rounds, factor * self.serial_bytes, self.in_background)
 
+    def without_bytes(self) -> Traffic:
+        """The rounds alone, as if messages were empty."""
+        nothing = (0.0,) * len(self.payload_bytes_per_rank)
+        return Traffic(nothing, nothing, self.rounds, 0.0, self.in_background)
+
     @property
     def total_bytes(self) -> float:
         """Payload sent by all ranks together."""
