@@ -16,7 +16,7 @@ class Bf16(AbstractCodec):
     """Rounds to the nearest bfloat16, ties to even: the upper half of an fp32 number, 8 bits of it significant.
 
     Nothing saturates or vanishes before fp32 does (beyond 3.39e38 a value becomes infinite), at the price of a rounding
-    error of up to 2^-9, eight times that of a half. NaN stays NaN, infinities stay infinities.
+    error of up to 2^-8, eight times that of a half. NaN stays NaN, infinities stay infinities.
     """
 
     def payload_bytes(self, num_elements: int) -> int:

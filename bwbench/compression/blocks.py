@@ -60,7 +60,7 @@ class AbstractBlockCodec(AbstractCodec):
         """Write what the scales of a piece follow from into ``measures``.
 
         Args:
-            rows: fp32 of shape [num_blocks, width]. Not changed.
+            rows: fp32 of shape [num_blocks, width]. Not changed. A block larger than a piece comes as a whole.
             measures: fp32 of shape [measures_per_block, num_blocks], to be filled.
             room: to work in.
         """
@@ -83,10 +83,6 @@ class AbstractBlockCodec(AbstractCodec):
 
         ``factors`` is what ``_decoding`` gave, of shape [·, num_blocks, 1].
         """
-
-    def _merge(self, measures: torch.Tensor) -> torch.Tensor:
-        """From the measures of all pieces of one block, [measures_per_block, num_pieces], those of the block."""
-        raise NotImplementedError(f"{type(self).__name__} has no blocks larger than a piece")
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         """The scales of all blocks: fp32 of shape [scales_per_block, num_blocks], exact in ``scale_type``."""
@@ -120,12 +116,13 @@ class AbstractBlockCodec(AbstractCodec):
         x = as_flat_fp32(x)
         num_elements, room = x.numel(), scratch()
         pieces = list(self._pieces(num_elements))
-        in_parts = self._block(num_elements) > PIECE  # one block, several pieces
-        measures = torch.empty(self.measures_per_block, len(pieces) if in_parts else self._num_blocks(num_elements))
-        for number, piece in enumerate(pieces):
-            place = slice(number, number + 1) if in_parts else piece.blocks
-            self._measure(piece.rows(x), measures[:, place], room)
-        scales = self._scales(self._merge(measures) if in_parts else measures)
+        measures = torch.empty(self.measures_per_block, self._num_blocks(num_elements))
+        if self._block(num_elements) > PIECE:
+            self._measure(x.view(1, -1), measures, room)
+        else:
+            for piece in pieces:
+                self._measure(piece.rows(x), measures[:, piece.blocks], room)
+        scales = self._scales(measures)
         factors = self._encoding(scales).unsqueeze(-1)
         payload = empty_bytes(self.payload_bytes(num_elements))
         stored, codes = self._split(payload, num_elements)
@@ -190,11 +187,23 @@ def _piece_elements(block: int) -> int:
     return PIECE if block > PIECE else PIECE // block * block
 
 
-def reciprocal(scales: torch.Tensor) -> torch.Tensor:
-    """1/scale; 0 for a scale of 0 or infinity, NaN for NaN."""
-    import torch
+def reciprocal(scales: Any) -> Any:
+    """1/scale of a numpy array; 0 for a scale of 0 or infinity, NaN for NaN."""
+    import numpy as np
 
-    return torch.where(scales == 0, scales, 1.0 / scales)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(scales == 0, scales, 1 / scales)
+
+
+def up_to_bits(values: Any, bits: int) -> Any:
+    """The smallest numbers with significands of ``bits`` bits that are not below ``values``.
+
+    numpy fp32, at least 0; NaN stays.
+    """
+    import numpy as np
+
+    dropped = np.int32((1 << (24 - bits)) - 1)
+    return ((values.view(np.int32) + dropped) & ~dropped).view(np.float32)
 
 
 def up_to_bf16(scales: torch.Tensor) -> torch.Tensor:
@@ -203,8 +212,8 @@ def up_to_bf16(scales: torch.Tensor) -> torch.Tensor:
     Upwards, so that no element lies beyond the largest code. bfloat16 costs as little as fp16 and has the range of
     fp32, which gradients of 1e-20 need. Scales below the smallest normal number become 0.
     """
+    import numpy as np
     import torch
 
-    bits = scales.view(torch.int32)
-    rounded = ((bits + 0xFFFF) & ~0xFFFF).view(torch.float32)
-    return torch.where(rounded < SMALLEST_SCALE, 0.0, rounded)
+    rounded = up_to_bits(scales.numpy(), 8)
+    return torch.from_numpy(np.where(rounded < SMALLEST_SCALE, np.float32(0), rounded))

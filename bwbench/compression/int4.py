@@ -60,7 +60,9 @@ class Int4(AbstractBlockCodec):
         return up_to_bf16(measures / LARGEST_CODE)
 
     def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
-        return reciprocal(scales)
+        import torch
+
+        return torch.from_numpy(reciprocal(scales.numpy()))
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
         import torch

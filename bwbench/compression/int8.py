@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from bwbench.compression.blocks import AbstractBlockCodec, reciprocal
+from bwbench.compression.blocks import AbstractBlockCodec, reciprocal, up_to_bits
 from bwbench.compression.memory import PIECE, Scratch
 from bwbench.config.component import ComponentConfig
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LARGEST_CODE = 255
 EPSILON = 1e-7  # of Bagua: keeps a constant tensor from dividing by zero
+# Of the significand of a step: its product with a number of 8 bits is then exact, and the code of zero gives zero.
+STEP_BITS = 16
 SMALLEST_STEP = 1e-38  # a smaller one would have no reciprocal in fp32
 
 
@@ -37,7 +39,8 @@ class Int8(AbstractBlockCodec):
 
     scale = 255 / (max - min + epsilon), upper = rint(max·scale), lower = upper - 255, and a value x is sent as
     rint(x·scale) - lower. With Bagua's absolute epsilon gradients of 1e-9 keep some 20 levels only and smaller ones
-    none; the relative one keeps all 256 down to 1e-36. Rounding to nearest is unbiased enough that no residual is kept.
+    none; the relative one keeps all 256 down to 1e-36. 1/scale is rounded up to 16 bits. Rounding to nearest is
+    unbiased enough that no residual is kept.
     """
 
     Config = Int8Config
@@ -57,37 +60,48 @@ class Int8(AbstractBlockCodec):
         torch.amax(rows, dim=1, out=measures[0])
         torch.amin(rows, dim=1, out=measures[1])
 
-    def _merge(self, measures: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        return torch.stack([measures[0].amax(), measures[1].amin()]).view(2, 1)
-
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
+        import numpy as np
         import torch
 
-        high, low = measures.double()
-        epsilon = EPSILON * torch.maximum(high, -low) if self.options.epsilon == "relative" else EPSILON
-        step = (high - low + epsilon) / LARGEST_CODE
-        step = torch.where(step < SMALLEST_STEP, (step > 0) * SMALLEST_STEP, step).float()
-        upper = (measures[0] * reciprocal(step)).round()
-        return torch.stack([upper - LARGEST_CODE, step])
+        # numpy, because a call of torch takes twice as long, and with one block all of this is calls.
+        high, low = measures.numpy().astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            epsilon = EPSILON * np.maximum(high, -low) if self.options.epsilon == "relative" else EPSILON
+            step = (high - low + epsilon) / LARGEST_CODE
+            step = up_to_bits(np.where(step == 0, 0, np.maximum(step, SMALLEST_STEP)).astype(np.float32), STEP_BITS)
+            upper = np.rint(measures[0].numpy() * reciprocal(step))
+        return torch.from_numpy(np.stack([upper - np.float32(LARGEST_CODE), step]))
 
     def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
+        import numpy as np
         import torch
 
-        return torch.stack([0.5 - scales[0], reciprocal(scales[1])])  # a half above, then cut off: rounding
+        lower, step = scales.numpy()
+        return torch.from_numpy(np.stack([np.float32(0.5) - lower, reciprocal(step)]))  # half above, cut off: rounding
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
         import torch
 
-        values = torch.mul(rows, factors[1], out=room.like(rows)).add_(factors[0])
-        values.clamp_(0, LARGEST_CODE)  # also where fp32 no longer tells the steps of a nearly constant tensor apart
+        values = room.like(rows)
+        if len(rows) == 1:
+            torch.add(factors[0], rows, alpha=factors[1].item(), out=values)
+        else:
+            torch.mul(rows, factors[1], out=values).add_(factors[0])
         shorts = room.shorts[: rows.numel()].copy_(values.view(-1))  # torch is slow from fp32 to 8 bits directly
-        torch.from_numpy(codes).copy_(shorts)
+        # One beyond either end by rounding, more where fp32 cannot tell the steps of a nearly constant tensor apart.
+        torch.from_numpy(codes).copy_(shorts.clamp_(0, LARGEST_CODE))
+
+    def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.stack([scales[0] * scales[1], scales[1]])
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
         import torch
 
         rows.view(-1).copy_(torch.from_numpy(codes))
-        # Not as one product and one offset: this way the code of zero gives zero, to the last bit.
-        rows.add_(factors[0]).mul_(factors[1])
+        if len(rows) == 1:
+            torch.add(factors[0], rows, alpha=factors[1].item(), out=rows)
+        else:
+            rows.mul_(factors[1]).add_(factors[0])

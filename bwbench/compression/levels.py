@@ -82,7 +82,10 @@ class AbstractLevelsCodec(AbstractStochasticCodec):
         return up_to_bf16(measures)
 
     def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
-        return reciprocal(scales) * self._levels
+        import numpy as np
+        import torch
+
+        return torch.from_numpy(reciprocal(scales.numpy()) * np.float32(self._levels))
 
     def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
         return scales / self._levels

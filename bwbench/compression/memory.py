@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-# Elements: 256 KiB of fp32, so that a piece, its scratch memory and its codes fit into the second-level cache of one
-# core. Half of it and less is slower: a call of torch or numpy costs a microsecond, a pass over 64 Ki elements three.
-PIECE = 65536
+# Elements: 1 MiB of fp32. A piece, its scratch memory and its codes stay in the caches of one core. Smaller pieces are
+# slower: a call of torch or numpy takes a microsecond and some twenty are made a piece; at 64 Ki elements half of the
+# time went there.
+PIECE = 262_144
 SMALLEST_KEPT_BYTES = 64 * 1024  # below, the C library itself reuses memory
 LARGEST_KEPT_BYTES = 512 * 2**20  # more is given back: a few results of the largest model that anyone trains here
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
+TABLE_LENGTHS = (32_768, 32_749)  # a power of two and a prime: the sums repeat after 10^9
+
 
 class Dither:
     """Where a codec's random numbers come from: a generator seeded by rank, bucket, stream and number of the call.
@@ -32,9 +34,9 @@ class Dither:
     def integers(self, lengths: Sequence[int], dtype: Literal["int16", "int32"]) -> Iterator[Any]:
         """The numbers for one tensor, piece by piece, uniform over the whole range of their type.
 
-        Drawing costs as much as ten passes over a piece. So two tables are drawn, and the numbers of a piece are the
-        sums, modulo 2^bits, of both from random places on. That is as good for rounding: each number is uniform, and
-        two numbers are independent unless two pieces begin at the same distance between the tables, one pair in 65,536.
+        Drawing costs as much as ten passes over a tensor. So two short tables are drawn, both are repeated again and
+        again, and their sums, modulo 2^bits, are the numbers. That is as good for rounding: each number is uniform, and
+        any two are independent, because the lengths of the tables have no common divisor.
 
         Args:
             lengths: of the pieces, at most ``PIECE`` each.
@@ -47,20 +49,17 @@ class Dither:
 
         generator = np.random.SFC64(np.random.SeedSequence((self.rank, self.bucket, self.stream, self.calls)))
         self.calls += 1
-        longest = max(lengths, default=0)
+        longest, total, begin = max(lengths, default=0), sum(lengths), 0
         per_word = 8 // np.dtype(dtype).itemsize
-
-        def table() -> Any:
-            return generator.random_raw(-(-longest // per_word)).view(dtype)[:longest]
-
-        if len(lengths) <= 1:
-            yield from [table()] * len(lengths)
-            return
-        first, second = (np.tile(table(), 2) for _ in range(2))
+        tables = []
+        for period in TABLE_LENGTHS:
+            table = generator.random_raw(-(-min(period, total) // per_word)).view(dtype)[:period]
+            tables.append(np.tile(table, 1 + -(-longest // period)) if total > period else table)
         numbers = np.empty(longest, dtype)
         for length in lengths:
-            one, other = (int(place) for place in generator.random_raw(2) % np.uint64(longest))
-            yield np.add(first[one : one + length], second[other : other + length], out=numbers[:length])
+            first, second = (tables[i][begin % TABLE_LENGTHS[i] :][:length] for i in range(2))
+            yield np.add(first, second, out=numbers[:length])
+            begin += length
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """How many calls have been made."""

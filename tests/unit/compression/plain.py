@@ -6,7 +6,7 @@ import math
 
 import torch
 
-SIZES = [1, 2, 7, 8, 9, 127, 128, 129, 1000, 65_535, 65_536, 65_537, 131_075]  # around blocks, bytes and pieces
+SIZES = [1, 2, 7, 8, 9, 127, 128, 129, 1000, 262_143, 262_144, 262_153]  # around blocks, bytes and pieces
 
 
 def normal(n, seed=0, scale=1.0):

@@ -19,9 +19,9 @@ def steps(x):
 def test_whole_tensor_against_bagua(n):
     x = normal(n) + 0.3
     expected = in_blocks(x, n, lambda values: minmax_uint8(values, 1e-7))
-    different = (roundtrip(Int8(Int8Config(epsilon="bagua")), x) - expected).abs() > 1e-5
-    # Ties may fall to either side in fp32; all others agree.
-    assert int(different.sum()) <= 1 + n // 10_000
+    different = (roundtrip(Int8(Int8Config(epsilon="bagua")), x) - expected).abs() > 0.01 * steps(x) + 1e-6
+    # Our step is larger by up to 2^-15 of itself: values near the middle of two codes may fall to the other side.
+    assert int(different.sum()) <= 1 + n // 100
     assert (roundtrip(Int8(), x) - x).abs().max() <= 0.501 * steps(x) + 1e-6
 
 
@@ -29,8 +29,8 @@ def test_whole_tensor_against_bagua(n):
 def test_blocks_against_bagua(block):
     x = normal(10_000)
     expected = in_blocks(x, block, lambda values: minmax_uint8(values, 1e-7 * max(map(abs, values))))
-    different = (roundtrip(Int8(Int8Config(block=block)), x) - expected).abs() > 1e-5
-    assert int(different.sum()) <= 2
+    different = (roundtrip(Int8(Int8Config(block=block)), x) - expected).abs() > 0.01 * steps(x)
+    assert int(different.sum()) <= 100
 
 
 @pytest.mark.parametrize("scale", [1e-35, 1e-20, 1e-9, 1.0, 1e9, 1e37])
