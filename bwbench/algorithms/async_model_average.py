@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from bwbench.algorithms.background_averaging import VOTE_BYTES, BackgroundAveraging
-from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
+from bwbench.algorithms.base import Context, ExchangeReport
 from bwbench.algorithms.buckets import ParameterBuffers, assign, bucket_payloads, trainable
 from bwbench.algorithms.exchange import BucketExchange
 from bwbench.algorithms.finite import GradientWatch
+from bwbench.algorithms.gradient_exchange import AbstractGradientExchange
 from bwbench.algorithms.memory import remember, remembered
 from bwbench.algorithms.weight_codec import weight_codec_refusal
 from bwbench.collectives.base import AbstractCollective
@@ -45,7 +46,7 @@ class AsyncModelAverageConfig(ComponentConfig):
     warmup_steps: int = Field(0, ge=0)
 
 
-class AsyncModelAverage(AbstractAlgorithm):
+class AsyncModelAverage(AbstractGradientExchange):
     """Every ``sync_interval`` the mean of all weights is formed and added as a difference, mean minus snapshot.
 
     After Bagua's async model average (Gan et al. 2021). What a rank learns while the mean is on its way is kept. A
@@ -90,7 +91,7 @@ class AsyncModelAverage(AbstractAlgorithm):
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for weights."""
         self._optimizer = context.optimizer
         self._context, self._collective = context, context.collective
-        self._warm_up = BucketExchange(replace(context, make_codec=NoCompression), None)
+        self._exchange = BucketExchange(replace(context, make_codec=NoCompression), None)  # of the warm-up
         parameters = trainable(context.model)
         self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None))
         self._codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(self._weights.shapes)]
@@ -99,31 +100,18 @@ class AsyncModelAverage(AbstractAlgorithm):
                 raise ConfigError(f"weights cannot be sent with this compression: {reason}")
         interval_s = self.options.sync_interval_s
         self._background = BackgroundAveraging(self._weights.flat, self._codecs, self._collective, interval_s)
-        self._watch = GradientWatch(context.model, self._warm_up.buffers, context.control)
+        self._watch = GradientWatch(context.model, self._exchange.buffers, context.control)
         self._num_steps = 0
         self._running = False
-
-    @property
-    def module(self) -> Callable[..., torch.Tensor]:
-        """The model itself."""
-        return self._context.model
 
     @property
     def bucket_bytes(self) -> list[int]:
         """Sizes of the buckets of weights."""
         return self._weights.bucket_bytes
 
-    def clear_gradients(self) -> None:
-        """Zeros everywhere."""
-        self._warm_up.clear_gradients()
-
     def micro_step(self, last: bool) -> AbstractContextManager[None]:
         """Gradients are sent while warming up only."""
-        return self._warm_up.micro_step(last and self._warming_up)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Plain backward pass."""
-        self._warm_up.backward(loss)
+        return super().micro_step(last and self._warming_up)
 
     def check_gradients(self) -> None:
         """One pass over them; while warming up they are looked at before they leave."""
@@ -133,7 +121,7 @@ class AsyncModelAverage(AbstractAlgorithm):
     def finish(self) -> ExchangeReport:
         """Waits while warming up only. Counts what has been sent in the background since the last step."""
         if self._warming_up:
-            return self._warm_up.finish(self.plain_backward_s)
+            return super().finish()
         self._background.check()
         sent = self._collective.meter.take().payload_bytes
         return ExchangeReport(ready_mono_s=time.monotonic(), payload_bytes=sent)
@@ -181,7 +169,7 @@ class AsyncModelAverage(AbstractAlgorithm):
         """Warm up anew, drop differences that have not been added."""
         self._num_steps = 0
         self._background.forget()
-        self._warm_up.reset()
+        self._exchange.reset()
         remember({}, self._codecs, self._collective)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -199,7 +187,7 @@ class AsyncModelAverage(AbstractAlgorithm):
     def close(self) -> None:
         """End the threads."""
         self._background.close()
-        self._warm_up.close()
+        self._exchange.close()
 
     @property
     def _warming_up(self) -> bool:

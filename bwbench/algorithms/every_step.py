@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
+from bwbench.algorithms.base import Context
 from bwbench.algorithms.bucket_tuning import best_bucket_bytes
 from bwbench.algorithms.buckets import bucket_payloads, trainable
 from bwbench.algorithms.ddp_exchange import DdpExchange
 from bwbench.algorithms.ddp_hooks import hook_payloads
 from bwbench.algorithms.exchange import BucketExchange
+from bwbench.algorithms.gradient_exchange import AbstractGradientExchange
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
 from bwbench.plan.traffic import Traffic
 from bwbench.units import Memory
-
-if TYPE_CHECKING:
-    import torch
 
 
 class EveryStepConfig(ComponentConfig):
@@ -42,7 +39,7 @@ class EveryStepConfig(ComponentConfig):
         return None if self.bucket_bytes == "auto" else self.bucket_bytes
 
 
-class EveryStep(AbstractAlgorithm):
+class EveryStep(AbstractGradientExchange):
     """All replicas take the same step, with the mean of all gradients.
 
     Buckets are exchanged while the backward pass is still running. With micro-steps (``accumulate``) the gradients of
@@ -51,7 +48,6 @@ class EveryStep(AbstractAlgorithm):
 
     Config = EveryStepConfig
     options: EveryStepConfig
-    _exchange: BucketExchange | DdpExchange
 
     def traffic(
         self,
@@ -74,32 +70,6 @@ class EveryStep(AbstractAlgorithm):
         exchange = DdpExchange if context.collective.wraps_model else BucketExchange
         self._exchange = exchange(context, self.options.fixed_bucket_bytes)
         self._context = context
-
-    @property
-    def module(self) -> Callable[..., torch.Tensor]:
-        """The model, or DDP around it."""
-        return self._exchange.module
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of the buckets as fp32."""
-        return self._exchange.bucket_bytes
-
-    def clear_gradients(self) -> None:
-        """Begin a step."""
-        self._exchange.clear_gradients()
-
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
-        """Sending begins in the last micro-step."""
-        return self._exchange.micro_step(last)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Run the backward pass; full buckets leave meanwhile."""
-        self._exchange.backward(loss)
-
-    def finish(self) -> ExchangeReport:
-        """Wait until every bucket holds the mean."""
-        return self._exchange.finish(self.plain_backward_s)
 
     def rehearse(self) -> None:
         """Choose the size of the buckets where that is wanted, and make them anew."""
@@ -127,19 +97,3 @@ class EveryStep(AbstractAlgorithm):
         codec, collective = self._context.make_codec(), self._context.collective
         codec.prepare([(elements,)])
         return collective.traffic(collective.size, codec.payloads(elements))
-
-    def reset(self) -> None:
-        """Empty the residuals."""
-        self._exchange.reset()
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """The residuals."""
-        return self._exchange.state_dict()
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take back what ``state_dict`` gave."""
-        self._exchange.load_state_dict(state)
-
-    def close(self) -> None:
-        """End the communication threads."""
-        self._exchange.close()

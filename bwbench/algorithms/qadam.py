@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
+from bwbench.algorithms.base import Context
 from bwbench.algorithms.buckets import bucket_payloads
+from bwbench.algorithms.gradient_exchange import AbstractGradientExchange
 from bwbench.algorithms.momentum_exchange import MomentumExchange
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
@@ -35,7 +35,7 @@ class QAdamConfig(ComponentConfig):
     send: Literal["momentum", "scaled-momentum"] = "momentum"
 
 
-class QAdam(AbstractAlgorithm):
+class QAdam(AbstractGradientExchange):
     """Bagua's QAdam (Gan et al. 2021), and 1-bit Adam (Tang et al. 2021) where the codec is ``sign``.
 
     For ``warmup_steps``: Adam on the mean of the gradients, in fp32. Then v stays as it is, and::
@@ -56,6 +56,7 @@ class QAdam(AbstractAlgorithm):
 
     Config = QAdamConfig
     options: QAdamConfig
+    _exchange: MomentumExchange
     optimizers = ("adam", "adamw")
     preferred_collective = "scatter-gather"
 
@@ -75,33 +76,11 @@ class QAdam(AbstractAlgorithm):
         self._exchange = MomentumExchange(context, scaled=self.options.send == "scaled-momentum")
         self._num_steps = 0
 
-    @property
-    def module(self) -> Callable[..., torch.Tensor]:
-        """The model itself."""
-        return self._exchange.module
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of the buckets as fp32, of gradients and of the momentum."""
-        return self._exchange.bucket_bytes
-
     def clear_gradients(self) -> None:
         """Begin a step."""
         frozen_steps = self._num_steps - self.options.warmup_steps
         self._exchange.frozen_steps = frozen_steps if frozen_steps >= 0 else None
         self._exchange.clear_gradients()
-
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
-        """Sending begins in the last micro-step."""
-        return self._exchange.micro_step(last)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Run the backward pass; full buckets leave meanwhile."""
-        self._exchange.backward(loss)
-
-    def finish(self) -> ExchangeReport:
-        """Wait until every bucket holds the mean gradient, or the mean momentum."""
-        return self._exchange.finish(self.plain_backward_s)
 
     def update(self) -> None:
         """Adam's step, or the step along the averaged momentum with the frozen variance."""
@@ -130,7 +109,3 @@ class QAdam(AbstractAlgorithm):
         """Take back what ``state_dict`` gave."""
         self._num_steps = int(state["num_steps"])
         self._exchange.load_state_dict({key: value for key, value in state.items() if key != "num_steps"})
-
-    def close(self) -> None:
-        """End the communication threads."""
-        self._exchange.close()

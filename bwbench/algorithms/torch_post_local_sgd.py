@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from bwbench.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
+from bwbench.algorithms.base import Context, ExchangeReport
 from bwbench.algorithms.buckets import ELEMENT_BYTES
 from bwbench.algorithms.ddp_exchange import DdpExchange
+from bwbench.algorithms.gradient_exchange import AbstractGradientExchange
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.compression.none import NoCompression
@@ -37,7 +37,7 @@ class TorchPostLocalSgdConfig(ComponentConfig):
     period: int = Field(16, ge=2)
 
 
-class TorchPostLocalSgd(AbstractAlgorithm):
+class TorchPostLocalSgd(AbstractGradientExchange):
     """``post_localSGD_hook`` and ``PeriodicModelAverager`` of torch.distributed, after Lin et al. 2020.
 
     As ``PostLocalSGDOptimizer`` does it: the averager is called after each step of the optimizer. Gradients stay on
@@ -81,37 +81,15 @@ class TorchPostLocalSgd(AbstractAlgorithm):
         self.overlap_estimated = True
         state: Any = PostLocalSGDState  # untyped in torch
         self._state = state(group, None, warmup, post_local_gradient_allreduce=False)
-        self._ddp = DdpExchange(context, None, (self._state, post_localSGD_hook))
+        self._exchange = DdpExchange(context, None, (self._state, post_localSGD_hook))
         self._averager = PeriodicModelAverager(self.options.period, warmup, group)
         whole = context.collective.traffic(context.collective.size, [sum(self.bucket_bytes)])
         self._round_bytes = round(whole.payload_bytes_per_rank[context.collective.rank])
 
-    @property
-    def module(self) -> Callable[..., torch.Tensor]:
-        """DDP around the model."""
-        return self._ddp.module
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of DDP's buckets."""
-        return self._ddp.bucket_bytes
-
-    def clear_gradients(self) -> None:
-        """Begin a step."""
-        self._ddp.clear_gradients()
-
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
-        """``no_sync`` for all but the last micro-step."""
-        return self._ddp.micro_step(last)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Backward and, in the warm-up, averaging in one."""
-        self._ddp.backward(loss)
-
     def finish(self) -> ExchangeReport:
         """Nothing left to wait for; what the backward pass has waited for is estimated, as for ``ddp``."""
         if self._averager.step < self.options.warmup:
-            return self._ddp.finish(self.plain_backward_s)
+            return super().finish()
         return ExchangeReport(ready_mono_s=time.monotonic())
 
     def after_update(self) -> ExchangeReport | None:
