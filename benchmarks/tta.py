@@ -2,7 +2,8 @@
 
 Four nodes, 10 Mbit/s, 2.5 ms. Workload `small`: fashion-mnist, cnn-large, 88 %. Workload `shared`: cifar10, resnet8,
 with a declared step of 250 ms, whose computing is worth sharing. Evaluation every 2,000 samples. Learning rates are
-tuned alike on an unshaped link, by samples to target on a seed that is not reported. A synchronous method that would
+tuned alike on an unshaped link, by samples to target on a seed that is not reported, or are those that accuracy.py has
+found on the same data (``--rates``). A synchronous method that would
 take longer than `--whole` seconds is composed: its steps to target on the unshaped link times its step time measured on
 the slow one; ring-fp16 is run whole as well, once, to show the error of that.
 
@@ -23,9 +24,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from training_parts.arms import grid_of
-from training_parts.runs import Runs
-from training_parts.steps_to_target import StepsToTarget
+from training_parts.rates import Rates
+from training_parts.runs import Arrival, Runs
 from training_parts.workloads import QUICK, WORKLOADS, Workload
 
 from bwbench.config.presets import PRESETS
@@ -37,33 +37,37 @@ RATE = "10 Mbit/s"
 
 
 def rows_of(
-    workload: Workload, arms: list[str], seeds: tuple[int, ...], counted: StepsToTarget, runs: Runs, whole_s: float
+    workload: Workload, arms: list[str], seeds: tuple[int, ...], rates: Rates, runs: Runs, whole_s: float
 ) -> Iterator[dict[str, Any]]:
     """Two rows a method: unshaped and shaped."""
     for arm in arms:
-        grid = grid_of(arm)
-        lr = grid[len(grid) // 2] if len(seeds) == 1 else counted.tuned_lr(arm)
-        steps = {seed: counted.steps(arm, lr, seed) for seed in seeds}
+        lr = rates.of(arm)
+        unshaped = {seed: runs.whole(arm, lr, seed, "unshaped") for seed in seeds}
+        steps = [found.steps for found in unshaped.values() if found.steps is not None]
         common = {"workload": workload.name, "arm": arm, "lr": lr, "target": workload.target, "seeds": len(seeds)}
-        reached = [count for count in steps.values() if count is not None]
-        common |= {"steps_to_target": statistics.median(reached) if reached else None, "num_reached": len(reached)}
-        yield {**common, "link": "unshaped", **centre(runs.whole(arm, lr, seeds, "unshaped"))}
+        common |= {"steps_to_target": statistics.median(steps) if steps else None}
+        yield {**common, "link": "unshaped", "composed": False, **centre(times_of(unshaped))}
         if arm in NO_PEERS:
             continue
-        expected_s = runs.predicted_step_s(arm, lr) * (statistics.median(reached) if reached else math.inf)
+        expected_s = runs.predicted_step_s(arm, lr) * (statistics.median(steps) if steps else math.inf)
         if arm in TIMED_BY_ITSELF or expected_s <= whole_s:
-            yield {**common, "link": RATE, "composed": False, **centre(runs.whole(arm, lr, seeds, RATE))}
+            shaped = {seed: runs.whole(arm, lr, seed, RATE) for seed in seeds}
+            yield {**common, "link": RATE, "composed": False, **centre(times_of(shaped))}
             continue
         step_s = runs.step_s(arm, lr, RATE)
-        composed = {seed: None if count is None else count * step_s for seed, count in steps.items()}
+        composed = {seed: None if found.steps is None else found.steps * step_s for seed, found in unshaped.items()}
         yield {**common, "link": RATE, "composed": True, "step_s": step_s, **centre(composed)}
         if arm == CHECKED:
-            found = runs.whole(arm, lr, seeds[:1], RATE)
-            row = {**common, "arm": f"{arm} (whole, seed {seeds[0]})", "link": RATE, "composed": False, **centre(found)}
-            first, reference = found[seeds[0]], composed[seeds[0]]
-            if first is not None and reference is not None:
-                row["error_of_composing"] = reference / first - 1
+            time_s, reference = runs.whole(arm, lr, seeds[0], RATE).time_s, composed[seeds[0]]
+            row = {**common, "arm": f"{arm} (whole, seed {seeds[0]})", "link": RATE, "composed": False}
+            row |= centre({seeds[0]: time_s})
+            if time_s is not None and reference is not None:
+                row["error_of_composing"] = reference / time_s - 1
             yield row
+
+
+def times_of(found: dict[int, Arrival]) -> dict[int, float | None]:
+    return {seed: arrival.time_s for seed, arrival in found.items()}
 
 
 def centre(times_s: dict[int, float | None]) -> dict[str, Any]:
@@ -96,26 +100,21 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", metavar="PRESET")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--whole", type=float, default=100.0, metavar="SECONDS", help="run whole what takes less")
-    parser.add_argument("--count-only", action="store_true", help="tune and count steps; no timing, for a busy machine")
+    parser.add_argument("--rates", type=Path, metavar="FILE", help="records of accuracy.py: its learning rates")
     options = parser.parse_args()
     workload = QUICK if options.quick else WORKLOADS[options.workload]
     results = Path(tempfile.mkdtemp()) if options.quick else options.results / workload.name
     arms = ["single", "ddp", "ring-fp16"] if options.quick else list(PRESETS)
     arms = [arm for arm in arms if not options.only or arm in options.only]
-    counted, runs = StepsToTarget(workload, results / "steps.jsonl"), Runs(workload, results)
+    runs, rates = Runs(workload, results), Rates(workload, results / "steps.jsonl", options.rates)
     seeds = tuple(range(1 if options.quick else options.seeds))
+    rows = []
     try:
-        if options.count_only:
-            for arm in arms:
-                lr = counted.tuned_lr(arm)
-                print(arm, lr, [counted.steps(arm, lr, seed) for seed in seeds], flush=True)
-            return
-        rows = []
-        for row in rows_of(workload, arms, seeds, counted, runs, options.whole):
+        for row in rows_of(workload, arms, seeds, rates, runs, options.whole):
             rows.append(row)
             print(shown(row), flush=True)
     finally:
-        counted.close()
+        rates.close()
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")

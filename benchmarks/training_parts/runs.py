@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,27 @@ LINKS = {"unshaped": "unshaped", "10 Mbit/s": "{bandwidth: 10 Mbit/s, latency: 2
 RUN_LIMIT_S = 3600.0
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """Seconds of the training clock and optimizer steps to the target; None where it was not reached."""
+
+    time_s: float | None
+    steps: int | None
+
+
 class Runs:
     """Of one workload; resumable, because ``bwbench run`` is."""
 
     def __init__(self, workload: Workload, results: Path) -> None:
         self._workload, self._results = workload, results
 
-    def whole(self, arm: str, lr: float, seeds: tuple[int, ...], link: str) -> dict[int, float | None]:
-        """Seconds to the target by seed; None where it was not reached within the limits."""
-        found = {}
-        for seed in seeds:
-            status = self._run(self._workload.experiment(arm, lr, seed, LINKS[link]))
-            found[seed] = status.get("time_to_target_s")
-        return found
+    def whole(self, arm: str, lr: float, seed: int, link: str) -> Arrival:
+        """One training until the target."""
+        cell = one_cell(self._workload.experiment(arm, lr, seed, LINKS[link]))
+        status = self._run(self._workload.experiment(arm, lr, seed, LINKS[link]))
+        samples = status.get("samples_to_target")
+        steps = None if samples is None else samples // cell.config.global_batch
+        return Arrival(status.get("time_to_target_s"), steps)
 
     def predicted_step_s(self, arm: str, lr: float) -> float:
         """What the plan expects of a step on the slow link."""
