@@ -11,7 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*")
@@ -134,3 +140,15 @@ Memory = _quantity(MEMORY, exclusive=True)
 LinkRate = _quantity(BANDWIDTH, low=1e3, high=1e12)
 LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
+
+
+def _memory_or_auto(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    return value if value == "auto" else handler(value)
+
+
+# A size in bytes or the word "auto"; a union of both would make two errors out of one mistake.
+MemoryOrAuto: Any = Annotated[
+    Memory,
+    WrapValidator(_memory_or_auto),
+    PlainSerializer(lambda value: value if value == "auto" else MEMORY.format(value), return_type=str),
+]

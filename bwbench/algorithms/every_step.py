@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from pydantic import Field
 
@@ -18,7 +17,7 @@ from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
 from bwbench.plan.traffic import Traffic
-from bwbench.units import Memory
+from bwbench.units import MemoryOrAuto
 
 
 class EveryStepConfig(ComponentConfig):
@@ -31,7 +30,7 @@ class EveryStepConfig(ComponentConfig):
             same size on all nodes; torch's own sizes where no link is known, and inside torch's DDP.
     """
 
-    bucket_bytes: Memory | Literal["auto"] | None = Field(None, alias="bucket")
+    bucket_bytes: MemoryOrAuto | None = Field(None, alias="bucket")
 
     @property
     def fixed_bucket_bytes(self) -> float | None:
