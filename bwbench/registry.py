@@ -54,10 +54,6 @@ class Registry:
         """All names, built-in ones first, in the order in which they were registered."""
         return [entry.name for entry in self]
 
-    def add(self, name: str, target: str, summary: str) -> None:
-        """Add a class of this package that is there only where an extra is installed."""
-        self._entries[name] = Entry(name, target, summary)
-
     def register(self, name: str, component: type[Any], summary: str) -> None:
         """Add a class under ``name``; raises ConfigError where another class has that name already."""
         known = self._classes.get(name)
@@ -130,16 +126,17 @@ ALGORITHMS = Registry(
         ),
         ("qadam", "bwbench.algorithms.qadam:QAdam", "Adam with a frozen variance and a compressed momentum"),
         (
+            "hivemind",
+            "bwbench.algorithms.hivemind_average:HivemindAverage",
+            "hivemind's average of parameters, as a peer (extra [hivemind])",
+        ),
+        (
             "no-communication",
             "bwbench.algorithms.no_communication:NoCommunication",
             "averages for free, off the clock: the headroom that a perfect network would give",
         ),
     ],
 )
-if importlib.util.find_spec("hivemind") is not None:  # the extra [hivemind]
-    ALGORITHMS.add(
-        "hivemind", "bwbench.algorithms.hivemind_average:HivemindAverage", "hivemind's average of parameters, as a peer"
-    )
 COLLECTIVES = Registry(
     "collective",
     [

@@ -138,6 +138,11 @@ class AbstractAlgorithm(abc.ABC):
         self._optimizer: torch.optim.Optimizer | None = None
 
     @classmethod
+    def missing(cls) -> str | None:
+        """What has to be installed before this algorithm can run here; None where nothing has."""
+        return None
+
+    @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:
         """Why this algorithm cannot use ``collective``; None where it can."""
         if not cls.sends and collective.needs_peers:

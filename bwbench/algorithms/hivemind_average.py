@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -54,6 +55,13 @@ class HivemindAverage(AbstractLocalStep):
 
     _averager: Any = None
     _table: Any = None
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """The package itself."""
+        if importlib.util.find_spec("hivemind") is not None:
+            return None
+        return "it is hivemind's own code, which is not installed; pip install 'bwbench[hivemind]' brings it"
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:

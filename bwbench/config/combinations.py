@@ -94,6 +94,11 @@ def _check_collective(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("collective",), f"collective {config.collective.name!r} cannot work here: {reason}")
 
 
+def _check_installed(config: CellConfig) -> Iterator[Finding]:
+    if (reason := ALGORITHMS.load(config.algorithm.name).missing()) is not None:
+        yield Finding(("algorithm",), f"algorithm {config.algorithm.name!r} cannot run: {reason}")
+
+
 def _check_optimizer(config: CellConfig) -> Iterator[Finding]:
     known = ALGORITHMS.load(config.algorithm.name).optimizers
     if known and config.optimizer.name not in known:
@@ -186,6 +191,7 @@ def _check_backend(config: CellConfig) -> Iterator[Finding]:
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_peers,
     _check_collective,
+    _check_installed,
     _check_optimizer,
     _check_flat_step,
     _check_codec_optimizer,

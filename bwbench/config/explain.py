@@ -27,6 +27,7 @@ _WORDS_ABOUT_TYPE = {
     "model_attributes_type": "a mapping (key: value)",
     "finite_number": "a finite number",
 }
+_SIMPLE_BRANCHES = frozenset({"int", "float", "str", "bool"})  # how pydantic names the branches of a union
 _PYDANTIC_KINDS = frozenset(typing.get_args(core_schema.ErrorType))
 _BOUNDS = {
     "greater_than": ("more than {}", "gt"),
@@ -69,8 +70,22 @@ def show(value: object) -> str:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
-    """Every problem in ``error`` as (location inside the input, message)."""
-    return [(detail["loc"], _message(detail, model)) for detail in error.errors(include_url=False)]
+    """Every problem in ``error`` as (location inside the input, message).
+
+    A value that fits none of several types (``16`` or ``auto``) is one problem: the branches' messages become one.
+    """
+    found: dict[Location, str] = {}
+    separate = []
+    for detail in error.errors(include_url=False):
+        loc, message = detail["loc"], _message(detail, model)
+        branch = loc[-1] if loc else None
+        if not (isinstance(branch, str) and (branch in _SIMPLE_BRANCHES or branch.startswith("literal["))):
+            separate.append((loc, message))
+        elif loc[:-1] in found:
+            found[loc[:-1]] += f"; {message.rpartition('. ')[2]}" if branch.startswith("literal[") else f"; {message}"
+        else:
+            found[loc[:-1]] = message
+    return [*separate, *found.items()]
 
 
 def yaml_names(model: type[BaseModel]) -> list[str]:

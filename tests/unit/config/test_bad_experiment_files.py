@@ -74,6 +74,7 @@ REPLACED = [
     ("algorithm:", "algorithm: rng", 7, ["unknown algorithm 'rng'", "Did you mean 'ring'?", "every-step"]),
     ("algorithm:", "algorithm: fp16", 7, ["'fp16' is a compression: write it under 'compression:'"]),
     ("algorithm:", "algorithm: {ddp: {bucket: 3}}", 7, ["algorithm.ddp.bucket: 3 has no unit", "'3 kB'"]),
+    ("algorithm:", "algorithm: {local-sgd: {overlap: x}}", 7, ["overlap: 'x' is not a whole number; Allowed: auto"]),
     ("algorithm:", "algorithm: {every-step: {bukcet: 3 kB}}", 7, ["no option 'bukcet'", "Did you mean 'bucket'?"]),
     ("algorithm:", "collective: none", 7, ["every-step", "collective 'none'", "no-communication"]),
     ("algorithm:", "collective: rig", 7, ["unknown collective 'rig'", "Did you mean 'ring'?", "Known: auto, none"]),
