@@ -20,6 +20,13 @@ def times_of(
     """Seconds of the slowest rank, in each run, under ``"<collective> <payload bytes>"``."""
     out = folder / "times.json"
     asked = json.dumps([str(out), list(collectives), list(payloads), runs, rate_bps])
+    run_module(network, "collectives_parts.ranks", asked)
+    times: dict[str, list[float]] = json.loads(out.read_text())
+    return times
+
+
+def run_module(network: Network, module: str, argument: str) -> None:
+    """Run a module on every node, as torchrun would, and wait. SystemExit where a rank fails or takes too long."""
     processes = []
     for rank, node in enumerate(network.nodes):
         environment = {
@@ -33,14 +40,13 @@ def times_of(
             "DATA": node.data_interface,
             "PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))),
         }
-        argv = [sys.executable, "-m", "collectives_parts.ranks", asked]
-        processes.append(network.spawn(rank, argv, env=environment, stdout=2, stderr=2))
+        processes.append(
+            network.spawn(rank, [sys.executable, "-m", module, argument], env=environment, stdout=2, stderr=2)
+        )
     deadline = time.monotonic() + TIME_LIMIT_S
     for process in processes:
         if process.wait(max(0.0, deadline - time.monotonic())) != 0:
-            raise SystemExit(f"a rank failed or took longer than {TIME_LIMIT_S} s at {rate_bps:.0f} bit/s")
-    times: dict[str, list[float]] = json.loads(out.read_text())
-    return times
+            raise SystemExit(f"a rank of {module} failed or took longer than {TIME_LIMIT_S} s: {argument}")
 
 
 def main() -> None:
