@@ -95,6 +95,9 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset("diloco", "diloco", "ring", "fp16", "train alone, an outer Nesterov step every so many steps"),
         Preset(
+            "diloco-int4", "diloco", "scatter-gather", "int4", "DiLoCo with 4 bits a value, on the way there and back"
+        ),
+        Preset(
             "sparseloco",
             "diloco",
             "all-gather",
