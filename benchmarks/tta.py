@@ -5,8 +5,8 @@ with a declared step of 250 ms, whose computing is worth sharing. Evaluation eve
 tuned alike on an unshaped link, by samples to target on a seed that is not reported, or are those that accuracy.py has
 found on the same data (`--rates`). A synchronous method that would take longer than `--whole` seconds is composed: its
 steps to target on the unshaped link times its step time measured on the slow one; powersgd, which is fast enough, is
-composed as well, to show the error of that. A method whose first steps are unlike the others (a warm-up) must not be
-composed so.
+composed as well, to show the error of that. Only methods whose steps are all alike (every-step) are composed: a few
+steps of the others hold no round, or nothing but their warm-up. Where these would take too long the row says so.
 
 Usage: python benchmarks/tta.py [--json FILE] [--quick] [--results DIR] [--workload small|shared] [--only PRESET …]
 """
@@ -33,7 +33,8 @@ from bwbench.config.presets import PRESETS
 
 CHECKED = "powersgd"  # composed and run whole: the error of composing
 NO_PEERS = ("single", "no-communication")
-TIMED_BY_ITSELF = ("async",)  # its accuracy depends on the link, so that nothing can be composed
+COMPOSABLE = "every-step"
+TIMED_BY_ITSELF = ("async",)  # its accuracy depends on the link, and bytes go by time: no prediction
 RATE = "10 Mbit/s"
 
 
@@ -55,7 +56,10 @@ def rows_of(
         if whole:
             shaped = times_of({seed: runs.whole(arm, lr, seed, RATE) for seed in seeds})
             yield {**common, "link": RATE, "composed": False, **centre(shaped)}
-        if not whole or arm == CHECKED:
+        composable = runs.algorithm(arm, lr) == COMPOSABLE
+        if not whole and not composable:
+            yield {**common, "link": RATE, "composed": False, "too_long_s": expected_s, **centre({})}
+        elif not whole or arm == CHECKED:
             step_s = runs.step_s(arm, lr, RATE)
             composed = {seed: None if found.steps is None else found.steps * step_s for seed, found in unshaped.items()}
             row = {**common, "link": RATE, "composed": True, "step_s": step_s, **centre(composed)}
@@ -71,7 +75,7 @@ def times_of(found: dict[int, Arrival]) -> dict[int, float | None]:
 def centre(times_s: dict[int, float | None]) -> dict[str, Any]:
     """Median and extremes; a run that did not arrive counts as infinite, and is told."""
     values = sorted(math.inf if time_s is None else time_s for time_s in times_s.values())
-    median_s = statistics.median(values)
+    median_s = statistics.median(values) if values else math.inf
     return {
         "times_s": [None if math.isinf(value) else round(value, 2) for value in values],
         "median_s": None if math.isinf(median_s) else median_s,
@@ -82,6 +86,8 @@ def centre(times_s: dict[int, float | None]) -> dict[str, Any]:
 def shown(row: dict[str, Any]) -> str:
     """A line of the table."""
     median = "   > limit" if row["median_s"] is None else f"{row['median_s']:8.1f} s"
+    if "too_long_s" in row:
+        median = f"not run, some {row['too_long_s']:.0f} s expected: --whole"
     single = ", ".join("> limit" if value is None else f"{value:.1f}" for value in row["times_s"])
     notes = " composed" if row.get("composed") else ""
     if "error_of_composing" in row:

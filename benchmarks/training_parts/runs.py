@@ -41,6 +41,10 @@ class Runs:
         steps = None if samples is None else samples // cell.config.global_batch
         return Arrival(status.get("time_to_target_s"), steps)
 
+    def algorithm(self, arm: str, lr: float) -> str:
+        """Name of the algorithm that a method stands for."""
+        return one_cell(self._workload.experiment(arm, lr, 0, "unshaped")).config.algorithm.name
+
     def predicted_step_s(self, arm: str, lr: float) -> float:
         """What the plan expects of a step on the slow link."""
         cell = one_cell(self._workload.experiment(arm, lr, 0, LINKS["10 Mbit/s"]))
