@@ -10,6 +10,7 @@ from pydantic import Field
 from bwbench.config.component import ComponentConfig
 from bwbench.data_spec import DataSpec
 from bwbench.models.base import AbstractPictureModel
+from bwbench.models.memory_format import channels_last
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +46,12 @@ class Cnn(AbstractPictureModel):
 
         channels, height, width = spec.input_shape
         first, second = self.options.width, 2 * self.options.width
-        layers = [*_convolution(channels, first), nn.MaxPool2d(2), *_convolution(first, second), nn.MaxPool2d(2)]
+        layers = [
+            *_first_convolution(channels, first),
+            nn.MaxPool2d(2),
+            *_convolution(first, second),
+            nn.MaxPool2d(2),
+        ]
         num_features = second * (height // 4) * (width // 4)
         return nn.Sequential(*layers, nn.Flatten(), *_dense(num_features, self.options.hidden, spec.num_classes))
 
@@ -75,7 +81,7 @@ class CnnLarge(AbstractPictureModel):
         channels, height, width = spec.input_shape
         first, second, third = (self.options.width * factor for factor in (1, 2, 4))
         layers = [
-            *_convolution(channels, first),
+            *_first_convolution(channels, first),
             nn.MaxPool2d(2),
             *_convolution(first, second),
             nn.MaxPool2d(2),
@@ -83,6 +89,11 @@ class CnnLarge(AbstractPictureModel):
         ]
         num_features = third * (height // 4) * (width // 4)
         return nn.Sequential(*layers, nn.Flatten(), *_dense(num_features, self.options.hidden, spec.num_classes))
+
+
+def _first_convolution(num_inputs: int, num_outputs: int) -> list[nn.Module]:
+    convolution, *others = _convolution(num_inputs, num_outputs)
+    return [convolution, channels_last(), *others]
 
 
 def _convolution(num_inputs: int, num_outputs: int) -> list[nn.Module]:

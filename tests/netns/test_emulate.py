@@ -107,7 +107,8 @@ def test_a_server_and_its_client_on_a_shaped_link() -> None:
         url = f"http://{nodes[0].address}:8000/"
         done = nodes[1].run([sys.executable, "-c", client_code, url], capture_output=True, text=True, timeout=LIMIT_S)
         assert int(done.stdout) > 0, done.stderr
-        assert nodes.counters().total().frames >= 8
+        answered = nodes.counters().pairs[0, 1]  # how TCP cuts and acknowledges it depends on the moment
+        assert answered.bytes > int(done.stdout), answered
         nodes.play()
         nodes.hold()
     assert server.communicate(timeout=LIMIT_S) == ("", None)
