@@ -62,5 +62,9 @@ class WorkerError(BwbenchError):
     """A worker failed while training."""
 
 
+class CellTakenError(BwbenchError):
+    """Another process runs this cell at the moment."""
+
+
 class RecordError(BwbenchError):
     """A result folder cannot be read or written."""

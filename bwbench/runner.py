@@ -18,9 +18,9 @@ from bwbench.launch.outcome import LaunchOutcome
 from bwbench.network.network import Network, open_network
 from bwbench.plan.assess import PlannedCell, freeze_plan
 from bwbench.plan.cell import Cell
-from bwbench.records import SCHEMA, CellFolder, write_json_atomic
+from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
 from bwbench.records.environment import capture_environment
-from bwbench.records.lock import locked
+from bwbench.records.lock import Claim, claimed, locked
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
@@ -29,17 +29,21 @@ _NOT_WRITABLE = (
 )  # fmt: skip
 
 
-class Observer(Protocol):
-    """Told what happens while cells run; the command line shows it."""
-
-    def cell_started(self, cell: Cell, number: int, total: int) -> None:
-        """A cell begins: the ``number``-th of the ``total`` that run now."""
+class CellObserver(Protocol):
+    """Told what happens while one cell runs."""
 
     def cell_phase(self, cell: Cell, phase: str) -> None:
         """What is being done with the cell from now on, in words."""
 
     def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
         """A worker reported an event of its record."""
+
+
+class Observer(CellObserver, Protocol):
+    """Told what happens while cells run one after another; the command line shows it."""
+
+    def cell_started(self, cell: Cell, number: int, total: int) -> None:
+        """A cell begins: the ``number``-th of the ``total`` that run now."""
 
     def cell_finished(self, cell: Cell, status: dict[str, Any]) -> None:
         """The cell has ended with this content of status.json."""
@@ -74,7 +78,7 @@ def run_experiment(
 
     Raises:
         UnfitMachineError: where the machine cannot make the networks, or the disk is full.
-        ConfigError: where another process runs on the same experiment's folder.
+        CellTakenError: where another process runs one of the cells.
         KeyboardInterrupt: handed on after the running cell was recorded as ``interrupted``.
     """
     folder = results / planned[0].cell.experiment
@@ -83,18 +87,68 @@ def run_experiment(
     for item in planned:
         if not item.runs:
             tally.earlier[item.status] = tally.earlier.get(item.status, 0) + 1
-    with _full_disk_said(folder), locked(folder):
-        freeze_plan(planned, folder, experiment)
+    with full_disk_said(folder):
+        with locked(folder):
+            freeze_plan(planned, folder, experiment)
         for number, item in enumerate(todo, 1):
             observer.cell_started(item.cell, number, len(todo))
-            status = _run_cell(item, WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s[item.cell.id], observer)
+            status = run_cell(item, wall_limit_s(predicted_s[item.cell.id]), observer)
             observer.cell_finished(item.cell, status)
             tally.now[status["status"]] = tally.now.get(status["status"], 0) + 1
     return tally
 
 
-def _run_cell(item: PlannedCell, wall_limit_s: float, observer: Observer) -> dict[str, Any]:
-    """One attempt at a cell, from its link to its status.json."""
+def wall_limit_s(predicted_s: float) -> float:
+    """Seconds after which a cell that should take ``predicted_s`` at most is ended as ``timeout``."""
+    return WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s
+
+
+def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+    """One attempt at a cell, from its link to its status.json; needs nothing but the cell and a folder to write to.
+
+    The cell is claimed meanwhile. Where another process has ended it since ``item`` was assessed, nothing is run.
+
+    Args:
+        wall_limit_s: seconds after which the training is ended as ``timeout``.
+
+    Returns:
+        The content of status.json; a cell that failed raises nothing.
+
+    Raises:
+        CellTakenError: another process runs this cell.
+        UnfitMachineError: the machine cannot make the network, or the disk is full; the cell is to be run again.
+        KeyboardInterrupt: handed on after the cell was recorded as ``interrupted``.
+    """
+    with full_disk_said(item.folder), claimed(item.folder) as claim:
+        recorded = read_json(item.folder / "status.json")
+        if isinstance(recorded, dict) and _ended_since(item, recorded):
+            return recorded
+        if not (item.folder / "cell.json").is_file():
+            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+        return _attempt(item, wall_limit_s, _Noting(observer, claim))
+
+
+def _ended_since(item: PlannedCell, recorded: dict[str, Any]) -> bool:
+    if recorded.get("status") == "interrupted":
+        return False
+    return not item.runs or int(recorded.get("attempt") or 0) > item.attempt
+
+
+class _Noting:
+    """An observer that also keeps the phase in the cell's claim, for ``bwbench status`` elsewhere."""
+
+    def __init__(self, observer: CellObserver, claim: Claim) -> None:
+        self._observer, self._claim = observer, claim
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        self._claim.note(phase=phase)
+        self._observer.cell_phase(cell, phase)
+
+    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+        self._observer.cell_event(cell, rank, event)
+
+
+def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
     started = time.monotonic()
     (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
     attempt = CellFolder(item.folder).new_attempt()
@@ -116,7 +170,7 @@ def _run_cell(item: PlannedCell, wall_limit_s: float, observer: Observer) -> dic
 
 
 def _train_on(
-    network: Network, item: PlannedCell, attempt: Path, record: LinkRecord, wall_limit_s: float, observer: Observer
+    network: Network, item: PlannedCell, attempt: Path, record: LinkRecord, wall_limit_s: float, observer: CellObserver
 ) -> LaunchOutcome:
     """Verify, train, verify: the outcome is ``invalid`` where the link was not what was asked."""
     cell = item.cell
@@ -161,7 +215,7 @@ def _status(
 
 
 @contextlib.contextmanager
-def _full_disk_said(folder: Path) -> Iterator[None]:
+def full_disk_said(folder: Path) -> Iterator[None]:
     """Turn a disk that is full or not writable into one clear message; what was recorded before stays."""
     try:
         yield

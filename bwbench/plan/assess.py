@@ -16,13 +16,18 @@ ENDED_UNDONE = ("failed", "timeout", "diverged", "invalid")  # run again only wh
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell, its folder, what is recorded of it, and whether and why it will run."""
+    """A cell, its folder, what is recorded of it, and whether and why it will run.
+
+    Attributes:
+        attempt: the one that ``status`` is of; 0 before any has ended.
+    """
 
     cell: Cell
     folder: Path
     status: str
     runs: bool
     why: str
+    attempt: int = 0
 
 
 def assess(cells: Sequence[Cell], results: Path, retry: Collection[str] = ()) -> list[PlannedCell]:
@@ -46,16 +51,18 @@ def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
 
 def _assess(cell: Cell, folder: Path, retry: Collection[str]) -> PlannedCell:
     recorded = read_json(folder / "status.json")
-    status = str(recorded.get("status")) if isinstance(recorded, dict) else "missing"
+    if not isinstance(recorded, dict):
+        if folder.is_dir() and CellFolder(folder).attempts:
+            return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
+        return PlannedCell(cell, folder, "missing", True, "not run yet")
+    status, attempt = str(recorded.get("status")), int(recorded.get("attempt") or 0)
     if status == "done":
-        return PlannedCell(cell, folder, status, False, "done")
+        return PlannedCell(cell, folder, status, False, "done", attempt)
     if status in ENDED_UNDONE:
         if status in retry:
-            return PlannedCell(cell, folder, status, True, f"{status} before, to be retried")
-        return PlannedCell(cell, folder, status, False, f"{status} before; --retry {status} runs it again")
-    if status == "interrupted" or (folder.is_dir() and CellFolder(folder).attempts):
-        return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
-    return PlannedCell(cell, folder, "missing", True, "not run yet")
+            return PlannedCell(cell, folder, status, True, f"{status} before, to be retried", attempt)
+        return PlannedCell(cell, folder, status, False, f"{status} before; --retry {status} runs it again", attempt)
+    return PlannedCell(cell, folder, "interrupted", True, "interrupted before", attempt)
 
 
 def freeze_plan(planned: Sequence[PlannedCell], experiment_folder: Path, experiment: dict[str, Any]) -> None:

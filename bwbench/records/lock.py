@@ -1,26 +1,131 @@
-"""One run at a time on an experiment's folder."""
+"""Locks that die with their holder: a short one for an experiment's plan, and the claim on a cell while it runs."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import os
+import platform
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from bwbench.errors import ConfigError
+from bwbench.errors import CellTakenError, ConfigError
+from bwbench.records.files import read_json
+
+CLAIM = ".claim"
+PLAN_LOCK = ".lock"
+PLAN_LIMIT_S = 60.0  # ten thousand cells are frozen in seconds
+_LOOKS = 3  # a reader of claims holds a shared lock for some microseconds: who finds it there looks again …
+_LOOK_AGAIN_S = 0.02  # … a moment later
 
 
 @contextlib.contextmanager
-def locked(experiment_folder: Path) -> Iterator[None]:
-    """Hold an experiment's folder, made where it is missing; the lock dies with its holder.
+def locked(folder: Path, limit_s: float = PLAN_LIMIT_S) -> Iterator[None]:
+    """Hold an experiment's folder for a moment, made where it is missing, to write its plan.
 
-    Raises ConfigError where another process holds it, OSError where the disk is full or not writable.
+    Raises ConfigError where another process holds it for longer than ``limit_s``, OSError where the disk is full or
+    not writable.
     """
-    experiment_folder.mkdir(parents=True, exist_ok=True)
-    with (experiment_folder / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = f"another bwbench is running on {experiment_folder}; wait for it, or choose another --results"
-            raise ConfigError(message) from None
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + limit_s
+    with (folder / PLAN_LOCK).open("a") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    text = f"another bwbench has been planning in {folder} for {limit_s:.0f} s; is it stopped?"
+                    raise ConfigError(f"{text} End it, or choose another --results") from None
+                time.sleep(_LOOK_AGAIN_S)
         yield
+
+
+@dataclass
+class Claim:
+    """A cell's claim while it is held; ``note`` says to other processes what is being done."""
+
+    _descriptor: int
+    _content: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, **fields: Any) -> None:
+        """Keep ``fields`` in the claim for whoever reads it. Best effort: a full disk is met where it matters."""
+        self._content |= fields
+        with contextlib.suppress(OSError):
+            text = json.dumps(self._content).encode()
+            os.pwrite(self._descriptor, text, 0)
+            os.ftruncate(self._descriptor, len(text))
+
+
+@contextlib.contextmanager
+def claimed(cell_folder: Path) -> Iterator[Claim]:
+    """Hold a cell, whose folder is made where it is missing, so that no other process runs it. Dies with its holder.
+
+    Raises CellTakenError where another process holds it, OSError where the disk is full or not writable.
+    """
+    cell_folder.mkdir(parents=True, exist_ok=True)
+    path = cell_folder / CLAIM
+    descriptor = _take(path)
+    if descriptor is None:
+        raise CellTakenError(f"{cell_folder.name}: {_holder(path)} is at it")
+    try:
+        claim = Claim(descriptor)
+        claim.note(pid=os.getpid(), host=platform.node(), since_unix_s=time.time())
+        yield claim
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()  # while it is held, so that nobody can hold a file that has no name any more
+        os.close(descriptor)
+
+
+def claim_of(cell_folder: Path) -> dict[str, Any] | None:
+    """What the process that runs a cell at this moment says of itself; None where none does."""
+    path = cell_folder / CLAIM
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        content = read_json(path)
+        return content if isinstance(content, dict) else {}
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _take(path: Path) -> int | None:
+    """A descriptor that holds the lock on the file of this name; None where another process holds it."""
+    for _ in range(_LOOKS):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_named(descriptor, path):
+                return descriptor
+        except BlockingIOError:
+            time.sleep(_LOOK_AGAIN_S)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    return None
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Whether the open file still bears this name: its last holder may have removed it in between."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(path: Path) -> str:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        return "another process"
+    return f"process {content.get('pid')} on {content.get('host')}"
