@@ -87,6 +87,10 @@ class AsyncModelAverage(AbstractGradientExchange):
         )
         return traffic.scaled(min(1.0, GUESSED_STEP_S / self.options.sync_interval_s))
 
+    def depends_on_link(self) -> str | None:
+        """How many rounds there are to a step, and how old their results."""
+        return "how often and how late weights are averaged depends on the link, and with it the accuracy"
+
     def attach(self, context: Context) -> None:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for weights."""
         self._optimizer = context.optimizer

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
+from bwbench.plan.phases import Phase
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -172,6 +173,24 @@ class AbstractAlgorithm(abc.ABC):
             parameter_shapes: shape of each parameter tensor, in the model's order.
             make_codec: a codec without error feedback, not prepared yet.
         """
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Which kinds of steps there are, so that a few of each can stand for all of them. Pure.
+
+        Empty, the default, says nothing about it: times to accuracy then cannot be composed.
+        """
+        return ()
+
+    def depends_on_link(self) -> str | None:
+        """Why what a step computes depends on the link's speed; None where it only takes longer or shorter. Pure."""
+        return None
+
+    def for_timing(self) -> ComponentConfig:
+        """Options with which a short run meets steps of every kind, each taking as long as with its own options. Pure.
+
+        Phases that have an end are shortened to ``LEAST_STEPS``, rounds that wait at once come more often.
+        """
+        return self.options
 
     @abc.abstractmethod
     def attach(self, context: Context) -> None:

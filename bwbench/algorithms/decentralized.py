@@ -20,6 +20,7 @@ from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
 from bwbench.errors import ConfigError
+from bwbench.plan.phases import TIMED_PERIOD, Phase
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class Decentralized(AbstractLocalStep):
         interval = self.options.interval
         traffic = collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
         return replace(traffic.scaled(1 / interval), in_background=interval == 1)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Steps that exchange weights, and those between."""
+        return (Phase("training", period=self.options.interval),)
+
+    def for_timing(self) -> ComponentConfig:
+        """Exchanges come more often."""
+        return self.options.model_copy(update={"interval": min(self.options.interval, TIMED_PERIOD)})
 
     def attach(self, context: Context) -> None:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for weights."""

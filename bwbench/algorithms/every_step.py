@@ -16,6 +16,7 @@ from bwbench.algorithms.gradient_exchange import AbstractGradientExchange
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
+from bwbench.plan.phases import Phase
 from bwbench.plan.traffic import Traffic
 from bwbench.units import MemoryOrAuto
 
@@ -61,6 +62,16 @@ class EveryStep(AbstractGradientExchange):
         else:
             payloads = bucket_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec)
         return collective.traffic(num_nodes, payloads)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """All steps are alike."""
+        return (Phase("training"),)
+
+    def depends_on_link(self) -> str | None:
+        """Buckets that are chosen by the link: codecs work on buckets."""
+        if self.options.bucket_bytes == "auto":
+            return "bucket: auto cuts the gradients by the link's speed; give a size"
+        return None
 
     def attach(self, context: Context) -> None:
         """Wrap the model (torch's DDP) or hook into its gradients (all others)."""

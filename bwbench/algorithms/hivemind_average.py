@@ -19,6 +19,7 @@ from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
 from bwbench.errors import ConfigError
+from bwbench.plan.phases import TIMED_PERIOD, Phase
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -79,6 +80,14 @@ class HivemindAverage(AbstractLocalStep):
         size = sum(bucket_payloads(parameter_shapes, None, make_codec))
         each = (2 * (num_nodes - 1) / num_nodes * size,) * num_nodes
         return Traffic(each, each, 2).scaled(1 / self.options.period)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Local steps, and those that end in an average."""
+        return (Phase("rounds", period=self.options.period),)
+
+    def for_timing(self) -> ComponentConfig:
+        """Averages come more often."""
+        return self.options.model_copy(update={"period": min(self.options.period, TIMED_PERIOD)})
 
     def attach(self, context: Context) -> None:
         """Start hivemind's processes; rank 0 tells the others where it listens.

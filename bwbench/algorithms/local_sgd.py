@@ -16,6 +16,8 @@ from bwbench.algorithms.memory import State, part
 from bwbench.algorithms.periodic import AbstractPeriodic, PeriodicConfig
 from bwbench.algorithms.round_schedule import RoundSchedule
 from bwbench.compression.base import Shape
+from bwbench.config.component import ComponentConfig
+from bwbench.plan.phases import LEAST_STEPS
 
 _GRADIENTS = "gradients."  # prefix in the state dict
 
@@ -52,6 +54,10 @@ class LocalSgd(AbstractPeriodic):
     def rounds(self, num_parts: int) -> RoundSchedule:
         """Counted from the end of the warm-up."""
         return replace(super().rounds(num_parts), warm_up=self.options.warmup)
+
+    def for_timing(self) -> ComponentConfig:
+        """With a short warm-up, too."""
+        return super().for_timing().model_copy(update={"warmup": min(self.options.warmup, LEAST_STEPS)})
 
     def attach(self, context: Context) -> None:
         """Put gradients and parameters into flat buffers; with a warm-up, hook into the gradients as well."""

@@ -15,6 +15,7 @@ from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.compression.error_feedback import ErrorFeedback
 from bwbench.errors import ConfigError
+from bwbench.plan.phases import Phase
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ class LowPrecisionDecentralized(AbstractLocalStep):
     ) -> Traffic:
         """One message of each bucket to each neighbour in every step."""
         return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """All steps are alike."""
+        return (Phase("training"),)
 
     def attach(self, context: Context) -> None:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for differences."""

@@ -23,6 +23,7 @@ from bwbench.algorithms.shared_bucket import OuterStep, SharedBucket
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
+from bwbench.plan.phases import TIMED_PERIOD, Phase
 from bwbench.plan.traffic import Traffic
 
 _STEP = "step"  # key in the state dict
@@ -107,6 +108,23 @@ class AbstractPeriodic(AbstractLocalStep):
             payloads += codec.payloads(sum(math.prod(shape) for shape in shapes))
         traffic = collective.traffic(num_nodes, payloads).scaled(1 / self.options.period)
         return replace(traffic, in_background=self.options.overlap != 0)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Local steps, and those that wait for a round."""
+        rounds = self.rounds(len(self.layout(parameter_shapes).parts))
+        phase = Phase("rounds", None, rounds.period, rounds.offsets, rounds.longest)
+        return (Phase("warm-up", rounds.warm_up), phase) if rounds.warm_up else (phase,)
+
+    def depends_on_link(self) -> str | None:
+        """Rounds that are applied as soon as the link has brought them."""
+        if self.options.overlap == "auto":
+            return "with overlap: auto a round is applied as soon as the link has brought it; give a number of steps"
+        return None
+
+    def for_timing(self) -> ComponentConfig:
+        """Rounds come more often, except where that would leave them less time to hide behind."""
+        period = self.options.period if self.options.overlap else min(self.options.period, TIMED_PERIOD)
+        return self.options.model_copy(update={"period": period})
 
     def attach(self, context: Context) -> None:
         """Put gradients and parameters into flat buffers; what the replicas start from is what they agree on."""

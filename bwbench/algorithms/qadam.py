@@ -14,6 +14,7 @@ from bwbench.algorithms.momentum_exchange import MomentumExchange
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.config.component import ComponentConfig
+from bwbench.plan.phases import LEAST_STEPS, Phase
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ class QAdam(AbstractGradientExchange):
     ) -> Traffic:
         """One exchange of the momentum: a step after the warm-up. In the warm-up gradients are sent as fp32."""
         return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Gradients in fp32 at first, then momenta."""
+        return (Phase("warm-up", self.options.warmup_steps), Phase("training"))
+
+    def for_timing(self) -> ComponentConfig:
+        """With a short warm-up."""
+        return self.options.model_copy(update={"warmup_steps": min(self.options.warmup_steps, LEAST_STEPS)})
 
     def attach(self, context: Context) -> None:
         """Hook into the gradients. Raises ConfigError where the optimizer is not Adam or AdamW in their plain form."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from bwbench.algorithms.local_step import AbstractLocalStep
 from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
+from bwbench.plan.phases import Phase
 from bwbench.plan.traffic import Traffic
 
 
@@ -25,3 +26,7 @@ class Single(AbstractLocalStep):
     ) -> Traffic:
         """Nothing."""
         return Traffic.none(num_nodes)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """All steps are alike."""
+        return (Phase("training"),)

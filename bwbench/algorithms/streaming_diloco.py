@@ -13,6 +13,7 @@ from bwbench.algorithms.layout import Layout, in_fragments
 from bwbench.algorithms.periodic import AbstractPeriodic
 from bwbench.algorithms.shared_bucket import OuterStep, SharedBucket
 from bwbench.compression.base import Shape
+from bwbench.config.component import ComponentConfig
 
 
 class StreamingDilocoConfig(DilocoConfig):
@@ -54,6 +55,10 @@ class StreamingDiloco(AbstractPeriodic):
     def layout(self, parameter_shapes: Sequence[Shape]) -> Layout:
         """One bucket a fragment."""
         return in_fragments(parameter_shapes, self.options.fragments)
+
+    def for_timing(self) -> ComponentConfig:
+        """No more rounds to a step than there are: they would meet on the link."""
+        return self.options
 
     @property
     def outer_step(self) -> OuterStep:

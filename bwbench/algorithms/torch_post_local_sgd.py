@@ -17,6 +17,7 @@ from bwbench.collectives.base import AbstractCollective
 from bwbench.compression.base import AbstractCodec, Shape
 from bwbench.compression.none import NoCompression
 from bwbench.config.component import ComponentConfig
+from bwbench.plan.phases import LEAST_STEPS, TIMED_PERIOD, Phase
 from bwbench.plan.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -70,6 +71,19 @@ class TorchPostLocalSgd(AbstractGradientExchange):
         """One all-reduce of all parameters every ``period`` steps; the warm-up left out."""
         size = ELEMENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
         return collective.traffic(num_nodes, [size]).scaled(1 / self.options.period)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Gradients at first, then local steps; torch averages models in the very first of them."""
+        rounds = Phase("rounds", period=self.options.period, exchanges=(1,))
+        return (Phase("warm-up", self.options.warmup), rounds) if self.options.warmup else (rounds,)
+
+    def for_timing(self) -> ComponentConfig:
+        """With a short warm-up, and models are averaged more often."""
+        shorter = {
+            "warmup": min(self.options.warmup, LEAST_STEPS),
+            "period": min(self.options.period, TIMED_PERIOD),
+        }
+        return self.options.model_copy(update=shorter)
 
     def attach(self, context: Context) -> None:
         """Wrap the model, register the hook, make the averager."""
