@@ -1,12 +1,8 @@
-"""The loop over cells: for each one that has to run, open its link, verify it, train, verify again, record."""
+"""One cell: claim it, open its link, verify it, train, verify again, record."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,19 +10,18 @@ from bwbench.analysis.trial import summarise
 from bwbench.errors import BwbenchError, LinkError, UnfitMachineError
 from bwbench.launch.link_record import LinkRecord
 from bwbench.launch.local import LocalLauncher
+from bwbench.launch.machine_turn import machine_turn
 from bwbench.launch.outcome import LaunchOutcome
 from bwbench.network.network import Network, open_network
-from bwbench.plan.assess import PlannedCell, freeze_plan
+from bwbench.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.plan.cell import Cell
 from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
+from bwbench.records.disk import full_disk_said, worker_met_full_disk
 from bwbench.records.environment import capture_environment
-from bwbench.records.lock import Claim, claimed, locked
+from bwbench.records.lock import Claim, claimed
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
-_NOT_WRITABLE = (
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR, errno.EEXIST,
-)  # fmt: skip
 
 
 class CellObserver(Protocol):
@@ -39,65 +34,6 @@ class CellObserver(Protocol):
         """A worker reported an event of its record."""
 
 
-class Observer(CellObserver, Protocol):
-    """Told what happens while cells run one after another; the command line shows it."""
-
-    def cell_started(self, cell: Cell, number: int, total: int) -> None:
-        """A cell begins: the ``number``-th of the ``total`` that run now."""
-
-    def cell_finished(self, cell: Cell, status: dict[str, Any]) -> None:
-        """The cell has ended with this content of status.json."""
-
-
-@dataclass
-class Tally:
-    """How many cells have each status: those that ran now, and those that had ended before."""
-
-    now: dict[str, int] = field(default_factory=dict)
-    earlier: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def all_done(self) -> bool:
-        """Whether every cell is done, those of earlier runs included."""
-        return not (self.now.keys() | self.earlier.keys()) - {"done"}
-
-
-def run_experiment(
-    planned: Sequence[PlannedCell],
-    experiment: dict[str, Any],
-    results: Path,
-    predicted_s: Mapping[str, float],
-    observer: Observer,
-) -> Tally:
-    """Freeze the plan and run every cell that has to, one after another; a failed one does not stop the others.
-
-    Args:
-        planned: all cells of the experiment, at least one.
-        experiment: the experiment as plan.json shall keep it.
-        predicted_s: for each cell's id, how long it should take at most; far beyond that it is ended as ``timeout``.
-
-    Raises:
-        UnfitMachineError: where the machine cannot make the networks, or the disk is full.
-        CellTakenError: where another process runs one of the cells.
-        KeyboardInterrupt: handed on after the running cell was recorded as ``interrupted``.
-    """
-    folder = results / planned[0].cell.experiment
-    tally = Tally()
-    todo = [item for item in planned if item.runs]
-    for item in planned:
-        if not item.runs:
-            tally.earlier[item.status] = tally.earlier.get(item.status, 0) + 1
-    with full_disk_said(folder):
-        with locked(folder):
-            freeze_plan(planned, folder, experiment)
-        for number, item in enumerate(todo, 1):
-            observer.cell_started(item.cell, number, len(todo))
-            status = run_cell(item, wall_limit_s(predicted_s[item.cell.id]), observer)
-            observer.cell_finished(item.cell, status)
-            tally.now[status["status"]] = tally.now.get(status["status"], 0) + 1
-    return tally
-
-
 def wall_limit_s(predicted_s: float) -> float:
     """Seconds after which a cell that should take ``predicted_s`` at most is ended as ``timeout``."""
     return WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s
@@ -106,7 +42,8 @@ def wall_limit_s(predicted_s: float) -> float:
 def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
     """One attempt at a cell, from its link to its status.json; needs nothing but the cell and a folder to write to.
 
-    The cell is claimed meanwhile. Where another process has ended it since ``item`` was assessed, nothing is run.
+    The cell is claimed meanwhile. Where another process has ended it since ``item`` was assessed, nothing is run. Cells
+    of several processes take turns on a machine (see ``launch/machine_turn.py``).
 
     Args:
         wall_limit_s: seconds after which the training is ended as ``timeout``.
@@ -120,18 +57,30 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         KeyboardInterrupt: handed on after the cell was recorded as ``interrupted``.
     """
     with full_disk_said(item.folder), claimed(item.folder) as claim:
-        recorded = read_json(item.folder / "status.json")
-        if isinstance(recorded, dict) and _ended_since(item, recorded):
+        if (recorded := ended_since(item)) is not None:
             return recorded
-        if not (item.folder / "cell.json").is_file():
+        _remove_torn(item.folder)
+        if not isinstance(read_json(item.folder / "cell.json"), dict):
             write_json_atomic(item.folder / "cell.json", item.cell.to_json())
-        return _attempt(item, wall_limit_s, _Noting(observer, claim))
+        noting = _Noting(observer, claim)
+        with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
+            return _attempt(item, wall_limit_s, noting)
 
 
-def _ended_since(item: PlannedCell, recorded: dict[str, Any]) -> bool:
-    if recorded.get("status") == "interrupted":
-        return False
-    return not item.runs or int(recorded.get("attempt") or 0) > item.attempt
+def ended_since(item: PlannedCell) -> dict[str, Any] | None:
+    """What another process has recorded of a cell since it was assessed; None where it still has to run."""
+    recorded = read_json(item.folder / "status.json")
+    if not isinstance(recorded, dict) or recorded.get("status") not in ("done", *ENDED_UNDONE):
+        return None
+    if not item.runs or int(recorded.get("attempt") or 0) > item.attempt:
+        return recorded
+    return recorded if recorded["status"] == "done" and not recorded.get("composed") else None
+
+
+def _remove_torn(folder: Path) -> None:
+    """Files that a killed process had not finished; nobody else writes here while the cell is claimed."""
+    for torn in (*folder.glob(".*.part"), *folder.glob("attempt-*/.*.part")):
+        torn.unlink(missing_ok=True)
 
 
 class _Noting:
@@ -158,6 +107,8 @@ def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
     try:
         with open_network(item.cell.config.link, item.cell.config.nodes) as network:
             outcome = _train_on(network, item, attempt, record, wall_limit_s, observer)
+        if outcome.status == "failed" and (full := worker_met_full_disk(attempt, outcome.reason)):
+            raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
     except BwbenchError as error:
         outcome = LaunchOutcome("failed", str(error))
         if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
@@ -212,17 +163,3 @@ def _status(
         "overhead_s": wall_s - summary.training_clock_s - summary.evaluation_s,
         **summary.to_json(),
     }
-
-
-@contextlib.contextmanager
-def full_disk_said(folder: Path) -> Iterator[None]:
-    """Turn a disk that is full or not writable into one clear message; what was recorded before stays."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NOT_WRITABLE:
-            raise
-        raise UnfitMachineError(
-            f"cannot write {error.filename or folder}: {error.strerror}. Cells that are done are kept; make room, or "
-            "choose another folder with --results, and run the same command again"
-        ) from error

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bwbench import __version__
-from bwbench.cli import clean, data, doctor, link, listing, plan, plot, run, show, status
+from bwbench.cli import clean, data, doctor, link, listing, plan, plot, run, show, status, sweep, tune
 from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
@@ -26,7 +26,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run.run)
+app.command()(sweep.sweep)
 app.command()(plan.plan)
+app.command()(tune.tune)
 app.command()(status.status)
 app.command()(show.show)
 app.command()(plot.plot)

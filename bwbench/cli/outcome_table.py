@@ -10,7 +10,7 @@ from typing import Any
 from bwbench.cli.output import new_table, seconds, size, stderr, stdout
 from bwbench.plan.assess import PlannedCell
 from bwbench.records import CellFolder
-from bwbench.runner import Tally
+from bwbench.sweep.loop import Tally
 
 _METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")
 

@@ -3,66 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bwbench.cli.sweep import EXPERIMENTS, Files, Only, OrderSeed, Results, Set, Shard
+
 if TYPE_CHECKING:
-    from bwbench.plan import Estimate, Plan, PlannedCell
+    from bwbench.plan import Estimate, PlannedCell
+    from bwbench.sweep import SweepPlan
 
 
 MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
 
 
 def plan(
-    file: Annotated[Path, typer.Argument(help="Experiment file (YAML).", show_default=False)],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file; repeatable.")
-    ] = None,
-    results: Annotated[Path, typer.Option(help="Folder for results.")] = Path("results"),
+    files: Files = None,
+    set_: Set = None,
+    results: Results = Path("results"),
     retry: Annotated[
-        list[str] | None, typer.Option(help="Count cells that ended with this status as to be run; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="STATUS", help="Count cells that ended so as to be run; repeatable, or a|b."),
     ] = None,
+    only: Only = None,
+    shard: Shard = None,
+    order_seed: OrderSeed = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Show the cells of an experiment: what is done, why each other one will run, bytes a step, predicted time.
+    """Show the cells of experiments: what is done, why each other one will run, bytes a step, predicted time.
 
-    The time is that until the training limit, without overlap of computing and sending: a cell that reaches its target
-    ends earlier. Nothing is written to the results.
+    Without FILES those in experiments/. The time is that until the training limit, without overlap of computing and
+    sending: a cell that reaches its target ends earlier. Nothing is written to the results.
     """
-    from bwbench.cli.output import print_json, stderr
-    from bwbench.cli.run import check_retry
-    from bwbench.config import load_experiment
-    from bwbench.errors import EXIT_OK, LaunchError
-    from bwbench.plan import assess, build_plan, doubts, estimate_cells
+    from bwbench.cli.sweep import check_retry
+    from bwbench.sweep import Selection, plan_sweep
 
-    made = build_plan(load_experiment(file, set_ or []))
-    planned = assess(made.cells, results, check_retry(retry))
+    selection = Selection.parse(only or [], shard)
+    paths = files or [EXPERIMENTS]
+    return show_sweep(plan_sweep(paths, results, set_ or [], check_retry(retry), selection, order_seed), json_)
+
+
+def show_sweep(sweep: SweepPlan, json: bool) -> int:
+    """Print what a sweep would do, in the order of the files. Returns the exit status."""
+    from bwbench.cli.output import print_json, seconds, stderr
+    from bwbench.errors import EXIT_OK, LaunchError
+    from bwbench.plan import doubts, estimate_cells
+
+    position = {(item.cell.experiment, item.cell.id): number for number, item in enumerate(sweep.todo, 1)}
+    written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
+    selected = {(item.cell.experiment, item.cell.id): item for item in sweep.selected}
+    planned = [selected[key] for key in written if key in selected]
     estimates: dict[str, Estimate] = {}
     try:
-        estimates = estimate_cells(made.cells)
+        estimates = estimate_cells([item.cell for item in planned])
     except LaunchError as error:
         stderr().print(f"no predictions: {error}")
-    if json_:
-        print_json(_content(made, planned, estimates))
+    if json:
+        print_json(_content(sweep, planned, position, estimates))
         return EXIT_OK
     _print_table(planned[:MAX_ROWS], estimates)
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
-    for text in (*made.experiment.warnings, *made.notes, *doubts(planned)):
+    for text in (*sweep.notes, *doubts(planned)):
         stderr().print(f"note: {text}")
-    todo = [item for item in planned if item.runs]
-    total_s = sum(estimates[item.cell.id].predicted_s for item in todo) if estimates else None
-    stderr().print(f"{len(planned)} cells, {len(todo)} to run{_within(total_s)}")
+    skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
+    total_s = sum(estimates[item.cell.id].predicted_s for item in sweep.todo) if estimates else None
+    within = f", at most about {seconds(total_s)} of training" if total_s is not None else ""
+    left_out = f", {skipped} skipped" if skipped else ""
+    stderr().print(f"{len(planned)} cells, {len(sweep.todo)} to run{left_out}{within}")
     return EXIT_OK
-
-
-def _within(total_s: float | None) -> str:
-    from bwbench.cli.output import seconds
-
-    return f", at most about {seconds(total_s)} of training" if total_s is not None else ""
 
 
 def _print_table(planned: Sequence[PlannedCell], estimates: Mapping[str, Estimate]) -> None:
@@ -84,23 +94,35 @@ def _print_table(planned: Sequence[PlannedCell], estimates: Mapping[str, Estimat
     stdout().print(table)
 
 
-def _content(made: Plan, planned: Sequence[PlannedCell], estimates: Mapping[str, Estimate]) -> dict[str, Any]:
+def _content(
+    sweep: SweepPlan,
+    planned: Sequence[PlannedCell],
+    position: Mapping[tuple[str, str], int],
+    estimates: Mapping[str, Estimate],
+) -> dict[str, Any]:
     """What ``--json`` prints; more fields may come to stand beside these."""
+    names = [plan.experiment.name for plan in sweep.plans]
     return {
-        "experiment": made.experiment.name,
-        "cells": [_cell(item, estimates.get(item.cell.id)) for item in planned],
-        "warnings": list(made.experiment.warnings),
-        "notes": made.notes,
+        "experiment": names[0] if len(names) == 1 else None,
+        "experiments": names,
+        "order_seed": sweep.order_seed,
+        "cells": [
+            _cell(item, position.get((item.cell.experiment, item.cell.id)), estimates.get(item.cell.id))
+            for item in planned
+        ],
+        "warnings": sweep.warnings,
+        "notes": [text for text in sweep.notes if text not in sweep.warnings],
     }
 
 
-def _cell(item: PlannedCell, found: Estimate | None) -> dict[str, Any]:
+def _cell(item: PlannedCell, position: int | None, found: Estimate | None) -> dict[str, Any]:
     from bwbench.plan import Estimate
 
-    predicted: dict[str, Any] = asdict(found) if found is not None else dict.fromkeys(Estimate.__dataclass_fields__)
+    predicted: dict[str, Any] = vars(found) if found is not None else dict.fromkeys(Estimate.__dataclass_fields__)
     return {
         "id": item.cell.id,
         "slug": item.cell.slug,
+        "experiment": item.cell.experiment,
         "arm": item.cell.arm,
         "repeat": item.cell.repeat,
         "nodes": item.cell.config.nodes,
@@ -108,6 +130,7 @@ def _cell(item: PlannedCell, found: Estimate | None) -> dict[str, Any]:
         "rtt_s": item.cell.config.link.rtt_s,
         "status": item.status,
         "runs": item.runs,
+        "position": position,
         "why": item.why,
         "folder": str(item.folder),
         **predicted,

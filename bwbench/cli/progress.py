@@ -1,8 +1,9 @@
-"""Progress of a run: a live table on a terminal, plain lines elsewhere. Both go to stderr."""
+"""Progress of a sweep: a live table on a terminal, plain lines elsewhere. Both go to stderr."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,22 +11,27 @@ from rich.live import Live
 from rich.text import Text
 
 from bwbench.cli.output import new_table, seconds, stderr
+from bwbench.plan.assess import PlannedCell
 from bwbench.plan.cell import Cell
+from bwbench.sweep.time_left import TimeLeft
 
 PLAIN_EVERY_S = 2.0  # a log shall show that a cell gets on, not every evaluation
-_STYLES = {"done": "green", "running": "cyan"}
+MOST_SKIPPED_SAID = 5  # one by one; of the others the number
+ROWS = 20  # of the live table: the newest; `bwbench status` has all
+_STYLES = {"done": "green", "running": "cyan", "skipped": "dim"}
 
 
 class _Row:
     """What is known of one cell that runs or has run."""
 
-    def __init__(self, cell: Cell, number: int) -> None:
-        self.cell, self.number = cell, number
+    def __init__(self, item: PlannedCell, number: int) -> None:
+        self.item, self.cell, self.number = item, item.cell, number
         self.state, self.phase = "running", "opening the link"
-        self.metric, self.target = "", ""
+        self.metric = ""
         self.clock_s: float | None = None
         self.samples = 0
         self.reason = ""
+        self.began_s = time.monotonic()
 
     def note(self, event: dict[str, Any]) -> None:
         if event.get("event") == "eval":
@@ -37,31 +43,81 @@ class _Row:
             if event.get("split") == "validation" and value is not None:
                 self.metric = f"{name} {value:.3f}"
 
+    def finish(self, status: dict[str, Any]) -> None:
+        self.state, self.reason = status["status"], outcome_in_words(status)
+        self.clock_s = status.get("training_clock_s")
+
+
+class _Waiting:
+    """The cells that are still to come, and how long they will take."""
+
+    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
+        self._left = left
+        self._items = {(item.cell.experiment, item.cell.id): item for item in todo}
+        self._running: tuple[PlannedCell, float] | None = None
+        self._waiting_s: float | None = None
+
+    def start(self, item: PlannedCell) -> None:
+        self.drop(item)
+        self._running = item, time.monotonic()
+
+    def drop(self, item: PlannedCell) -> None:
+        self._items.pop((item.cell.experiment, item.cell.id), None)
+        self._running = self._waiting_s = None
+
+    def finish(self, item: PlannedCell, status: dict[str, Any]) -> None:
+        self._left.note(item, status)
+        self.drop(item)
+
+    def in_words(self) -> str:
+        """``, about 12 min left``; at most as long as predicted before anything has been measured."""
+        if self._waiting_s is None:  # kept between two cells: there may be thousands
+            self._waiting_s = self._left.total_s(self._items.values())
+        total_s = self._waiting_s
+        if self._running is not None:
+            item, began_s = self._running
+            total_s += max(0.0, self._left.cell_s(item) - (time.monotonic() - began_s))
+        if not total_s:
+            return ""
+        return f", {'about' if self._left.is_measured else 'at most about'} {seconds(total_s)} left"
+
 
 class PlainProgress:
-    """One line an occurrence, for logs and pipes."""
+    """One line an occurrence, for logs and pipes.
 
-    def __init__(self) -> None:
+    Args:
+        left: knows how long cells take; is told of those that finish.
+        todo: all cells that are to run.
+    """
+
+    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
         self._console = stderr()
+        self._waiting = _Waiting(left, todo)
         self._rows: dict[str, _Row] = {}
-        self._total = 0
+        self._total = len(todo)
         self._said_s = 0.0
+        self._skipped = 0
 
     def __enter__(self) -> PlainProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        return None
+        if self._skipped > MOST_SKIPPED_SAID:
+            self._console.print(f"{self._skipped} cells were skipped; `bwbench plan` says why for each")
 
-    def cell_started(self, cell: Cell, number: int, total: int) -> None:
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """Say which cell begins on which link."""
         self._total = total
-        self._rows[cell.id] = _Row(cell, number)
-        self._say(cell, f"starts: {cell.config.nodes} node(s), {cell.config.link.describe()}")
+        self._rows = {item.cell.id: _Row(item, number)}
+        self._waiting.start(item)
+        config = item.cell.config
+        self._say(item.cell, f"starts: {config.nodes} node(s), {config.link.describe()}{self._waiting.in_words()}")
 
     def cell_phase(self, cell: Cell, phase: str) -> None:
-        """Keep quiet: phases last a second or two."""
+        """Keep quiet, unless others are waited for: phases last a second or two."""
         self._rows[cell.id].phase = phase
+        if phase.startswith("waiting"):
+            self._say(cell, phase)
 
     def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
         """Say how far it is, now and then, as rank 0 reports it."""
@@ -73,9 +129,27 @@ class PlainProgress:
             self._said_s = time.monotonic()
             self._say(cell, f"{row.metric} after {row.samples} samples, {seconds(row.clock_s)} of training")
 
-    def cell_finished(self, cell: Cell, status: dict[str, Any]) -> None:
+    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
         """Say how the cell ended."""
-        self._say(cell, f"{status['status']}: {_outcome(status)}")
+        self._waiting.finish(item, status)
+        self._say(item.cell, f"{status['status']}: {outcome_in_words(status)}")
+
+    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+        """Say that another process was quicker."""
+        self._waiting.drop(item)
+        self._console.print(f"{item.cell.slug}: {status['status']} meanwhile, by another process")
+
+    def cell_skipped(self, item: PlannedCell, why: str) -> None:
+        """Say why it does not run."""
+        self._waiting.drop(item)
+        self._skipped += 1
+        if self._skipped <= MOST_SKIPPED_SAID:
+            self._console.print(f"{item.cell.slug}: {why if why.startswith('skipped') else f'skipped: {why}'}")
+
+    def waiting(self, items: Sequence[PlannedCell]) -> None:
+        """Say what is waited for."""
+        names = ", ".join(item.cell.slug for item in items[:3]) + (" …" if len(items) > 3 else "")
+        self._console.print(f"waiting for {len(items)} cell(s) that other processes run: {names}")
 
     def _say(self, cell: Cell, text: str) -> None:
         row = self._rows[cell.id]
@@ -83,16 +157,21 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """A table of finished and running cells that is drawn anew while they run."""
+    """A table of the newest finished cells and the running one that is drawn anew while they run.
 
-    def __init__(self, predicted_s: dict[str, float]) -> None:
-        self._console = stderr()
-        self._predicted_s = predicted_s
+    Args:
+        left: knows how long cells take; is told of those that finish.
+        todo: all cells that are to run.
+    """
+
+    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
+        self._waiting = _Waiting(left, todo)
         self._rows: dict[str, _Row] = {}
-        self._total = 0
-        self._started = time.monotonic()
-        self._cell_started = self._started
-        self._live = Live(console=self._console, refresh_per_second=4, get_renderable=self._render)
+        self._counts: dict[str, int] = {}
+        self._total = len(todo)
+        self._started_s = time.monotonic()
+        self._note = ""
+        self._live = Live(console=stderr(), refresh_per_second=4, get_renderable=self._render)
 
     def __enter__(self) -> LiveProgress:
         self._live.start()
@@ -101,10 +180,12 @@ class LiveProgress:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def cell_started(self, cell: Cell, number: int, total: int) -> None:
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """Add a row."""
-        self._total, self._cell_started = total, time.monotonic()
-        self._rows[cell.id] = _Row(cell, number)
+        self._total, self._note = total, ""
+        self._waiting.start(item)
+        rows = {**self._rows, item.cell.id: _Row(item, number)}
+        self._rows = dict(list(rows.items())[-ROWS:])
 
     def cell_phase(self, cell: Cell, phase: str) -> None:
         """Show the phase in the cell's row."""
@@ -115,34 +196,49 @@ class LiveProgress:
         if rank == 0:
             self._rows[cell.id].note(event)
 
-    def cell_finished(self, cell: Cell, status: dict[str, Any]) -> None:
+    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
         """Show how the cell ended."""
-        row = self._rows[cell.id]
-        row.state, row.reason, row.clock_s = status["status"], _outcome(status), status.get("training_clock_s")
+        self._rows[item.cell.id].finish(status)
+        self._waiting.finish(item, status)
+        self._count(status["status"])
+
+    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+        """Count it."""
+        self._waiting.drop(item)
+        self._rows.pop(item.cell.id, None)
+        self._count(f"{status['status']} elsewhere")
+
+    def cell_skipped(self, item: PlannedCell, why: str) -> None:
+        """Count it, and show why."""
+        self._waiting.drop(item)
+        self._count("skipped")
+        self._note = why
+
+    def waiting(self, items: Sequence[PlannedCell]) -> None:
+        """Show what is waited for."""
+        self._note = f"waiting for {len(items)} cell(s) that other processes run"
+
+    def _count(self, name: str) -> None:
+        self._counts[name] = self._counts.get(name, 0) + 1
 
     def _render(self) -> RenderableType:
         table = new_table("cell", "link", "state", "accuracy", "training", "", right=("training",))
-        for row in self._rows.values():
+        for row in list(self._rows.values()):
             state = Text(row.state, style=_STYLES.get(row.state, "red"))
-            note = row.reason if row.state != "running" else f"{row.phase} ({self._share(row)})"
+            note = row.reason if row.state != "running" else f"{row.phase} ({_share(row)})"
             link = row.cell.config.link.describe().partition(" (")[0]
-            table.add_row(row.cell.slug, link, state, row.metric, seconds(row.clock_s), note.splitlines()[0][:100])
-        left = self._left_s()
-        line = f"cell {len(self._rows)} of {self._total}, {seconds(time.monotonic() - self._started)} so far"
-        return Group(table, Text(line + (f", at most about {seconds(left)} left" if left else ""), style="dim"))
-
-    def _share(self, row: _Row) -> str:
-        limit = row.cell.config.limit.samples
-        return f"{row.samples} of at most {limit} samples"
-
-    def _left_s(self) -> float:
-        waiting = [s for cell_id, s in self._predicted_s.items() if cell_id not in self._rows]
-        running = [self._predicted_s.get(r.cell.id, 0.0) for r in self._rows.values() if r.state == "running"]
-        spent_s = time.monotonic() - self._cell_started
-        return sum(waiting) + sum(max(0.0, predicted_s - spent_s) for predicted_s in running)
+            table.add_row(row.cell.slug, link, state, row.metric, seconds(row.clock_s), note.partition("\n")[0][:100])
+        counts = ", ".join(f"{number} {name}" for name, number in self._counts.items())
+        line = f"{counts or 'none finished'} of {self._total}, {seconds(time.monotonic() - self._started_s)} so far"
+        lines = [Text(line + self._waiting.in_words(), style="dim")]
+        return Group(table, *lines, *([Text(self._note[:200], style="yellow")] if self._note else []))
 
 
-def _outcome(status: dict[str, Any]) -> str:
+def _share(row: _Row) -> str:
+    return f"{row.samples} of at most {row.cell.config.limit.samples} samples"
+
+
+def outcome_in_words(status: dict[str, Any]) -> str:
     """The end of a cell in words."""
     if status["status"] not in ("done", "diverged"):
         return str(status["reason"])

@@ -42,7 +42,7 @@ class Exclusion:
     def matches(self, *configurations: Mapping[str, Any]) -> bool:
         """Whether every condition holds in one of ``configurations`` (as written, or resolved)."""
         return all(
-            any(_same(lookup(configuration, key), wanted) for configuration in configurations)
+            any(means_the_same(lookup(configuration, key), wanted) for configuration in configurations)
             for key, wanted in self.conditions
         )
 
@@ -146,7 +146,7 @@ def points(axes: Sequence[Axis]) -> Iterator[tuple[Assignment, ...]]:
         yield tuple(itertools.chain.from_iterable(rows))
 
 
-def _same(actual: Any, wanted: Any) -> bool:
+def means_the_same(actual: Any, wanted: Any) -> bool:
     """Whether a value means the same as the one to exclude, which may name a component and only some of its options."""
     if isinstance(actual, list) and len(actual) == 1 and not isinstance(wanted, list):
         actual = actual[0]
@@ -154,9 +154,9 @@ def _same(actual: Any, wanted: Any) -> bool:
         if isinstance(actual, str) and isinstance(wanted, str):
             return bool(_canonical(actual) == _canonical(wanted))
         actual, wanted = _spelled_out(actual), _spelled_out(wanted)
-        return all(bool(key in actual and _same(actual[key], value)) for key, value in wanted.items())
+        return all(bool(key in actual and means_the_same(actual[key], value)) for key, value in wanted.items())
     if isinstance(actual, list) and isinstance(wanted, list):
-        return len(actual) == len(wanted) and all(map(_same, actual, wanted))
+        return len(actual) == len(wanted) and all(map(means_the_same, actual, wanted))
     comparable = type(actual) is type(wanted) or (_is_number(actual) and _is_number(wanted))
     return bool(comparable and actual == wanted)
 

@@ -65,8 +65,14 @@ def _assess(cell: Cell, folder: Path, retry: Collection[str]) -> PlannedCell:
     return PlannedCell(cell, folder, "interrupted", True, "interrupted before", attempt)
 
 
-def freeze_plan(planned: Sequence[PlannedCell], experiment_folder: Path, experiment: dict[str, Any]) -> None:
+def freeze_plan(
+    planned: Sequence[PlannedCell], experiment_folder: Path, experiment: dict[str, Any], order: dict[str, Any]
+) -> None:
     """Write plan.json and every cell.json that is not there yet: from here on the YAML may change.
+
+    Args:
+        planned: all cells of the experiment, in the order in which they run.
+        order: how that came about, for plan.json.
 
     Raises OSError where the disk is full or not writable.
     """
@@ -74,7 +80,8 @@ def freeze_plan(planned: Sequence[PlannedCell], experiment_folder: Path, experim
     for item in planned:
         if not (item.folder / "cell.json").is_file():
             item.folder.mkdir(exist_ok=True)
-            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+            # Not waited for the disk: that would take minutes for ten thousand, and a cell that runs mends its own.
+            write_json_atomic(item.folder / "cell.json", item.cell.to_json(), sync=False)
     listed = [{"id": item.cell.id, "slug": item.cell.slug, "folder": item.folder.name} for item in planned]
-    content = {"schema": SCHEMA, "experiment": experiment, "cells": listed}
+    content = {"schema": SCHEMA, "experiment": experiment, "order": order, "cells": listed}
     write_json_atomic(experiment_folder / "plan.json", content)

@@ -11,8 +11,10 @@ from typing import Any
 SCHEMA = 1  # of every file in a result folder; docs/results-format.md has the history
 
 
-def write_json_atomic(path: Path, content: Any) -> None:
+def write_json_atomic(path: Path, content: Any, sync: bool = True) -> None:
     """Write ``content`` as JSON by rename: readers see the old file or the whole new one.
+
+    With ``sync`` that holds for a machine that loses its power as well; it waits for the disk.
 
     Raises OSError where the disk is full or not writable; the old file is intact then and no partial one is left.
     """
@@ -22,13 +24,20 @@ def write_json_atomic(path: Path, content: Any) -> None:
             json.dump(content, file, indent=1, allow_nan=False)
             file.write("\n")
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
+    if sync:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has what was made, renamed or deleted in a folder."""
+    directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

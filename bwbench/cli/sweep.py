@@ -1,0 +1,161 @@
+"""``bwbench sweep``: all cells of many experiment files, unattended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bwbench.errors import Problem
+    from bwbench.plan import Cell
+    from bwbench.sweep import SweepPlan
+    from bwbench.sweep.loop import Tally
+    from bwbench.sweep.notify import Notifier
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILES]…", help="Experiment files (YAML), or folders of them.", show_default=False),
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the files; repeatable.")
+]
+Results = Annotated[Path, typer.Option(help="Folder for results.")]
+Retry = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STATUS",
+        help="Run cells again that ended as failed, timeout, diverged or invalid; repeatable, or a|b.",
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Only cells with this value (or a|b) of a key: arm, repeat, link.bandwidth, …; repeatable.",
+    ),
+]
+Shard = Annotated[
+    str | None, typer.Option(metavar="I/N", help="The I-th of N parts, from 1: one for each machine or array job.")
+]
+OrderSeed = Annotated[int, typer.Option(help="Seed of the order of cells inside a block of repeats.")]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop after the first cell that is not done.")]
+Notify = Annotated[
+    str | None,
+    typer.Option(metavar="CMD", help="Run this with sh for every cell that is not done, and at the end."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would run, as `bwbench plan` does.")]
+
+EXPERIMENTS = Path("experiments")
+
+
+def sweep(
+    files: Files = None,
+    set_: Set = None,
+    results: Results = Path("results"),
+    retry: Retry = None,
+    only: Only = None,
+    shard: Shard = None,
+    fail_fast: FailFast = False,
+    notify: Notify = None,
+    order_seed: OrderSeed = 0,
+    dry_run: DryRun = False,
+) -> int:
+    """Run all cells of many experiments that are not done yet; without FILES those in experiments/.
+
+    All first repeats run before all second ones, in a shuffled order. What happens to the files meanwhile changes
+    nothing. Run the same command again after an interruption: only what is missing runs. A second process with the same
+    results takes part in the work. An arm whose cells fail three times the same way is left out. Exit status 0 when
+    every cell is done, 1 when some failed, 2 for a mistake in a file, 3 when this machine cannot make the links or the
+    disk is full.
+    """
+    from bwbench.cli.plan import show_sweep
+    from bwbench.sweep import Selection, plan_sweep
+
+    planned = plan_sweep(
+        files or [EXPERIMENTS], results, set_ or [], check_retry(retry), Selection.parse(only or [], shard), order_seed
+    )
+    return show_sweep(planned, json=False) if dry_run else carry_out(planned, fail_fast, notify)
+
+
+def carry_out(sweep: SweepPlan, fail_fast: bool = False, notify: str | None = None) -> int:
+    """Check, freeze and run a sweep, and print how it ended. Returns the exit status."""
+    import sys
+
+    from bwbench.cli.outcome_table import print_outcome
+    from bwbench.cli.output import stderr
+    from bwbench.cli.progress import LiveProgress, PlainProgress
+    from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
+    from bwbench.plan import doubts, estimate_cells
+    from bwbench.sweep import freeze_sweep
+    from bwbench.sweep.loop import Tally, run_sweep
+    from bwbench.sweep.notify import Notifier
+    from bwbench.sweep.time_left import TimeLeft
+
+    console = stderr()
+    for text in (*sweep.warnings, *doubts(sweep.selected)):
+        console.print(f"note: {text}")
+    check_data([item.cell for item in sweep.todo])
+    predicted_s: dict[str, float] = {}
+    if sweep.todo:
+        estimates = estimate_cells([item.cell for item in sweep.selected])
+        predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in estimates.items()}
+    left = TimeLeft(predicted_s)
+    left.note_earlier(sweep.selected)
+    freeze_sweep(sweep)
+    notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
+    with _EndTold(notifier, tally):
+        with LiveProgress(left, sweep.todo) if sys.stderr.isatty() else PlainProgress(left, sweep.todo) as progress:
+            run_sweep(sweep.selected, predicted_s, progress, notifier, fail_fast, tally=tally)
+    print_outcome(sweep.selected, tally)
+    return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
+
+
+class _EndTold:
+    """Tell the user's command how a sweep has ended, whichever way it did."""
+
+    def __init__(self, notifier: Notifier, tally: Tally) -> None:
+        self._notifier, self._tally = notifier, tally
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        counts = self._tally.counts
+        text = ", ".join(f"{number} {status}" for status, number in counts.items()) or "no cells"
+        if error is None:
+            self._notifier.ended("done" if self._tally.all_done else "failed", text, counts)
+        elif isinstance(error, KeyboardInterrupt):
+            self._notifier.ended("interrupted", text, counts)
+        else:
+            self._notifier.ended("unfit", f"{error}", counts)
+
+
+def check_data(cells: Sequence[Cell]) -> None:
+    """Raise ConfigError where a data set that ``cells`` need has not been fetched: before anything starts."""
+    from bwbench.datasets.folder import data_folder
+    from bwbench.errors import ConfigError
+    from bwbench.registry import DATASETS
+
+    problems: list[Problem] = []
+    sources = {cell.config.dataset.source.name: cell.config.dataset.source for cell in reversed(cells)}
+    for source in sources.values():
+        missing = source.build(DATASETS).missing(data_folder())
+        problems += missing.problems if missing is not None else []
+    if problems:
+        raise ConfigError(problems)
+
+
+def check_retry(retry: list[str] | None) -> list[str]:
+    """The statuses after --retry; raises ConfigError for anything that is none."""
+    from bwbench.errors import ConfigError
+    from bwbench.plan.assess import ENDED_UNDONE
+
+    wanted = [name for group in retry or [] for name in group.split("|")]
+    for name in wanted:
+        if name not in ENDED_UNDONE:
+            raise ConfigError(f"--retry {name!r} is no status that can be retried; allowed: {', '.join(ENDED_UNDONE)}")
+    return wanted
