@@ -1,6 +1,14 @@
 """Append-only facts of a trial, as plain files."""
 
-from bwbench.records.files import SCHEMA, EventWriter, dump_line, read_events, read_json, write_json_atomic
+from bwbench.records.files import (
+    SCHEMA,
+    EventWriter,
+    dump_line,
+    read_events,
+    read_json,
+    read_last_events,
+    write_json_atomic,
+)
 from bwbench.records.store import CellFolder, iter_cells
 
 __all__ = [
@@ -11,5 +19,6 @@ __all__ = [
     "iter_cells",
     "read_events",
     "read_json",
+    "read_last_events",
     "write_json_atomic",
 ]

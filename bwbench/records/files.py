@@ -105,9 +105,23 @@ class EventWriter:
 def read_events(path: Path) -> list[dict[str, Any]]:
     """All whole events of a file of JSON lines; a torn last line (a killed writer) is left out."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return _events(path.read_text(encoding="utf-8", errors="replace").splitlines())
     except FileNotFoundError:
         return []
+
+
+def read_last_events(path: Path, tail_bytes: int = 1 << 18) -> list[dict[str, Any]]:
+    """The whole events among the last ``tail_bytes`` of a file that may be written at this moment."""
+    try:
+        with path.open("rb") as file:
+            size_bytes = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size_bytes - tail_bytes))
+            return _events(file.read().decode("utf-8", errors="replace").splitlines())
+    except FileNotFoundError:
+        return []
+
+
+def _events(lines: list[str]) -> list[dict[str, Any]]:
     events = []
     for line in lines:
         try:

@@ -1,0 +1,48 @@
+"""One cell at a time on a machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bwbench.errors import UnfitMachineError
+from bwbench.launch.machine_turn import SHARE, machine_turn
+
+HOLD = """
+import time
+from bwbench.launch.machine_turn import machine_turn
+with machine_turn(lambda: None):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_others_wait_until_it_is_free_or_its_holder_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SHARE, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    waits: list[int] = []
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(UnfitMachineError, match=SHARE), machine_turn(lambda: waits.append(1), limit_s=0.3):
+            pass
+        assert waits == [1]
+        with monkeypatch.context() as patch:
+            patch.setenv(SHARE, "1")
+            with machine_turn(lambda: waits.append(2), limit_s=0.1):
+                pass
+        holder.kill()
+        holder.wait()
+    with machine_turn(lambda: waits.append(3), limit_s=5):
+        pass
+    assert waits == [1]
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SHARE, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with machine_turn(lambda: None):
+        pass
