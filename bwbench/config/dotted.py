@@ -72,6 +72,8 @@ def assign(raw: Mapping[str, Any], key: Key, value: Any) -> tuple[dict[str, Any]
     old = raw.get(head)
     if not rest:
         return {**raw, head: value}, (head,)
+    if key == ("optimizer", "tuned") and not (isinstance(old, Mapping) and "tuned" in old):
+        return {**raw, head: {"tuned": value}}, key  # in place of an optimizer, of which it is no option
     if head in COMPONENT_KEYS:
         new, path = _assign_in_component(old, rest, value)
     elif head == "target" or old in (None, "unshaped"):

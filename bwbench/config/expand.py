@@ -13,6 +13,7 @@ from bwbench.config.experiment import Point
 from bwbench.config.explain import Location, show
 from bwbench.config.matrix import Assignment, Axis, Exclusion, points
 from bwbench.config.resolve import Resolved, resolve
+from bwbench.config.tuned import TunedRates
 from bwbench.config.yaml_document import Place
 from bwbench.errors import ConfigError, Problem
 
@@ -38,6 +39,7 @@ class Source:
         overridden: keys set on the command line.
         plugins: absolute paths, loaded.
         folder: that relative paths are relative to.
+        tuned: where learning rates come from that are left to a table.
     """
 
     base: Mapping[str, Any]
@@ -48,16 +50,18 @@ class Source:
     overridden: frozenset[Key]
     plugins: tuple[str, ...]
     folder: Path
+    tuned: TunedRates
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """The points that remain, the keys that vary, and what is to be said about them."""
+    """The points that remain, the keys that vary, what is to be said about them, and the tables of tuned rates."""
 
     points: tuple[Point, ...]
     varying: tuple[Key, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    tables: tuple[Path, ...]
 
 
 def expand(source: Source, problems: list[Problem]) -> Expansion:
@@ -67,6 +71,7 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
     idle: set[str] | None = None
     warnings: dict[str, None] = {}  # dicts keep the order and drop what was said before
     notes: dict[str, None] = {}
+    tables: dict[Path, None] = {}
     found = dict.fromkeys(_check_base(source))
     for assignments in points(source.axes):
         try:
@@ -75,7 +80,7 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
             found[refused.problem] = None
             continue
         excluding = {i for i, exclusion in enumerate(source.exclusions) if exclusion.matches(raw)}
-        resolved = Resolved(None) if excluding else resolve(raw, source.plugins, source.folder)
+        resolved = Resolved(None) if excluding else resolve(raw, source.plugins, source.folder, tuned=source.tuned)
         if resolved.config is not None and source.exclusions:
             content = resolved.config.model_dump(mode="json", by_alias=True)
             excluding = {i for i, exclusion in enumerate(source.exclusions) if exclusion.matches(raw, content)}
@@ -87,6 +92,7 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
         idle = set(resolved.idle) if idle is None else idle & set(resolved.idle)
         warnings.update(dict.fromkeys(resolved.warnings))
         notes.update(dict.fromkeys(resolved.notes))
+        tables.update({resolved.tuned: None} if resolved.tuned is not None else {})
         if resolved.config is not None:
             kept.append(Point(resolved.config, tuple((item.key, item.value) for item in assignments)))
     if not found:
@@ -95,7 +101,7 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
             found[source.place.inside("exclude").problem("exclude: leaves no cell; drop an entry")] = None
     problems += found
     warnings.update(dict.fromkeys(_IDLE[key] for key in sorted(idle or ())))
-    return Expansion(tuple(kept), _varying(kept), tuple(warnings), tuple(notes))
+    return Expansion(tuple(kept), _varying(kept), tuple(warnings), tuple(notes), tuple(tables))
 
 
 class _Refused(Exception):

@@ -37,6 +37,7 @@ class Experiment:
         varying: keys that have more than one value in the matrix.
         warnings: settings without effect, and what may not have been meant.
         notes: what was decided for the user, and why.
+        tables: files that learning rates come from, absolute.
     """
 
     name: str
@@ -48,3 +49,4 @@ class Experiment:
     varying: tuple[Key, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    tables: tuple[Path, ...] = ()

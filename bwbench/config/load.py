@@ -14,6 +14,7 @@ from bwbench.config.experiment import Experiment
 from bwbench.config.explain import Location, show, unknown_key
 from bwbench.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
 from bwbench.config.text_file import read_text_file
+from bwbench.config.tuned import TunedRates
 from bwbench.config.yaml_document import MAX_BYTES, Document, Place, parse_yaml
 from bwbench.errors import ConfigError, Problem
 from bwbench.registry import load_plugin
@@ -31,13 +32,14 @@ _LATER = {
 }
 
 
-def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = False) -> Experiment:
     """The experiment in ``path``.
 
     Args:
         path: a YAML file.
         overrides: ``KEY=VALUE`` each, with a dotted key and a YAML value; the last one wins. On an axis of the matrix
             a list replaces the axis, and a single value takes the key out of the matrix.
+        tuning: learning rates that are left to a table are about to be found; cells have any.
 
     Raises:
         ConfigError: with all problems of the file and of the overrides.
@@ -48,7 +50,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     reading = _Reading(document, path.parent)
     for text in overrides:
         reading.override(text)
-    return reading.experiment(path)
+    return reading.experiment(path, tuning)
 
 
 def _not_an_experiment(document: Document) -> Problem:
@@ -121,7 +123,7 @@ class _Reading:
             except ConfigError as error:
                 self._problems.append(place.problem(f"{show_key(key)}: {error}"))
 
-    def experiment(self, path: Path) -> Experiment:
+    def experiment(self, path: Path, tuning: bool) -> Experiment:
         """The result; raises ConfigError with everything that was found wrong."""
         for key in self._content:
             if key not in KNOWN_KEYS:
@@ -143,12 +145,22 @@ class _Reading:
             overridden=frozenset(self._overridden),
             plugins=tuple(str(plugin) for plugin in plugins),
             folder=self._folder,
+            tuned=TunedRates(str(path), self._folder, repeats, tuning),
         )
         expanded = expand(source, self._problems)
         if self._problems:
             raise ConfigError(_shown(self._problems))
         return Experiment(
-            name, path, expanded.points, repeats, seed, plugins, expanded.varying, expanded.warnings, expanded.notes
+            name,
+            path,
+            expanded.points,
+            repeats,
+            seed,
+            plugins,
+            expanded.varying,
+            expanded.warnings,
+            expanded.notes,
+            tables=expanded.tables,
         )
 
     def _read_name(self) -> str:

@@ -16,14 +16,12 @@ from bwbench.config.combinations import Finding, refusals, remarks
 from bwbench.config.component_parsing import elsewhere, parse_chain, parse_component, whole_floats_as_int
 from bwbench.config.explain import Location, explain, nearest
 from bwbench.config.presets import PRESETS, Expanded, expand_preset
+from bwbench.config.tuned import Reference, TunedRates, is_tuned, read_reference
 from bwbench.errors import ConfigError
 from bwbench.network.link.freeze import freeze_link, trace_notes
 from bwbench.network.link.presets import absolute_preset
 from bwbench.registry import ALGORITHMS
 
-_LATER = {
-    ("optimizer", "tuned"): "tuned learning rates are not there yet; give the optimizer and its lr: {sgd: {lr: 0.05}}",
-}
 _NEEDED = {
     "nodes": "'nodes' is missing: how many nodes train? For example 'nodes: 4'",
     "link": "'link' is missing: write 'link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}', or 'link: unshaped'",
@@ -41,6 +39,7 @@ class Resolved:
         idle: keys that were given and change nothing here.
         warnings: what may not have been meant.
         notes: what was decided for the user, and why.
+        tuned: the table that the learning rate comes from, where one is named.
     """
 
     config: CellConfig | None
@@ -48,9 +47,16 @@ class Resolved:
     idle: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    tuned: Path | None = None
 
 
-def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], folder: Path, combine: bool = True) -> Resolved:
+def resolve(
+    raw: Mapping[str, Any],
+    plugins: tuple[str, ...],
+    folder: Path,
+    combine: bool = True,
+    tuned: TunedRates | None = None,
+) -> Resolved:
     """The configuration of one point.
 
     Args:
@@ -58,12 +64,14 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], folder: Path, comb
         plugins: absolute paths, loaded already.
         folder: that paths of traces and links are relative to.
         combine: check combinations of keys as well, not only each by itself.
+        tuned: where learning rates come from that the experiment leaves to a table; None for no experiment's file.
     """
-    findings = [
-        Finding(path, text)
-        for path, text in _LATER.items()
-        if isinstance(value := raw.get(path[0]), Mapping) and path[1] in value
-    ]
+    tuned = tuned or TunedRates("FILE", folder)
+    findings: list[Finding] = []
+    reference: Reference | None = None
+    if is_tuned(raw.get("optimizer")):
+        reference, findings = read_reference(raw["optimizer"])
+        raw = {**raw, "optimizer": reference.optimizer if reference is not None else None}
     expanded = expand_preset({key: value for key, value in raw.items() if key not in {f.loc[0] for f in findings}})
     content, idle = expanded.content, list(expanded.idle)
     if isinstance(link := content.get("link"), Mapping):
@@ -91,16 +99,24 @@ def resolve(raw: Mapping[str, Any], plugins: tuple[str, ...], folder: Path, comb
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     refused_keys = {finding.loc[0] for finding in findings}
     config, errors = _validate({"optimizer": "sgd", "dataset": "digits", **content, "plugins": list(plugins)})
-    findings += [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    errors = [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None:
         config, found, said = _with_traces_read(config, folder)
         findings += found
         notes += said
         idle += _idle_settings(config)
+    if config is not None and reference is not None and not findings and combine:
+        choice = tuned.choose(reference, config)
+        findings += choice.findings
+        notes += choice.notes
+        if choice.optimizer is not None:
+            config = config.model_copy(update={"optimizer": choice.optimizer})
     if config is not None and not findings and combine:
         findings += refusals(config)
         notes += [] if findings else remarks(config)
-    return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes))
+    table = tuned.path(reference) if reference is not None else None
+    return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes), table)
 
 
 def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:
@@ -155,6 +171,13 @@ def _with_key(loc: Location, message: str) -> str:
         return message
     hint = "; a probability from 0 to 1: 1 % is 0.01" if loc == ("link", "loss") else ""
     return f"{'.'.join(map(str, loc))}: {message}{hint}"
+
+
+def _inside_reference(error: Finding) -> Finding:
+    """The finding with its location in the user's words: an optimizer that is to be tuned stands beside its table."""
+    if error.loc[:1] != ("optimizer",):
+        return error
+    return Finding(("optimizer", "tuned", "optimizer", *error.loc[1:]), f"optimizer.tuned.{error.message}")
 
 
 def _where_written(error: Finding, expanded: Expanded) -> Finding:

@@ -80,6 +80,7 @@ def build_schema() -> Schema:
         definitions[key] = _component(registry, extra)
     definitions["collective"]["anyOf"].insert(0, {"const": "auto", "description": "chosen by the compression"})
     definitions["algorithm"]["anyOf"] += _presets(definitions["algorithm"])
+    definitions["optimizer"]["anyOf"].append(_tuned())
     one = definitions["compression"]
     chain = {"type": "array", "items": {"$ref": "#/$defs/codec"}, "minItems": 1}
     definitions |= {"codec": one, "compression": {"anyOf": [{"$ref": "#/$defs/codec"}, chain]}}
@@ -138,6 +139,15 @@ def _matrix(cell_keys: Schema, definitions: Schema) -> Schema:
 
 def _without_default(schema: Schema) -> Schema:
     return {name: value for name, value in schema.items() if name != "default"}
+
+
+def _tuned() -> Schema:
+    """A table in place of an optimizer, by its file or with what was tuned."""
+    file: Schema = {"type": "string", "description": "Relative to this file.", "minLength": 1}
+    beside = {"description": "What is tuned, without lr.", "$ref": "#/$defs/optimizer"}
+    named = {"type": "object", "properties": {"file": file, "optimizer": beside}, "required": ["file"]}
+    schema = _keyed("tuned", {"anyOf": [file, {**named, "additionalProperties": False}]})
+    return {"description": "The optimizer that 'bwbench tune' found for the arm.", **schema}
 
 
 def _presets(algorithm: Schema) -> list[Schema]:

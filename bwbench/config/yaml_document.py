@@ -78,10 +78,10 @@ class Place:
         return self.document.problem(message, self.loc)
 
 
-def parse_yaml(text: str, file: str) -> Document:
+def parse_yaml(text: str, file: str, max_bytes: int = MAX_BYTES) -> Document:
     """The document in ``text``. Raises ConfigError where it is not YAML, or larger than any experiment."""
-    if len(text) > MAX_BYTES:
-        raise ConfigError(Problem(f"larger than {MAX_BYTES // 1024} KiB: no experiment is that long", file))
+    if len(text) > max_bytes:
+        raise ConfigError(Problem(f"larger than {max_bytes // 1024} KiB: no experiment is that long", file))
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
+def powers_of_two(middle: float) -> tuple[float, ...]:
+    """A grid of seven learning rates around ``middle``, each twice the one before."""
+    return tuple(middle * 2.0**power for power in range(-3, 4))
+
+
+_ADAM_RATES = powers_of_two(0.002)
+
+
 class OptimizerConfig(ComponentConfig):
     """Options of every optimizer.
 
@@ -40,9 +48,14 @@ class OptimizerConfig(ComponentConfig):
 
 
 class AbstractOptimizer(ABC):
-    """Makes torch's optimizer, and says which learning rate holds when."""
+    """Makes torch's optimizer, and says which learning rate holds when.
+
+    Attributes:
+        rates: learning rates that ``bwbench tune`` tries, from the middle outwards: three or more, rising.
+    """
 
     Config: ClassVar[type[ComponentConfig]] = OptimizerConfig
+    rates: ClassVar[tuple[float, ...]] = powers_of_two(0.05)
 
     def __init__(self, options: OptimizerConfig) -> None:
         self.options = options
@@ -110,6 +123,7 @@ class Adam(AbstractOptimizer):
     """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
     Config: ClassVar[type[ComponentConfig]] = AdamConfig
+    rates = _ADAM_RATES
     options: AdamConfig
 
     def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -132,6 +146,7 @@ class AdamW(AbstractOptimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     Config: ClassVar[type[ComponentConfig]] = AdamWConfig
+    rates = _ADAM_RATES
     options: AdamWConfig
 
     def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:

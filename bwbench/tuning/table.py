@@ -1,0 +1,161 @@
+"""Searches as entries of a table, and the table as YAML that people read and commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bwbench.analysis.provenance import commit_of, host_of
+from bwbench.config.component import Component
+from bwbench.config.tuned_table import METHOD, WORKLOAD, Entry, Made, TableFile, content_of, read_table
+from bwbench.errors import ConfigError
+from bwbench.records.environment import capture_environment
+from bwbench.tuning.search import on_edge
+from bwbench.tuning.searches import Search
+from bwbench.tuning.trials import Progress
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
+_NOT_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # to one YAML parser or another
+_HEAD = """\
+# Learning rates, found by 'bwbench tune': the same search for every arm, on an unshaped link and on a seed that no
+# report contains, by samples to the target on the validation split. An experiment uses them with
+#     optimizer: {tuned: FILE}
+# Changed by hand it no longer says what was found; run 'bwbench tune' again instead.
+"""
+
+
+def entry_of(search: Search, found: Progress) -> Entry:
+    """What a search has come to: a rate, or why there is none."""
+    config, best = search.config, found.best
+    return Entry(
+        arm=search.arm,
+        **content_of(config),
+        optimizer=_without_rate(config.optimizer),
+        lr=best.lr if best is not None else None,
+        problem=None if best is not None else _problem(found),
+        on_edge=best is not None and on_edge(search.grid, best.lr),
+        every_samples=config.evaluate.every_samples,
+        limit_samples=config.limit.samples,
+        grid=search.grid,
+        trials=found.trials,
+        made=_made(),
+    )
+
+
+def read_entries(path: Path, seed: int, plugins: tuple[str, ...]) -> tuple[Entry, ...]:
+    """What a table holds already; nothing where there is no such file.
+
+    Raises ConfigError where the file is something else, or was made with another seed: one table has one.
+    """
+    if not path.exists():
+        return ()
+    try:
+        content = read_table(path, plugins).content
+    except ConfigError as error:
+        hint = f"; the table is written to {path}: move that file away, or choose another --output"
+        raise ConfigError(f"{error}{hint}") from None
+    if content.seed != seed:
+        text = f"{path} was tuned with seed {content.seed}, and a table has one seed"
+        raise ConfigError(f"{text}; write --seed {content.seed}, or choose another --output")
+    return content.entries
+
+
+def merged(old: Sequence[Entry], new: Sequence[Entry]) -> list[Entry]:
+    """The new entries, each in the place of an old one of the same arm, workload and optimizer; then the others.
+
+    An old entry of a search that did not end this time stays as it was.
+    """
+    fresh = {_key(entry): entry for entry in new}
+    found = [_newer(entry, fresh.pop(_key(entry), entry)) for entry in old]
+    return [*found, *fresh.values()]
+
+
+def write_table(path: Path, experiment: str, seed: int, entries: Sequence[Entry]) -> None:
+    """Write the table by rename. Raises OSError where the disk is full or not writable."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(as_yaml(TableFile(experiment=experiment, seed=seed, entries=tuple(entries))))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def as_yaml(table: TableFile) -> str:
+    """The text of the file: an entry a paragraph, a trial a line."""
+    lines = [f"schema: {table.schema_}", f"experiment: {_flow(table.experiment)}", f"seed: {table.seed}"]
+    lines.append("entries:" if table.entries else "entries: []")
+    for entry in table.entries:
+        content = entry.model_dump(mode="json")
+        trials = content.pop("trials")
+        lines.append("")
+        for number, (key, value) in enumerate(content.items()):
+            lines.append(f"{'  ' if number else '- '}{key}: {_flow(value)}")
+        lines.append("  trials:" if trials else "  trials: []")
+        lines += [f"    - {_flow(trial)}" for trial in trials]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def row_of(entry: Entry) -> dict[str, Any]:
+    """An entry as ``--json`` prints it."""
+    chosen = entry.chosen
+    return {
+        **entry.model_dump(mode="json", exclude={"trials"}),
+        "samples_to_target": chosen.samples_to_target if chosen else None,
+        "loss": chosen.loss if chosen else None,
+        "trials": [trial.model_dump(mode="json") for trial in entry.trials],
+    }
+
+
+def _newer(old: Entry, new: Entry) -> Entry:
+    return old if new.lr is None and old.lr is not None else new
+
+
+def _key(entry: Entry) -> str:
+    return json.dumps({key: getattr(entry, key) for key in (*METHOD, *WORKLOAD, "optimizer")}, sort_keys=True)
+
+
+def _without_rate(optimizer: Component) -> dict[str, Any]:
+    """The optimizer with every other option, so that defaults of a later version change nothing."""
+    return {optimizer.name: {key: value for key, value in optimizer.to_json().items() if key not in ("name", "lr")}}
+
+
+def _problem(found: Progress) -> str:
+    if found.failed:
+        statuses = "|".join(sorted({trial.status for trial in found.failed}))
+        rates = ", ".join(f"{trial.lr:g} ({trial.status}, cell {trial.id})" for trial in found.failed)
+        return f"trials ended badly at {rates}; --retry {statuses} runs them again"
+    if found.state.missing:
+        return f"{len(found.state.missing)} trial(s) have not run"
+    return "the training diverges at every rate that was tried"
+
+
+def _made() -> Made:
+    environment = capture_environment()
+    return Made(
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        commit=commit_of(environment) or None,
+        bwbench=str(environment["bwbench"]),
+        host=host_of(environment),
+    )
+
+
+def _flow(value: Any) -> str:
+    """A value on one line of YAML. Text is quoted wherever any parser could take it for something else."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(str(key))}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,95 @@
+"""What a trial came to, read from its folder: samples to the target, and the loss that decides where that does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from bwbench.analysis.trial import evaluations
+from bwbench.config.tuned_table import Trial
+from bwbench.plan.assess import PlannedCell, assess
+from bwbench.records import CellFolder
+from bwbench.tuning.search import State, search
+from bwbench.tuning.searches import Search
+
+JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine
+NOT_RUN = ("missing", "interrupted")
+
+Cost = tuple[float, float]  # samples to the target, then validation loss; infinite where there is none
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A search as far as its trials have come.
+
+    Attributes:
+        state: what was tried, what is missing, what is best.
+        trials: that have ended, by rising rate.
+        failed: those of them that say nothing about their rate.
+    """
+
+    state: State
+    trials: tuple[Trial, ...]
+    failed: tuple[Trial, ...]
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial of the best rate; None before the search has ended, and where every rate diverged."""
+        found = next((trial for trial in self.trials if trial.lr == self.state.best), None)
+        return found if found is not None and cost_of(found) != (math.inf, math.inf) else None
+
+
+def progress(search_: Search, results: Path) -> Progress:
+    """How far a search is by what lies below ``results``."""
+    seen: dict[float, Trial | None] = {}
+
+    def cost(lr: float) -> Cost | None:
+        if lr not in seen:
+            seen[lr] = trial_of(planned(search_, lr, results), lr)
+        found = seen[lr]
+        return None if found is None or found.status not in JUDGED else cost_of(found)
+
+    state = search(search_.grid, cost)
+    ended = tuple(trial for lr in state.tried if (trial := seen[lr]) is not None)
+    return Progress(state, ended, tuple(trial for trial in ended if trial.status not in JUDGED))
+
+
+def planned(search_: Search, lr: float, results: Path, retry: tuple[str, ...] = ()) -> PlannedCell:
+    """The trial of one rate, and what is recorded of it."""
+    (item,) = assess([search_.cell(lr)], results, retry)
+    return item
+
+
+def waiting(search_: Search, results: Path, retry: tuple[str, ...] = ()) -> list[PlannedCell]:
+    """The trials that are to run now; which ones follow depends on what they come to."""
+    needed = (planned(search_, lr, results, retry) for lr in progress(search_, results).state.missing)
+    return [item for item in needed if item.runs]
+
+
+def trial_of(item: PlannedCell, lr: float) -> Trial | None:
+    """What a trial came to; None where it has not ended."""
+    if item.status in NOT_RUN:
+        return None
+    folder = CellFolder(item.folder)
+    status = folder.status or {}
+    samples = status.get("samples_to_target")
+    return Trial(lr=lr, status=item.status, samples_to_target=samples, loss=_last_loss(folder), id=item.cell.id)
+
+
+def cost_of(trial: Trial) -> Cost:
+    """The fewer samples to the target the better; where they are equal, or none reaches it, the lower the loss.
+
+    A trial that diverged is worth nothing, whatever it reached before.
+    """
+    if trial.status != "done":
+        return math.inf, math.inf
+    samples = math.inf if trial.samples_to_target is None else trial.samples_to_target
+    return samples, math.inf if trial.loss is None else trial.loss
+
+
+def _last_loss(folder: CellFolder) -> float | None:
+    """Mean over the nodes, at the last evaluation on the validation split; None where it is not finite."""
+    last = [found[-1] for rank in folder.ranks if (found := evaluations(folder.events(rank), "validation"))]
+    loss = last[0]["mean"].get("loss") if last else None
+    return float(loss) if isinstance(loss, (int, float)) and math.isfinite(loss) else None
