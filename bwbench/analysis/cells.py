@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from bwbench.analysis.trial import target_of
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
-from bwbench.units import BANDWIDTH, DURATION
+from bwbench.units import BANDWIDTH, DURATION, SAMPLES
 
 PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
@@ -55,6 +56,7 @@ class Setting:
     link: str
     target_metric: str | None
     target_value: float | None
+    evaluate_every_samples: float | None
 
     @property
     def global_batch(self) -> int:
@@ -86,6 +88,7 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
         link=describe_link(link),
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
+        evaluate_every_samples=_quantity(SAMPLES.parse, (config.get("evaluate") or {}).get("every")),
     )
 
 
@@ -132,7 +135,23 @@ def cell_row(folder: CellFolder) -> dict[str, Any]:
     row |= {**vars(setting), "global_batch": setting.global_batch}
     row |= {"status": state_of(folder), "reason": status.get("reason")}
     row |= {key: status.get(key) for key in OUTCOMES}
+    row |= {"composed": is_composed(folder), "timing_share": _timing_share(status)}
     return row
+
+
+def is_composed(folder: CellFolder) -> bool:
+    """Whether the cell's time is put together from a convergence run and a timing run, and not measured whole."""
+    return bool((folder.status or {}).get("composed"))
+
+
+def _timing_share(status: Mapping[str, Any]) -> float:
+    """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
+    composed = status.get("composed")
+    ends = composed.get("interval_s") if isinstance(composed, Mapping) else None
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, (int, float)) for end in ends):
+        return 0.0
+    low, high = ends
+    return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
 
 
 def _shaped(link: Mapping[str, Any]) -> bool:

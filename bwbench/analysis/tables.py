@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from bwbench.analysis.arrival import Arrival, by_seed, number
 from bwbench.analysis.cells import cell_row
 from bwbench.analysis.ledger import PARTS, LedgerSummary, summarise_ledger
-from bwbench.analysis.statistics import Arrival, Ratio, estimate, paired_ratio
+from bwbench.analysis.statistics import Ratio, estimate, paired_ratio
 from bwbench.analysis.trial import curve_of
 from bwbench.records import CellFolder
 
@@ -113,16 +114,7 @@ def time_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 def arrivals_by_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
     """Each seed's time to the target, or the limit it is censored at. Cells without either are left out."""
-    found: dict[int, Arrival] = {}
-    for row in cells.to_dict("records"):
-        time_s, limit_s = _number(row.get("time_to_target_s")), _number(row.get("censored_at_s"))
-        arrival = Arrival(time_s, None if time_s is not None else limit_s)
-        if time_s is None and limit_s is None:
-            continue
-        known = found.get(int(row["seed"]))  # one node alone may stand there twice, under unlike training limits
-        if known is None or arrival.or_infinity < known.or_infinity or arrival.at_least > known.at_least:
-            found[int(row["seed"])] = arrival
-    return found
+    return by_seed({str(name): value for name, value in row.items()} for row in cells.to_dict("records"))
 
 
 def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
@@ -134,8 +126,11 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     by_bandwidth = [arrivals_by_seed(part) for _, part in cells.groupby("bandwidth_bps", dropna=False)]
     found: dict[int, Arrival] = {}
     for seed in sorted({seed for arrivals in by_bandwidth for seed in arrivals}):
-        centre = estimate([arrivals[seed] for arrivals in by_bandwidth if seed in arrivals])
-        found[seed] = Arrival(None, centre.at_least) if centre.value == float("inf") else Arrival(centre.value)
+        alike = [arrivals[seed] for arrivals in by_bandwidth if seed in arrivals]
+        centre = estimate(alike)
+        grid_s = min(arrival.grid_s for arrival in alike)
+        reached = centre.value < float("inf")
+        found[seed] = Arrival(centre.value, None, grid_s) if reached else Arrival(None, centre.at_least)
     return found
 
 
@@ -143,7 +138,7 @@ def _by_arm_and_bandwidth(cells: pd.DataFrame) -> Iterable[tuple[str, float | No
     if cells.empty:
         return
     for (arm, bandwidth), part in cells.groupby(["arm", "bandwidth_bps"], dropna=False, sort=True):
-        yield str(arm), _number(bandwidth), part
+        yield str(arm), number(bandwidth), part
 
 
 def _speedup(ratio: Ratio | None) -> dict[str, Any]:
@@ -156,7 +151,3 @@ def _speedup(ratio: Ratio | None) -> dict[str, Any]:
         "speedup_bound": ratio.bound,
         "speedup_num": ratio.num,
     }
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or pd.isna(value) else float(value)
