@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ from bwbench.launch.link_record import LinkRecord
 from bwbench.launch.local import LocalLauncher
 from bwbench.launch.machine_turn import machine_turn
 from bwbench.launch.outcome import LaunchOutcome
+from bwbench.launch.resumption import Resumption
 from bwbench.network.network import Network, open_network
 from bwbench.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.plan.cell import Cell
@@ -98,15 +98,19 @@ class _Noting:
 
 
 def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
-    started = time.monotonic()
     (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
+    environment = capture_environment()
+    resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
     attempt = CellFolder(item.folder).new_attempt()
-    write_json_atomic(attempt / "environment.json", capture_environment())
+    write_json_atomic(attempt / "environment.json", environment)
+    resumption.begin(attempt)
+    if resumption.words is not None:
+        observer.cell_phase(item.cell, resumption.words)
     record = LinkRecord(item.cell.config.link, attempt)
     outcome = LaunchOutcome("interrupted", "interrupted")
     try:
         with open_network(item.cell.config.link, item.cell.config.nodes) as network:
-            outcome = _train_on(network, item, attempt, record, wall_limit_s, observer)
+            outcome = _train_on(network, item, attempt, resumption, record, wall_limit_s, observer)
         if outcome.status == "failed" and (full := worker_met_full_disk(attempt, outcome.reason)):
             raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
     except BwbenchError as error:
@@ -115,13 +119,20 @@ def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
             raise  # the next cell would meet the same
     finally:
-        status = _status(item, attempt, outcome, record.content, time.monotonic() - started)
+        status = _status(item, attempt, outcome, record.content, resumption)
         write_json_atomic(item.folder / "status.json", status)
+        resumption.tidy(attempt, status["status"])
     return status
 
 
 def _train_on(
-    network: Network, item: PlannedCell, attempt: Path, record: LinkRecord, wall_limit_s: float, observer: CellObserver
+    network: Network,
+    item: PlannedCell,
+    attempt: Path,
+    resumption: Resumption,
+    record: LinkRecord,
+    wall_limit_s: float,
+    observer: CellObserver,
 ) -> LaunchOutcome:
     """Verify, train, verify: the outcome is ``invalid`` where the link was not what was asked."""
     cell = item.cell
@@ -130,7 +141,7 @@ def _train_on(
     if problem := record.add_measurement(network, "achieved_before"):
         return LaunchOutcome("invalid", f"the link before training: {problem}")
     observer.cell_phase(cell, "starting workers")
-    launcher = LocalLauncher(network, cell, item.folder / "cell.json", attempt)
+    launcher = LocalLauncher(network, cell, item.folder / "cell.json", attempt, resumption)
     outcome = launcher.run(wall_limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
     problem = record.add_traffic(network, outcome)
     if outcome.status not in ("done", "diverged"):
@@ -143,10 +154,10 @@ def _train_on(
 
 
 def _status(
-    item: PlannedCell, attempt: Path, outcome: LaunchOutcome, link: dict[str, Any], wall_s: float
+    item: PlannedCell, attempt: Path, outcome: LaunchOutcome, link: dict[str, Any], resumption: Resumption
 ) -> dict[str, Any]:
     """Content of status.json: how it ended, and what the records say about the trial."""
-    folder = CellFolder(item.folder)
+    folder, wall_s = CellFolder(item.folder), resumption.wall_s
     summary = summarise({rank: folder.events(rank) for rank in folder.ranks}, item.cell.to_json(), link)
     declared_s = item.cell.config.compute.step_time_s
     if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
@@ -159,6 +170,7 @@ def _status(
         "status": outcome.status,
         "reason": outcome.reason,
         "attempt": int(attempt.name.rpartition("-")[2]),
+        **resumption.to_json(),
         "wall_s": wall_s,
         "overhead_s": wall_s - summary.training_clock_s - summary.evaluation_s,
         **summary.to_json(),

@@ -12,9 +12,12 @@ from typing import Any
 
 from bwbench.launch.channel import Channels
 from bwbench.launch.dead_links import WORTH_A_WORD_S, DeadLinks
+from bwbench.launch.link_record import emulator_unfit
 from bwbench.launch.outcome import LaunchOutcome, Status, WireTraffic, describe_exit, log_tail
+from bwbench.launch.resumption import Resumption
 from bwbench.launch.stalls import STALL_AFTER_S, Stalls, is_stopped
 from bwbench.launch.tcp_table import unanswered
+from bwbench.network.backend import WireCounters
 from bwbench.network.lateness import lateness_between
 from bwbench.network.link.node_link import NodeLink
 from bwbench.network.network import Network, NodeProcess
@@ -36,19 +39,22 @@ EventHandler = Callable[[int, dict[str, Any]], None]
 class LocalLauncher:
     """Runs the workers of one cell in the namespaces of ``network``."""
 
-    def __init__(self, network: Network, cell: Cell, cell_file: Path, attempt: Path) -> None:
+    def __init__(
+        self, network: Network, cell: Cell, cell_file: Path, attempt: Path, resumption: Resumption | None = None
+    ) -> None:
         self._network = network
         self._cell = cell
         self._cell_file = cell_file
         self._attempt = attempt
+        self._resumption = resumption or Resumption()
         self._num_ranks = cell.config.nodes
         self._processes: list[NodeProcess] = []
         self._ends: dict[int, dict[str, Any]] = {}
         self._errors: dict[int, str] = {}
         self._waiting: dict[str, set[int]] = {}
-        self._counts: dict[str, Any] = {}
+        self._counts: dict[str, WireCounters] = {}
         self._health: dict[str, dict[str, Any]] = {}
-        self._training = False
+        self._playing_since_mono_s = 0.0
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
         self._stalls = Stalls(self._num_ranks, cell.config.compute.step_time_s or 0.0)
 
@@ -83,6 +89,7 @@ class LocalLauncher:
                 "BWBENCH_CONTROL_INTERFACE": node.control_interface,
                 "BWBENCH_ATTEMPT_DIR": str(self._attempt),
                 "BWBENCH_CHANNEL_FD": "3",
+                **self._resumption.environment,
                 "PYTHONUNBUFFERED": "1",
             }
             with (self._attempt / f"rank{rank}.log").open("ab") as log:
@@ -155,18 +162,32 @@ class LocalLauncher:
             phase = str(event.get("phase"))
             reached = self._waiting.setdefault(phase, set())
             reached.add(rank)
-            if len(reached) == self._num_ranks and phase in ("training", "drained"):
-                self._training = phase == "training"
-                if not self._training:
-                    self._network.hold()
-                self._counts[phase] = self._settled_counters()
-                self._health[phase] = self._network.health()
-                if self._training:
-                    self._network.play()  # what varies over time begins with the training
+            if len(reached) == self._num_ranks and phase in ("training", "checkpoint", "drained"):
+                answer = self._checkpoint() if phase == "checkpoint" else self._count(phase)
                 for other in range(self._num_ranks):
-                    channels.answer(other, {"ok": True})
+                    channels.answer(other, {"ok": True, **answer})
 
-    def _settled_counters(self) -> Any:
+    def _count(self, phase: str) -> dict[str, Any]:
+        """Read the counters at the begin or the end of the training; what varies over time varies in between."""
+        if phase == "drained":
+            self._network.hold()
+        self._counts[phase] = self._settled_counters()
+        self._health[phase] = self._network.health()
+        if phase == "training":
+            self._network.play(self._resumption.played_s)
+            self._playing_since_mono_s = time.monotonic() - self._resumption.played_s
+        return {}
+
+    def _checkpoint(self) -> dict[str, Any]:
+        """What the ranks are to keep for the launcher of a later attempt; ``unfit``: why this is not worth keeping."""
+        self._waiting.pop("checkpoint")
+        counters, health = self._settled_counters(), self._network.health()
+        if unfit := emulator_unfit(health, lateness_between(self._health["training"], health)):
+            return {"unfit": unfit}
+        wire, played_s = self._wire(counters), time.monotonic() - self._playing_since_mono_s
+        return {"carried": {"wire": wire and vars(wire), "played_s": played_s, "wall_s": self._resumption.wall_s}}
+
+    def _settled_counters(self) -> WireCounters:
         """Wire counters once nothing moves any more: what was sent may still be on its way through the queues."""
         latest = self._network.counters()
         quiet_s = SETTLE_S + 2 * max((node.latency_s for node in self._node_links()), default=0.0)
@@ -182,15 +203,17 @@ class LocalLauncher:
         link = self._cell.config.link
         return link.nodes(self._num_ranks) if link.shaped else ()
 
-    def _wire(self) -> WireTraffic | None:
-        before, after = self._counts.get("training"), self._counts.get("drained")
+    def _wire(self, after: WireCounters | None) -> WireTraffic | None:
+        """Traffic of the training up to the moment of these counters; None where it was not counted."""
+        before = self._counts.get("training")
         if before is None or after is None:
             return None
         total = after.minus(before).total()
-        return WireTraffic(total.bytes, total.ack_bytes, total.frames, total.ack_frames, total.drops)
+        since = WireTraffic(total.bytes, total.ack_bytes, total.frames, total.ack_frames, total.drops)
+        return self._resumption.traffic(since)
 
     def _outcome(self, status: Status, reason: str) -> LaunchOutcome:
-        return LaunchOutcome(status, reason, self._ends, self._wire(), self._lateness())
+        return LaunchOutcome(status, reason, self._ends, self._wire(self._counts.get("drained")), self._lateness())
 
     def _lateness(self) -> dict[str, Any] | None:
         before, after = self._health.get("training"), self._health.get("drained")

@@ -13,13 +13,26 @@ LOG_TAIL_LINES = 15
 
 @dataclass(frozen=True)
 class WireTraffic:
-    """What crossed the data network between the starting barrier and the drain after the last step."""
+    """What crossed the data network between the starting barrier and the drain after the last step.
+
+    Where training has gone on from a checkpoint: what had crossed it up to there, and what crossed it from there on.
+    """
 
     bytes: int
     ack_bytes: int | None
     frames: int
     ack_frames: int | None
     drops: int
+
+    def plus(self, other: WireTraffic) -> WireTraffic:
+        """The sum of both."""
+        return WireTraffic(
+            self.bytes + other.bytes,
+            None if self.ack_bytes is None or other.ack_bytes is None else self.ack_bytes + other.ack_bytes,
+            self.frames + other.frames,
+            None if self.ack_frames is None or other.ack_frames is None else self.ack_frames + other.ack_frames,
+            self.drops + other.drops,
+        )
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 from bwbench.algorithms import AbstractAlgorithm, ExchangeReport
+from bwbench.algorithms.saved_state import load_saved_state, saved_state
 from bwbench.errors import ConfigError
 from bwbench.library.backward_watch import BackwardWatch
 from bwbench.library.groups import Groups
 from bwbench.library.host_copies import HostCopies
 from bwbench.library.method import Method
 
-STATE_FORMAT = 1
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
 
@@ -135,13 +135,7 @@ class Distributed:
         tensors, which ``torch.load(..., weights_only=True)`` reads.
         """
         self.drain()
-        return {
-            "format": STATE_FORMAT,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "method": self.method.to_json(),
-            "algorithm": {key: value.clone() for key, value in self._algorithm.state_dict().items()},
-        }
+        return saved_state(self._algorithm, self.rank, self.world_size, self.method.to_json())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what ``state_dict`` gave; load the model and the optimizer first.
@@ -149,17 +143,8 @@ class Distributed:
         Gradients are zero afterwards. Raises ValueError where the state is another rank's, or of another method or
         number of ranks.
         """
-        expected = {
-            "format": STATE_FORMAT,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "method": self.method.to_json(),
-        }
-        for key, value in expected.items():
-            if state.get(key) != value:
-                raise ValueError(f"the state is of {key} {state.get(key)!r}, and this is {key} {value!r}")
         self.drain()
-        self._algorithm.load_state_dict(state["algorithm"])
+        load_saved_state(self._algorithm, state, self.rank, self.world_size, self.method.to_json())
         self._plain_zero_grad(set_to_none=False)
         self._phase, self._clean = Phase.BETWEEN, True
 

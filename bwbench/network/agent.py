@@ -177,7 +177,7 @@ class Agent:
 
     def _play(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         assert self._backend is not None
-        self._backend.play()
+        self._backend.play(request["at_s"])
         return {}
 
     def _hold(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:

@@ -131,8 +131,8 @@ class AbstractBackend(ABC):
         """How well the back end keeps up, in seconds: ``{"backend", "alive", "lateness_p50_s", "lateness_p99_s",
         "lateness_max_s", "cpu_s", "drops", …}``; None where there is no such figure."""
 
-    def play(self) -> None:  # noqa: B027 - a back end whose links are all constant has nothing to do
-        """Let what varies (traces, outages) begin now; anew where it has begun. Nothing on a link that is constant."""
+    def play(self, at_s: float) -> None:  # noqa: B027 - a back end whose links are all constant has nothing to do
+        """Let what varies (traces, outages) be ``at_s`` after its begin now. Nothing on a link that is constant."""
 
     def hold(self) -> None:  # noqa: B027 - likewise
         """Make the link steady again, as it is before ``play``: mean rates of the traces, no outages."""

@@ -126,13 +126,13 @@ class Network:
         health: dict[str, Any] = self._agent.request("health", REQUEST_LIMIT_S)["health"]
         return health
 
-    def play(self) -> None:
-        """Let what varies about the link (traces, outages) begin now; a second call begins anew.
+    def play(self, at_s: float = 0.0) -> None:
+        """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
 
         Before that, and after ``hold``, the link is steady, so that it can be measured: traces are at their mean rates,
         and there are no outages. Nothing happens on a link that is constant.
         """
-        self._agent.request("play", REQUEST_LIMIT_S)
+        self._agent.request("play", REQUEST_LIMIT_S, at_s=at_s)
 
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""

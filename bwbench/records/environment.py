@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import subprocess
@@ -42,6 +43,7 @@ def capture_environment() -> dict[str, Any]:
         "bwbench": __version__,
         "packages": _versions(),
         "git": _git_state(),
+        "source_sha256": _source_digest(),
         "root": os.geteuid() == 0,
     }
 
@@ -75,6 +77,15 @@ def _git_state() -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return {"commit": commit, "dirty": bool(changed)}
+
+
+@functools.cache
+def _source_digest() -> str:
+    """Of all Python files of the package: it tells programs apart where a commit cannot, in a changed checkout."""
+    package, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -12,7 +12,7 @@ from bwbench.records import dump_line
 
 VARIABLE = "BWBENCH_CHANNEL_FD"
 ANSWER_LIMIT_S = 300.0  # the parent waits until slow links have drained; if it is gone, so is this worker
-AWAITED_PHASES = ("training", "drained")
+AWAITED_PHASES = ("training", "checkpoint", "drained")
 
 
 class Channel:
@@ -39,14 +39,19 @@ class Channel:
         except OSError:
             self._connection = None
 
-    def phase(self, name: str) -> None:
-        """Report a phase; waits for the parent's answer where it reads the wire counters in that moment.
+    def phase(self, name: str) -> dict[str, Any]:
+        """Report a phase; waits for the parent's answer, and returns it, where it reads the wire counters in that
+        moment.
 
         Raises WorkerError where no answer comes in time: counters read later would not belong to the training.
         """
         self.send({"event": "phase", "phase": name})
-        if self._connection is not None and name in AWAITED_PHASES and self._read_line().get("ok") is not True:
+        if self._connection is None or name not in AWAITED_PHASES:
+            return {}
+        answer = self._read_line()
+        if answer.get("ok") is not True:
             raise WorkerError(f"the parent did not agree to phase {name!r}")
+        return answer
 
     def _read_line(self) -> dict[str, Any]:
         assert self._connection is not None

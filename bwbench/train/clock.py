@@ -19,11 +19,12 @@ class TrainingClock:
         self._held_s = 0.0
         self._held_since_mono_s: float | None = None
 
-    def start(self) -> float:
-        """Set the clock to zero; returns the monotonic time of that moment."""
+    def start(self, at_s: float = 0.0) -> float:
+        """Let the clock go on from ``at_s``; returns the monotonic time of this moment."""
         self._held_s, self._held_since_mono_s = 0.0, None
-        self._zero_mono_s = time.monotonic()
-        return self._zero_mono_s
+        now = time.monotonic()
+        self._zero_mono_s = now - at_s
+        return now
 
     def now_s(self) -> float:
         """Training seconds so far."""

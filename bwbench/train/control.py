@@ -76,6 +76,14 @@ class ControlPath:
         *sums, total = torch.stack(gathered).sum(0).tolist()
         return {metric: value / total for metric, value in zip(metrics, sums, strict=True)}
 
+    def any(self, flag: bool) -> bool:
+        """Whether ``flag`` holds on any rank."""
+        if self._group is None:
+            return flag
+        raised = torch.tensor([float(flag)])
+        self._group.allreduce([raised]).wait()
+        return bool(raised > 0)
+
     def begin_step(self, number: int, last_step: int | None) -> None:
         """A step begins.
 

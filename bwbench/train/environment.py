@@ -8,6 +8,8 @@ from pathlib import Path
 
 from bwbench.errors import ConfigError
 
+CHECKPOINT_INTERVAL_S = 600.0  # what an interruption may cost; a shorter cell is run again as a whole
+
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
@@ -19,6 +21,9 @@ class WorkerEnvironment:
         data_interface, control_interface: interfaces for gloo (BWBENCH_DATA_INTERFACE, BWBENCH_CONTROL_INTERFACE);
             None leaves the choice to gloo.
         attempt: folder for the records (BWBENCH_ATTEMPT_DIR); None makes a new one beside the cell's file.
+        checkpoint: folder of the checkpoint to go on from (BWBENCH_CHECKPOINT_DIR); the records have to begin with the
+            events up to there. None begins at step 0.
+        checkpoint_interval_s: seconds from one checkpoint to the next, at least (BWBENCH_CHECKPOINT_INTERVAL_S).
     """
 
     rank: int = 0
@@ -28,6 +33,8 @@ class WorkerEnvironment:
     data_interface: str | None = None
     control_interface: str | None = None
     attempt: Path | None = None
+    checkpoint: Path | None = None
+    checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> WorkerEnvironment:
@@ -35,7 +42,7 @@ class WorkerEnvironment:
         rank, world_size = _number(variables, "RANK", 0), _number(variables, "WORLD_SIZE", 1)
         if not 0 <= rank < world_size:
             raise ConfigError(f"RANK is {rank} and WORLD_SIZE {world_size}; RANK must be 0 to {world_size - 1}")
-        attempt = variables.get("BWBENCH_ATTEMPT_DIR")
+        attempt, checkpoint = variables.get("BWBENCH_ATTEMPT_DIR"), variables.get("BWBENCH_CHECKPOINT_DIR")
         return cls(
             rank=rank,
             world_size=world_size,
@@ -44,6 +51,8 @@ class WorkerEnvironment:
             data_interface=variables.get("BWBENCH_DATA_INTERFACE") or None,
             control_interface=variables.get("BWBENCH_CONTROL_INTERFACE") or None,
             attempt=Path(attempt) if attempt else None,
+            checkpoint=Path(checkpoint) if checkpoint else None,
+            checkpoint_interval_s=_seconds(variables, "BWBENCH_CHECKPOINT_INTERVAL_S", cls.checkpoint_interval_s),
         )
 
 
@@ -53,3 +62,14 @@ def _number(variables: Mapping[str, str], name: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise ConfigError(f"{name} is {text!r}, which is not a whole number") from None
+
+
+def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
+    text = variables.get(name, str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0.0:
+        raise ConfigError(f"{name} is {text!r}, which is no number of seconds, such as 600")
+    return value

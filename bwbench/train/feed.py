@@ -64,6 +64,16 @@ class BatchFeed:
         self._position += self._batch_size
         return self._tensors.inputs[chosen], self._tensors.targets[chosen]
 
+    def state_dict(self) -> dict[str, int]:
+        """Where in which epoch it is; the order itself follows from the seed."""
+        return {"epoch": self._epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from there."""
+        self._epoch = state["epoch"] - 1
+        self._next_epoch()
+        self._position = state["position"]
+
     def _next_epoch(self) -> None:
         self._epoch += 1
         order = self._partition.order(self._samples.targets, self._num_nodes, self._rank, self._epoch, self._seed)

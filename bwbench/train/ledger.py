@@ -66,6 +66,14 @@ class LedgerCheck:
         self._total_s += ledger.duration_s
         self.worst_step = max(self.worst_step, ledger.error / ledger.duration_s if ledger.duration_s > 0 else 0.0)
 
+    def state_dict(self) -> dict[str, float]:
+        """The sums so far."""
+        return {"off_s": self._off_s, "total_s": self._total_s, "worst_step": self.worst_step}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Go on from these sums."""
+        self._off_s, self._total_s, self.worst_step = state["off_s"], state["total_s"], state["worst_step"]
+
     @property
     def error(self) -> float:
         """Sum of the differences over the sum of the steps; errors of single steps cannot cancel each other."""

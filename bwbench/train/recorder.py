@@ -35,6 +35,11 @@ class Recorder:
             }
         )
 
+    def resume(self, facts: dict[str, Any], mono_s: float) -> None:
+        """Training goes on from a checkpoint: the first event of this process, behind those up to there."""
+        moment = {"time_unix_s": time.time() - (time.monotonic() - mono_s), "mono_s": mono_s}
+        self._show({"event": "resume", "pid": os.getpid(), **moment, **facts})
+
     def step(self, facts: dict[str, Any], ledger: StepLedger) -> None:
         """One optimizer step; kept in memory until ``write``."""
         parts = {part: round(ledger.parts[part], 9) for part in PARTS}
@@ -47,6 +52,10 @@ class Recorder:
     def write(self) -> None:
         """Hand everything to the operating system; only while the clock stands still."""
         self._writer.flush()
+
+    def sync(self) -> None:
+        """Hand everything to the disk."""
+        self._writer.sync()
 
     def end(self, facts: dict[str, Any]) -> None:
         """The last event: on disk when this returns. It is what makes a trial count as ended."""

@@ -27,21 +27,34 @@ class Snapshot:
 
     model: dict[str, Any]
     optimizer: dict[str, Any]
-    random: tuple[Any, ...]
+    random: dict[str, Any]
 
     @classmethod
     def take(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
-        """Copies of everything."""
-        state = (random.getstate(), np.random.get_state(), torch.get_rng_state())
-        return cls(copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()), state)
+        """Copies of everything, in types that ``torch.load(..., weights_only=True)`` reads."""
+        return cls(copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()), _random_state())
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put everything back, in place."""
         model.load_state_dict(self.model)
         optimizer.load_state_dict(copy.deepcopy(self.optimizer))
-        random.setstate(self.random[0])
-        np.random.set_state(self.random[1])
-        torch.set_rng_state(self.random[2])
+        _set_random_state(self.random)
+
+
+def _random_state() -> dict[str, Any]:
+    name, key, position, has_gauss, cached_gauss = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(np.asarray(key).astype(np.int64)), position, has_gauss, cached_gauss),
+        "torch": torch.get_rng_state(),
+    }
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    name, key, *rest = state["numpy"]
+    np.random.set_state((name, key.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from bwbench import registry
 from bwbench.algorithms import AbstractAlgorithm, Context
-from bwbench.algorithms.buckets import trainable
+from bwbench.algorithms.buckets import ELEMENT_BYTES, trainable
 from bwbench.compression import build_codec
 from bwbench.config import CellConfig
 from bwbench.datasets.folder import data_folder
+from bwbench.records.environment import tcp_settings
 from bwbench.train.clock import TrainingClock
 from bwbench.train.feed import BatchFeed, TensorSamples
 from bwbench.train.flat_step import flatten
@@ -48,6 +50,25 @@ class Trial:
     def num_parameters(self) -> int:
         """Trained values of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    def facts(self) -> dict[str, Any]:
+        """What the record begins with; once warmed up."""
+        return {
+            "rank": self.groups.control.rank,
+            "world_size": self.groups.control.size,
+            "num_parameters": self.num_parameters,
+            "gradient_bytes": ELEMENT_BYTES * self.num_parameters,
+            "global_batch": self.config.global_batch,
+            "num_train": self.num_train,
+            "num_validation": len(self.validation),
+            "num_test": len(self.test),
+            "bucket_bytes": self.algorithm.bucket_bytes,
+            "threads": self.config.compute.threads,
+            "torch_version": torch.__version__,
+            "overlap_estimated": self.algorithm.overlap_estimated,
+            "plain_backward_s": self.algorithm.plain_backward_s,
+            "tcp": tcp_settings(),
+        }
 
 
 def prepare(config: CellConfig, groups: Groups) -> Trial:

@@ -15,6 +15,7 @@ from bwbench.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, Con
 from bwbench.plan.cell import Cell
 from bwbench.records import EventWriter
 from bwbench.train.channel import Channel
+from bwbench.train.checkpoints import Checkpoints
 from bwbench.train.environment import WorkerEnvironment
 from bwbench.train.lean_start import leave_compiler_out
 from bwbench.train.loop import TrainingLoop
@@ -43,7 +44,10 @@ def main(arguments: list[str]) -> int:
         groups = connect(environment)
         attempt = environment.attempt or _new_attempt(cell_file.parent, groups)
         recorder = Recorder(EventWriter(attempt / f"rank{environment.rank}.jsonl"), channel)
-        TrainingLoop(prepare(cell.config, groups), recorder, channel).run()
+        checkpoints = Checkpoints(
+            attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
+        )
+        TrainingLoop(prepare(cell.config, groups), recorder, channel, checkpoints).run()
     except BaseException as error:
         _report(error, recorder, channel)
         _exit(EXIT_USER_INPUT if isinstance(error, ConfigError) else EXIT_CELLS_FAILED)

@@ -91,9 +91,9 @@ class RelayBackend(AbstractBackend):
             "backend": self.name, "alive": alive, **self._statistics.health(), "cpu_s": self._cpu_s(), "drops": drops,
         }  # fmt: skip
 
-    def play(self) -> None:
+    def play(self, at_s: float) -> None:
         """See the base class; the relay reckons from the moment of this call, whenever it notices."""
-        self._playback.play()
+        self._playback.play(at_s)
 
     def hold(self) -> None:
         """See the base class."""

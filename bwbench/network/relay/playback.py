@@ -18,17 +18,18 @@ class _Player(Protocol):
 class Playback:
     """Written by the agent, read by the relay in every turn of its loop: hence a word and no message.
 
-    The word holds the time at which the link began to play (CLOCK_MONOTONIC in ns), 0 while it is steady. So it does
+    The word holds the time at which the link began to play (CLOCK_MONOTONIC in ns; negative where that was before the
+    machine started, as after an interruption), 0 while it is steady. So it does
     not matter how late the relay notices, and a second ``play`` is noticed as well.
     """
 
     def __init__(self) -> None:
-        self._word = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+        self._word = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
         self._obeyed_ns = _STEADY
 
-    def play(self) -> None:
-        """In the agent: what varies begins now."""
-        self._word[0] = time.monotonic_ns()
+    def play(self, at_s: float = 0.0) -> None:
+        """In the agent: what varies is ``at_s`` after its begin now."""
+        self._word[0] = time.monotonic_ns() - round(at_s * 1e9) or 1
 
     def hold(self) -> None:
         """In the agent: the link is steady again."""

@@ -1,0 +1,217 @@
+"""Checkpoints of a cell on disk: where they lie, which one can be gone on from, and how an attempt does so.
+
+``attempt-N/checkpoint-<step>/{rank<r>.pt, rank<r>.json}``: the folder gets its name once every rank has written its
+part, so that there is a whole checkpoint or none. What is inside ``rank<r>.pt`` is the worker's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bwbench.records.files import SCHEMA, read_json, sync_folder, write_json_atomic
+from bwbench.records.store import CellFolder
+
+_FOLDER = re.compile(r"checkpoint-(\d+)")
+# A cell's clock belongs to one machine, and its steps to one program: what of environment.json has to be the same.
+SAME = ("host", "cpu", "cores", "python", "bwbench", "packages", "source_sha256")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The first bytes of a file, and what they are known by."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, num_bytes: int | None = None) -> Extent:
+        """Of the first ``num_bytes`` of a file, of all of it by default. Raises OSError."""
+        digest, left = hashlib.sha256(), os.path.getsize(path) if num_bytes is None else num_bytes
+        found = 0
+        with path.open("rb") as file:
+            while left > 0 and (block := file.read(min(left, 1 << 20))):
+                digest.update(block)
+                found, left = found + len(block), left - len(block)
+        return cls(found, digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint, checked.
+
+    Attributes:
+        folder: where it lies.
+        attempt: number of the attempt that took it.
+        step, samples, clock_s: where training was.
+        carried: what the launcher gave to be kept: traffic and times of the attempts up to here.
+    """
+
+    folder: Path
+    attempt: int
+    step: int
+    samples: int
+    clock_s: float
+    carried: Mapping[str, Any]
+    num_ranks: int
+
+    def begin(self, attempt: Path) -> None:
+        """Let the records of a new attempt begin with the events up to the checkpoint. Raises OSError."""
+        for rank in range(self.num_ranks):
+            left = int(_part(self.folder, rank)["events"]["bytes"])
+            old, new = self.folder.parent / f"rank{rank}.jsonl", attempt / f"rank{rank}.jsonl"
+            with old.open("rb") as source, new.open("xb") as target:
+                while left > 0 and (block := source.read(min(left, 1 << 20))):
+                    target.write(block)
+                    left -= len(block)
+                target.flush()
+                os.fsync(target.fileno())
+
+
+class Refusal(Exception):  # noqa: N818 (no error: training then begins anew)
+    """Why a checkpoint is not gone on from."""
+
+
+def find_checkpoint(cell: Path, num_ranks: int, environment: Mapping[str, Any]) -> tuple[Checkpoint | None, str | None]:
+    """The newest checkpoint of a cell that can be gone on from, and why newer ones cannot; None where there is none.
+
+    Args:
+        cell: the cell's folder.
+        environment: content of environment.json as it would be now.
+    """
+    refused: list[str] = []
+    for folder in _newest_first(cell):
+        try:
+            return _checked(folder, num_ranks, environment), "; ".join(refused) or None
+        except (Refusal, OSError) as why:
+            refused.append(f"{folder.name} of {folder.parent.name} is not used: {why}")
+    return None, "; ".join(refused) or None
+
+
+def write_rank(folder: Path, rank: int, state: memoryview, facts: Mapping[str, Any], events: Path) -> None:
+    """One rank's part of a checkpoint: on disk when this returns.
+
+    Args:
+        folder: of the checkpoint while it is written; made where it is missing.
+        state: content of ``rank<r>.pt``.
+        facts: ``step``, ``samples``, ``clock_s``, ``world_size`` and ``carried``.
+        events: this rank's records so far, on disk already.
+
+    Raises OSError where the disk is full or not writable.
+    """
+    folder.mkdir(exist_ok=True)
+    path = folder / f"rank{rank}.pt"
+    with path.open("wb") as file:
+        file.write(state)
+        file.flush()
+        os.fsync(file.fileno())
+    kept = {"state": vars(Extent.of(path)), "events": vars(Extent.of(events))}
+    write_json_atomic(folder / f"rank{rank}.json", {"schema": SCHEMA, "rank": rank, **facts, **kept})
+
+
+def complete(unfinished_folder: Path, step: int) -> Path:
+    """Give a checkpoint its name, once all ranks have written their part; deletes older ones of its attempt."""
+    attempt, folder = unfinished_folder.parent, unfinished_folder.with_name(f"checkpoint-{step}")
+    unfinished_folder.replace(folder)
+    sync_folder(attempt)
+    for older in _of_attempt(attempt):
+        if older != folder:
+            shutil.rmtree(older, ignore_errors=True)
+    return folder
+
+
+def unfinished(attempt: Path, step: int) -> Path:
+    """Where a checkpoint lies while it is written."""
+    return attempt / f".checkpoint-{step}.unfinished"
+
+
+def delete_checkpoints(cell: Path) -> None:
+    """Delete all checkpoints of a cell; what cannot be deleted stays."""
+    delete_unfinished(cell)
+    for folder in _newest_first(cell):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def delete_unfinished(cell: Path) -> None:
+    """Delete what a killed process was about to write; nobody else may write checkpoints of this cell meanwhile."""
+    for folder in cell.glob("attempt-*/.checkpoint-*.unfinished"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def has_checkpoint(attempt: Path) -> bool:
+    """Whether an attempt left a checkpoint, of whatever worth."""
+    return bool(_of_attempt(attempt))
+
+
+def _newest_first(cell: Path) -> Iterator[Path]:
+    for attempt in reversed(CellFolder(cell).attempts if cell.is_dir() else []):
+        yield from _of_attempt(attempt)
+
+
+def _of_attempt(attempt: Path) -> list[Path]:
+    """Checkpoints of one attempt, the one of the last step first."""
+    found = {}
+    with contextlib.suppress(OSError):
+        found = {entry.name: int(match[1]) for entry in os.scandir(attempt) if (match := _FOLDER.fullmatch(entry.name))}
+    return [attempt / name for name in sorted(found, key=found.__getitem__, reverse=True)]
+
+
+def _checked(folder: Path, num_ranks: int, environment: Mapping[str, Any]) -> Checkpoint:
+    """Raises Refusal with the reason."""
+    _check_environment(read_json(folder.parent / "environment.json"), environment)
+    parts = [_part(folder, rank) for rank in range(num_ranks)]
+    for key in ("schema", "step", "samples", "world_size", "carried"):
+        if any(part.get(key) != parts[0].get(key) for part in parts):
+            raise Refusal(f"its ranks differ in {key}: {', '.join(str(part.get(key)) for part in parts)}")
+    if parts[0].get("schema") != SCHEMA:
+        raise Refusal(f"its schema is {parts[0].get('schema')}, and this bwbench writes {SCHEMA}")
+    if parts[0].get("world_size") != num_ranks:
+        raise Refusal(f"it is of {parts[0].get('world_size')} nodes, and the cell has {num_ranks}")
+    for rank, part in enumerate(parts):
+        for kind, path in (("state", folder / f"rank{rank}.pt"), ("events", folder.parent / f"rank{rank}.jsonl")):
+            if vars(Extent.of(path, part[kind]["bytes"] if kind == "events" else None)) != part[kind]:
+                raise Refusal(f"{path.name} is not as it was written (truncated or changed)")
+    first = parts[0]
+    return Checkpoint(
+        folder=folder,
+        attempt=int(folder.parent.name.rpartition("-")[2]),
+        step=int(first["step"]),
+        samples=int(first["samples"]),
+        clock_s=max(float(part["clock_s"]) for part in parts),
+        carried=first["carried"],
+        num_ranks=num_ranks,
+    )
+
+
+def _part(folder: Path, rank: int) -> dict[str, Any]:
+    content = read_json(folder / f"rank{rank}.json")
+    if not isinstance(content, dict) or not isinstance(content.get("carried"), dict):
+        raise Refusal(f"rank{rank}.json is missing or not whole")
+    for kind in ("state", "events"):
+        if not isinstance(content.get(kind), dict) or not isinstance(content[kind].get("bytes"), int):
+            raise Refusal(f"rank{rank}.json does not say what it belongs to")
+    return content
+
+
+def _check_environment(before: Any, now: Mapping[str, Any]) -> None:
+    if not isinstance(before, dict):
+        raise Refusal("its environment.json is missing")
+    values = [((before.get("git") or {}).get("commit"), (now.get("git") or {}).get("commit"), "git commit")]
+    values += [(before.get(key), now.get(key), key.replace("_", " ")) for key in SAME]
+    for was, is_now, name in values:
+        if was != is_now:
+            raise Refusal(f"its {name} is {_brief(was)}, and now it is {_brief(is_now)}")
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in sorted(value.items()))
+    text = str(value)
+    return text[:12] if len(text) >= 40 else text
