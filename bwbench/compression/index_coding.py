@@ -1,8 +1,8 @@
 """Ascending indices in few bits: the gaps between them, in a Rice code.
 
 An entry of a tensor of which a share p is sent takes 1.01 bytes at p = 1 %, 1.44 at 0.1 % and 0.59 at 10 %, where the
-entries lie at random: within 2 % of the entropy H(p)/p. Entries that lie in clusters take less. A plain 32-bit index
-takes 4 bytes.
+entries lie at random: within 2 % of the entropy H(p)/p. Entries in clusters take up to 7 % more, since the short gaps
+between them take as many low bits as long ones. A plain 32-bit index takes 4 bytes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 MOST_LOW_BITS = 31  # of a gap; a tensor has fewer than 2^32 elements
 
 
-def expected_bytes(num_entries: float, num_elements: int) -> float:
-    """Size of the code of ``num_entries`` indices that lie at random among ``num_elements``. Pure."""
+def most_bytes(num_entries: int, num_elements: int) -> int:
+    """The code of ``num_entries`` indices below ``num_elements`` is no longer, wherever they lie. Pure.
+
+    The largest entries of a gradient lie in clusters, and come within some 2 % of it; entries at random stay 4 to 7 %
+    below.
+    """
     if num_entries <= 0 or num_elements <= 0:
-        return 0.0
-    density = min(1.0, num_entries / num_elements)
-    low_bits = best_low_bits(density)
-    stays = (1.0 - density) ** (1 << low_bits)  # probability that a gap goes on for another 2^low_bits places
-    return low_bits * math.ceil(num_entries / 8) + num_entries * (1 + stays / (1.0 - stays)) / 8
+        return 0
+    low_bits = best_low_bits(min(1.0, num_entries / num_elements))
+    unary_bits = num_entries + (max(0, num_elements - num_entries) >> low_bits)
+    return low_bits * math.ceil(num_entries / 8) + math.ceil(unary_bits / 8)
 
 
 def best_low_bits(density: float) -> int:

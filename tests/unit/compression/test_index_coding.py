@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.compression.index_coding import decode, encode, expected_bytes
+from bwbench.compression.index_coding import decode, encode, most_bytes
 
 
 def entropy_bytes(density):
@@ -53,7 +53,23 @@ def test_bytes_an_entry(density, claimed):
 @pytest.mark.parametrize("density", [1e-5, 1e-4, 0.003, 0.02, 0.2, 0.5, 0.9])
 def test_estimate(density):
     indices = at_random(density)
-    assert expected_bytes(len(indices), 2_000_000) == pytest.approx(len(encode(indices, 2_000_000)[0]), rel=0.05)
+    size, most = len(encode(indices, 2_000_000)[0]), most_bytes(len(indices), 2_000_000)
+    assert 0.92 * most <= size <= most
+
+
+@given(st.lists(st.integers(0, 5_000), unique=True), st.integers(0, 10**6))
+@settings(max_examples=200, deadline=None)
+def test_nothing_is_longer_than_the_estimate(indices, room):
+    indices = np.array(sorted(indices), np.int64)
+    assert len(encode(indices, 5_001 + room)[0]) <= most_bytes(len(indices), 5_001 + room)
+
+
+@pytest.mark.parametrize("density", [0.001, 0.01, 0.03, 0.1])
+def test_clusters_come_near_the_estimate(density):
+    size = round(density * 2_000_000)
+    clustered = np.concatenate([np.arange(size - size // 10), at_random(density / 10, 2_000_000 - size) + size])
+    most = most_bytes(len(clustered), 2_000_000)
+    assert 0.97 * most <= len(encode(clustered, 2_000_000)[0]) <= most
 
 
 def test_a_code_that_was_cut_is_an_error():
