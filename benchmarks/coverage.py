@@ -1,15 +1,15 @@
-"""How often the 95 % intervals hold the truth: made-up trials whose true times are known, seen through a grid of evaluations.
+"""How often the 95 % intervals hold the truth: made-up trials whose true times are known, seen through the evaluations.
 
-A seed makes all arms faster or slower alike (``seed``); besides, every trial has noise of its own (``own``); both are standard
-deviations of log time. What is recorded of a trial is the first evaluation after its true arrival. ``grid`` is the
-distance of evaluations as a share of the samples that the reference needs; the other arm needs more or fewer of them.
-The truth lies anywhere between two evaluations, since nobody chooses a target by the grid. Three questions are asked of
-bwbench.analysis, by the code that `bwbench compare` runs: the time of one arm, the ratio of two arms paired by seed, and the
-bandwidth at which that ratio is 1.
+A seed makes all arms faster or slower alike (``seed``); besides, every trial has noise of its own (``own``); both are
+standard deviations of log time. What is recorded of a trial is the first evaluation after its true arrival. ``grid`` is
+the distance of evaluations as a share of the samples that the reference needs; the other arm needs more or fewer of
+them. The truth lies anywhere between two evaluations, since nobody chooses a target by the grid. Three questions are
+asked of bwbench.analysis, by the code that `bwbench compare` runs: the time of one arm, the ratio of two arms paired by
+seed, and the bandwidth at which that ratio is 1.
 
-Rows marked `within` are what section "The grid of evaluations" of docs/statistics.md asks of an experiment: seeds that spread
-as widely as the grid. There coverage must be 93 to 97 %. In the others all repeats may arrive at one evaluation; there
-it must be 93 % or more. Exit status 1 where it is not.
+Rows marked ``within`` have what docs/statistics.md asks of an experiment: seeds that spread as widely as the grid.
+There coverage must be 93 to 97 %. In the others all repeats may arrive at one evaluation; there it must be 93 % or
+more. Exit status 1 where it is not.
 
 Usage: python benchmarks/coverage.py [--json FILE] [--quick]
 """
@@ -65,9 +65,9 @@ SCENARIOS = [
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="600 trials a row instead of 10000")
+    parser.add_argument("--quick", action="store_true", help="400 trials a row instead of 10000")
     options = parser.parse_args()
-    trials = 600 if options.quick else 10_000
+    trials = 400 if options.quick else 10_000
     rows = []
     print("what        n  seed    own     grid    needs  coverage  plain t  half-width")
     for number, scenario in enumerate(SCENARIOS):
@@ -99,7 +99,7 @@ def measure(scenario: Scenario, n: int, trials: int, rng: random.Random) -> Iter
     hits: dict[str, int] = dict.fromkeys(("time", "ratio", "crossover"), 0)
     plain: dict[str, int] = dict.fromkeys(hits, 0)
     widths: dict[str, list[float]] = {what: [] for what in hits}
-    crossed = trials // 6  # five times the work of a ratio, and slower to find
+    crossed = trials // 8  # five times the work of a ratio, and slower to find
     for trial in range(trials):
         reference_true, arm_true = 1 / scenario.grid, scenario.needs / scenario.grid  # in intervals of the grid
         phases = [math.exp(rng.uniform(-0.5, 0.5) * scenario.grid / min(1.0, scenario.needs)) for _ in range(2)]
@@ -137,7 +137,7 @@ def measure(scenario: Scenario, n: int, trials: int, rng: random.Random) -> Iter
 def repeats(
     scenario: Scenario, n: int, true: tuple[float, float], slower: tuple[float, float], rng: random.Random
 ) -> tuple[dict[int, Arrival], dict[int, Arrival]]:
-    """What is recorded of ``n`` seeds of both arms. ``true``: intervals of the grid; ``slower``: seconds of one of them."""
+    """What is recorded of ``n`` seeds of both arms. ``true``, ``slower``: intervals of the grid; seconds of one."""
     arms: tuple[dict[int, Arrival], dict[int, Arrival]] = ({}, {})
     for seed in range(n):
         common = rng.gauss(0.0, scenario.seed)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
-from bwbench.analysis.cells import DONE, PLANNED, UNFINISHED, state_of
+from bwbench.analysis.cells import DONE, state_of
 from bwbench.analysis.grouping import Group, bandwidth_label, group_cells
+from bwbench.analysis.left_out import left_out_notes
 from bwbench.analysis.provenance import provenance_note
 from bwbench.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
 from bwbench.records import CellFolder, iter_cells
-
-_NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class Results:
     @cached_property
     def notes(self) -> list[str]:
         """What must stand under the picture: cells that are left out, hosts or commits that are mixed."""
-        notes = _left_out(self.folders)
+        notes = left_out_notes(self.folders)
         provenance = provenance_note(self.done)
         return [*notes, provenance] if provenance else notes
 
@@ -102,22 +99,3 @@ def load_results(folder: Path) -> list[Results]:
         for experiment, cells in sorted(by_experiment.items())
         for group in group_cells(cells)
     ]
-
-
-def _left_out(folders: Sequence[CellFolder]) -> list[str]:
-    """One note that counts and names the cells which are not drawn."""
-    by_state: dict[str, list[str]] = {}
-    for folder in folders:
-        if state_of(folder) != DONE:
-            name = f"{folder.cell['arm']} #{folder.cell['repeat']}"
-            by_state.setdefault(state_of(folder), []).append(name)
-    if not by_state:
-        return []
-    parts = []
-    for state, names in sorted(by_state.items()):
-        counted = Counter(names)
-        named = [name if times == 1 else f"{name} ({times}x)" for name, times in sorted(counted.items())]
-        more = f" and {len(named) - _NAMES_IN_A_NOTE} more" if len(named) > _NAMES_IN_A_NOTE else ""
-        words = {PLANNED: "not run yet", UNFINISHED: "unfinished"}.get(state, state)
-        parts.append(f"{len(names)} {words} ({', '.join(named[:_NAMES_IN_A_NOTE])}{more})")
-    return [f"Not drawn: {'; '.join(parts)}."]

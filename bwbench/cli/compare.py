@@ -1,0 +1,61 @@
+"""``bwbench compare``: every arm against a baseline, with intervals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bwbench.cli.plot import check_folder
+from bwbench.errors import EXIT_OK, RecordError
+
+
+def compare(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
+    ],
+    baseline: Annotated[str, typer.Option(help="The arm that all others are compared with, e.g. ddp or single.")],
+    by: Annotated[
+        str, typer.Option(help="Dotted key of the configuration whose values stand first.")
+    ] = "link.bandwidth",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> int:
+    """How many times faster each arm reaches the target than the baseline, paired by seed, with 95 % intervals.
+
+    Besides: the bandwidth at which two arms are equally fast, and the arms that no other beats in both time and
+    accuracy. A target that was not reached gives bounds. Notes on what is left out go to stderr.
+    """
+    from bwbench.analysis.comparison import compare_cells
+    from bwbench.analysis.left_out import left_out_notes
+    from bwbench.analysis.provenance import provenance_note
+    from bwbench.cli.compare_text import comparison_json, comparison_lines
+    from bwbench.cli.output import print_json
+    from bwbench.records import iter_cells
+
+    check_folder(folder)
+    cells, unreadable = [], []
+    for cell in iter_cells(folder):
+        try:
+            known = "arm" in cell.cell and "config" in cell.cell
+        except RecordError as error:
+            unreadable.append(str(error))
+            continue
+        if known:
+            cells.append(cell)
+        else:
+            unreadable.append(f"{cell.path / 'cell.json'}: no arm or no configuration in it")
+    comparison = compare_cells(cells, baseline, by)
+    left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
+    mixed = provenance_note(cell for cell in cells if (cell.status or {}).get("status") == "done")
+    notes = [*unreadable, *comparison.notes, *left_out, *([mixed] if mixed else [])]
+    if json:
+        print_json({**comparison_json(comparison), "notes": notes})
+        return EXIT_OK
+    for line in comparison_lines(comparison):
+        print(line)
+    sys.stdout.flush()
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return EXIT_OK
