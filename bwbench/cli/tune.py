@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from bwbench.config.experiment import Experiment
-    from bwbench.config.tuned_table import Entry
+    from bwbench.config.tuned_table import Entry, Row
     from bwbench.sweep.time_left import TimeLeft
     from bwbench.tuning.searches import Search
 
@@ -57,14 +57,14 @@ def tune(
     from bwbench.config import load_experiment
     from bwbench.errors import EXIT_OK
     from bwbench.plan import estimate_cells
-    from bwbench.tuning.searches import searches_of
-    from bwbench.tuning.table import read_entries
+    from bwbench.tuning.searches import searches_of, widening
+    from bwbench.tuning.table import read_rows
 
     wanted = _check_retry(retry)
     experiment = load_experiment(file, set_ or [], tuning=True)
     path = output or _default_output(experiment)
-    searches = searches_of(experiment, seed, widen)
-    old = read_entries(path, seed, tuple(str(plugin) for plugin in experiment.plugins))
+    old = read_rows(path, seed, tuple(str(plugin) for plugin in experiment.plugins))
+    searches = searches_of(experiment, seed, max(widen, widening(old)))
     for warning in experiment.warnings:
         stderr().print(f"note: {warning}")
     first = [search.cell(search.grid[0]) for search in searches]  # the rate changes nothing about the time
@@ -80,7 +80,7 @@ def _run(
     experiment: Experiment,
     path: Path,
     searches: Sequence[Search],
-    old: Sequence[Entry],
+    old: Sequence[Row],
     results: Path,
     seed: int,
     retry: tuple[str, ...],
@@ -92,7 +92,7 @@ def _run(
     from bwbench.cli.sweep import check_data
     from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
     from bwbench.records.disk import full_disk_said
-    from bwbench.tuning.table import entry_of, merged, row_of, write_table
+    from bwbench.tuning.table import entry_of, merged, shown, write_table
     from bwbench.tuning.trials import Progress, waiting
     from bwbench.tuning.tune import tune as run_searches
 
@@ -110,7 +110,7 @@ def _run(
         run_searches(searches, results, predicted_s, observer, ended, retry)
     if json_:
         content = {"experiment": experiment.name, "file": str(path), "seed": seed}
-        print_json({**content, "rows": [row_of(entry) for entry in entries]})
+        print_json({**content, "rows": [shown(entry) for entry in entries]})
     else:
         _print_table(entries)
     _say(experiment, path, entries)

@@ -15,7 +15,7 @@ from bwbench.config.combinations import Finding
 from bwbench.config.component import Component
 from bwbench.config.component_parsing import parse_component, split_spelling
 from bwbench.config.explain import Location, show, unknown_key
-from bwbench.config.tuned_table import METHOD, Row, Setting, TunedTable, read_table, setting_of
+from bwbench.config.tuned_table import METHOD, Row, Setting, TunedTable, read_table, setting_of, without_rate
 from bwbench.errors import ConfigError
 from bwbench.registry import ALGORITHMS, COMPRESSIONS, OPTIMIZERS
 
@@ -88,14 +88,14 @@ class TunedRates:
         if not rows:
             return _refused(f"{_lacking(table, config, reference.file)}; {command} adds it")
         if reference.optimizer is not None:
-            same = [row for row in rows if _without_rate(row.optimizer) == _without_rate(asked)]
+            same = [row for row in rows if without_rate(row.optimizer) == without_rate(asked)]
             if not same:
-                has = ", ".join(show(row.entry.optimizer) for row in rows)
+                has = ", ".join(show(_short(row.optimizer)) for row in rows)
                 text = f"{reference.file} has {has} for arm {rows[0].entry.arm!r}, and not {show(_short(asked))}"
                 return _refused(f"{text}; {command} adds it")
             rows = same
         if len(rows) > 1:
-            has = ", ".join(show(row.entry.optimizer) for row in rows)
+            has = ", ".join(show(_short(row.optimizer)) for row in rows)
             text = f"{reference.file} has several optimizers for arm {rows[0].entry.arm!r} ({has}); say which"
             return _refused(f"{text}: {{tuned: {{file: {reference.file}, optimizer: …}}}}, without lr")
         return self._chosen(rows[0], table, config, reference.file, command)
@@ -133,10 +133,12 @@ def read_reference(value: Any) -> tuple[Reference | None, list[Finding]]:
     if isinstance(value, Mapping) and isinstance(value.get("tuned"), str):
         return Reference(value["tuned"]), []
     findings = [
-        Finding((*_LOC, key), f"optimizer.tuned: {unknown_key(key, ('file', 'optimizer'))} {_FORM}")
+        Finding((*_LOC, key), f"optimizer.tuned: {unknown_key(key, ('file', 'optimizer'))} W{_FORM[1:]}")
         for key in spelling.options
         if key not in ("file", "optimizer")
     ]
+    if findings:
+        return None, findings
     file, optimizer = spelling.options.get("file"), spelling.options.get("optimizer")
     if not isinstance(file, str) or not file:
         given = value["tuned"] if isinstance(value, Mapping) and "tuned" in value else file
@@ -174,10 +176,6 @@ def suited(config: CellConfig, optimizer: Component | None = None) -> Component:
 def with_rate(optimizer: Component, lr: float) -> Component:
     """The same optimizer with another learning rate."""
     return Component(optimizer.name, optimizer.options.model_copy(update={"lr": lr}))
-
-
-def _without_rate(optimizer: Component) -> dict[str, Any]:
-    return {key: value for key, value in optimizer.to_json().items() if key != "lr"}
 
 
 def _short(optimizer: Component) -> dict[str, Any]:

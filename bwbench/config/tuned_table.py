@@ -18,12 +18,13 @@ from bwbench.config.component import Component
 from bwbench.config.component_parsing import parse_chain, parse_component, whole_floats_as_int
 from bwbench.config.explain import explain
 from bwbench.config.text_file import read_text_file
-from bwbench.config.yaml_document import Document, parse_yaml
+from bwbench.config.yaml_document import parse_yaml
 from bwbench.errors import ConfigError, Problem
 from bwbench.registry import Registry
 
 SCHEMA = 1
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries
+MAX_PROBLEMS = 5  # shown of one file
 METHOD = ("algorithm", "collective", "compression")  # what an arm is made of
 WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target")
 
@@ -117,6 +118,11 @@ class Row:
     setting: Setting
     optimizer: Component
 
+    @property
+    def key(self) -> str:
+        """The same for entries of the same search: arm, workload, and what was tuned."""
+        return _text({**self.setting, "optimizer": without_rate(self.optimizer)})
+
 
 @dataclass(frozen=True)
 class TunedTable:
@@ -195,23 +201,32 @@ def _read(path: Path, mtime_ns: int, size: int, plugins: tuple[str, ...]) -> Tun
         content = TableFile.model_validate_json(json.dumps(whole_floats_as_int(document.data)), strict=True)
     except ValidationError as error:
         found = explain(error, TableFile)
-        return tuple(document.problem(f"{_where(loc)}: {text}", loc) for loc, text in found)
+        return _first([document.problem(f"{_where(loc)}: {text}", loc) for loc, text in found])
     problems: list[Problem] = []
-    rows = [_row(entry, number, document, problems) for number, entry in enumerate(content.entries)]
-    return tuple(problems) or TunedTable(path, content, tuple(row for row in rows if row is not None))
+    rows: list[Row] = []
+    for number, entry in enumerate(content.entries):
+        try:
+            rows.append(row_of(entry))
+        except (ValidationError, ConfigError) as error:
+            text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            problems.append(document.problem(f"optimizer: {text}", ("entries", number, "optimizer")))
+    return _first(problems) or TunedTable(path, content, tuple(rows))
 
 
-def _row(entry: Entry, number: int, document: Document, problems: list[Problem]) -> Row | None:
-    """The entry with all defaults filled in; parts that nobody here knows stay as they are, and match nothing."""
+def row_of(entry: Entry) -> Row:
+    """The entry with all defaults filled in; parts that nobody here knows stay as they are, and match nothing.
+
+    Raises ValidationError or ConfigError where the optimizer is none.
+    """
     (name, options), rate = next(iter(entry.optimizer.items())), {} if entry.lr is None else {"lr": entry.lr}
-    try:
-        optimizer = parse_component({name: {**options, **rate}}, registry.OPTIMIZERS)
-    except (ValidationError, ConfigError) as error:
-        text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        problems.append(document.problem(f"optimizer: {text}", ("entries", number, "optimizer")))
-        return None
+    optimizer = parse_component({name: {**options, **rate}}, registry.OPTIMIZERS)
     setting = {key: _text(_filled(key, getattr(entry, key))) for key in (*METHOD, *WORKLOAD)}
     return Row(entry, setting, optimizer)
+
+
+def without_rate(optimizer: Component) -> dict[str, Any]:
+    """All of an optimizer but its learning rate: name and options."""
+    return {key: value for key, value in optimizer.to_json().items() if key != "lr"}
 
 
 _REGISTRIES: dict[str, Registry] = {
@@ -236,6 +251,13 @@ def _filled(key: str, value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return json.dumps(whole_floats_as_int(value), sort_keys=True)
+
+
+def _first(problems: list[Problem]) -> tuple[Problem, ...]:
+    """A few of them: a file that a program has written is wrong in all entries, or in one."""
+    more = len(problems) - MAX_PROBLEMS
+    said = [Problem(f"and {more} more problems", problems[0].file)] if more > 0 else []
+    return (*problems[:MAX_PROBLEMS], *said)
 
 
 def _where(loc: tuple[int | str, ...]) -> str:

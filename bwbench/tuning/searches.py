@@ -10,7 +10,7 @@ from typing import Any
 from bwbench.config.cell import CellConfig
 from bwbench.config.experiment import Experiment
 from bwbench.config.tuned import with_rate
-from bwbench.config.tuned_table import setting_of
+from bwbench.config.tuned_table import Row, setting_of
 from bwbench.errors import ConfigError
 from bwbench.network.link import UNSHAPED
 from bwbench.plan.cell import Cell, identity
@@ -70,6 +70,15 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0) -> list[Searc
         if key not in found:
             found[key] = Search(arm_name(config), config, _grid(config, widen))
     return list(found.values())
+
+
+def widening(rows: Sequence[Row]) -> int:
+    """By how many powers of two the grids of a table have been widened: it stays so, for all arms alike."""
+    found = [0]
+    for row in rows:
+        usual = getattr(OPTIMIZERS.load(row.optimizer.name), "rates", ())
+        found.append((len(row.entry.grid) - len(usual)) // 2)
+    return max(found)
 
 
 def _trial_config(config: CellConfig, seed: int) -> CellConfig:

@@ -12,8 +12,8 @@ from typing import Any
 
 from bwbench.analysis.provenance import commit_of, host_of
 from bwbench.config.component import Component
-from bwbench.config.tuned_table import METHOD, WORKLOAD, Entry, Made, TableFile, content_of, read_table
-from bwbench.errors import ConfigError
+from bwbench.config.tuned_table import Entry, Made, Row, TableFile, content_of, read_table, row_of, without_rate
+from bwbench.errors import ConfigError, Problem
 from bwbench.records.environment import capture_environment
 from bwbench.tuning.search import on_edge
 from bwbench.tuning.searches import Search
@@ -35,7 +35,7 @@ def entry_of(search: Search, found: Progress) -> Entry:
     return Entry(
         arm=search.arm,
         **content_of(config),
-        optimizer=_without_rate(config.optimizer),
+        optimizer={config.optimizer.name: _options(config.optimizer)},
         lr=best.lr if best is not None else None,
         problem=None if best is not None else _problem(found),
         on_edge=best is not None and on_edge(search.grid, best.lr),
@@ -47,7 +47,7 @@ def entry_of(search: Search, found: Progress) -> Entry:
     )
 
 
-def read_entries(path: Path, seed: int, plugins: tuple[str, ...]) -> tuple[Entry, ...]:
+def read_rows(path: Path, seed: int, plugins: tuple[str, ...]) -> tuple[Row, ...]:
     """What a table holds already; nothing where there is no such file.
 
     Raises ConfigError where the file is something else, or was made with another seed: one table has one.
@@ -55,23 +55,23 @@ def read_entries(path: Path, seed: int, plugins: tuple[str, ...]) -> tuple[Entry
     if not path.exists():
         return ()
     try:
-        content = read_table(path, plugins).content
+        table = read_table(path, plugins)
     except ConfigError as error:
-        hint = f"; the table is written to {path}: move that file away, or choose another --output"
-        raise ConfigError(f"{error}{hint}") from None
-    if content.seed != seed:
-        text = f"{path} was tuned with seed {content.seed}, and a table has one seed"
-        raise ConfigError(f"{text}; write --seed {content.seed}, or choose another --output")
-    return content.entries
+        hint = f"the table would be written to {path}: move that file away, or choose another --output"
+        raise ConfigError([*error.problems, Problem(hint)]) from None
+    if table.content.seed != seed:
+        text = f"{path} was tuned with seed {table.content.seed}, and a table has one seed"
+        raise ConfigError(f"{text}; write --seed {table.content.seed}, or choose another --output")
+    return table.rows
 
 
-def merged(old: Sequence[Entry], new: Sequence[Entry]) -> list[Entry]:
+def merged(old: Sequence[Row], new: Sequence[Entry]) -> list[Entry]:
     """The new entries, each in the place of an old one of the same arm, workload and optimizer; then the others.
 
     An old entry of a search that did not end this time stays as it was.
     """
-    fresh = {_key(entry): entry for entry in new}
-    found = [_newer(entry, fresh.pop(_key(entry), entry)) for entry in old]
+    fresh = {row_of(entry).key: entry for entry in new}
+    found = [_newer(row.entry, fresh.pop(row.key, row.entry)) for row in old]
     return [*found, *fresh.values()]
 
 
@@ -104,7 +104,7 @@ def as_yaml(table: TableFile) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def row_of(entry: Entry) -> dict[str, Any]:
+def shown(entry: Entry) -> dict[str, Any]:
     """An entry as ``--json`` prints it."""
     chosen = entry.chosen
     return {
@@ -119,13 +119,9 @@ def _newer(old: Entry, new: Entry) -> Entry:
     return old if new.lr is None and old.lr is not None else new
 
 
-def _key(entry: Entry) -> str:
-    return json.dumps({key: getattr(entry, key) for key in (*METHOD, *WORKLOAD, "optimizer")}, sort_keys=True)
-
-
-def _without_rate(optimizer: Component) -> dict[str, Any]:
-    """The optimizer with every other option, so that defaults of a later version change nothing."""
-    return {optimizer.name: {key: value for key, value in optimizer.to_json().items() if key not in ("name", "lr")}}
+def _options(optimizer: Component) -> dict[str, Any]:
+    """Every option, so that defaults of a later version change nothing."""
+    return {key: value for key, value in without_rate(optimizer).items() if key != "name"}
 
 
 def _problem(found: Progress) -> str:

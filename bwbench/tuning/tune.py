@@ -15,6 +15,8 @@ from bwbench.tuning.trials import Progress, planned, progress
 
 _LOOK_AGAIN_S = 1.0  # at a trial that another process is at
 
+RunCell = Callable[[PlannedCell, float, CellObserver], dict[str, Any]]
+
 
 class TuningObserver(CellObserver, Protocol):
     """Told what happens while trials run; the command line shows it."""
@@ -33,6 +35,7 @@ def tune(
     observer: TuningObserver,
     ended: Callable[[Search, Progress], None],
     retry: tuple[str, ...] = (),
+    run: RunCell = run_cell,
 ) -> None:
     """Run the searches one after another.
 
@@ -41,6 +44,7 @@ def tune(
         predicted_s: how long a trial of each search should take at most, in the order of ``searches``.
         ended: told what each search came to, as soon as it has ended.
         retry: statuses of trials that shall run again, once each.
+        run: runs one cell.
 
     Raises:
         UnfitMachineError: the machine cannot run nodes, or the disk is full.
@@ -54,7 +58,7 @@ def tune(
             total = sum(len(one.state.tried) for one in found)
             waiting = sum(len(one.state.missing) for one in found)
             observer.cell_started(item, total - waiting + 1, total)
-            status = _run(item, wall_limit_s(predicted_s[number]), observer)
+            status = _run(item, wall_limit_s(predicted_s[number]), observer, run)
             observer.cell_finished(item, status)
             found[number] = progress(search, results)
         ended(search, found[number])
@@ -72,11 +76,11 @@ def _next(
     return None
 
 
-def _run(item: PlannedCell, limit_s: float, observer: CellObserver) -> dict[str, Any]:
+def _run(item: PlannedCell, limit_s: float, observer: CellObserver, run: RunCell) -> dict[str, Any]:
     deadline = time.monotonic() + limit_s
     while True:
         try:
-            return run_cell(item, limit_s, observer)
+            return run(item, limit_s, observer)
         except CellTakenError:
             if time.monotonic() > deadline:
                 raise
