@@ -8,6 +8,7 @@ from typing import Any
 
 from bwbench.config.cell import CellConfig
 from bwbench.config.dotted import Key
+from bwbench.config.mode import Mode, WholeConfig
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Experiment:
         warnings: settings without effect, and what may not have been meant.
         notes: what was decided for the user, and why.
         tables: files that learning rates come from, absolute.
+        mode: ``composed`` puts times to accuracy together from parts, where ``full`` runs every cell whole.
+        whole: which cells run whole in a composed sweep.
     """
 
     name: str
@@ -50,3 +53,5 @@ class Experiment:
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     tables: tuple[Path, ...] = ()
+    mode: Mode = "full"
+    whole: WholeConfig = WholeConfig()

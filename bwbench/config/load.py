@@ -13,13 +13,14 @@ from bwbench.config.expand import Source, expand
 from bwbench.config.experiment import Experiment
 from bwbench.config.explain import Location, show, unknown_key
 from bwbench.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
+from bwbench.config.mode import Mode, WholeConfig, composing_problems, read_mode, read_whole
 from bwbench.config.text_file import read_text_file
 from bwbench.config.tuned import TunedRates
 from bwbench.config.yaml_document import MAX_BYTES, Document, Place, parse_yaml
 from bwbench.errors import ConfigError, Problem
 from bwbench.registry import load_plugin
 
-OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins")  # beside those of a cell
+OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole")  # beside those of a cell
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
 MAX_REPEATS = 1000
 MAX_CELLS = 100_000
@@ -28,7 +29,6 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
 _LATER = {
     "hosts": "training on other hosts is not there yet; 'nodes' are namespaces on this machine",
-    "mode": "composed sweeps are not there yet; every cell runs whole",
 }
 
 
@@ -106,6 +106,10 @@ class _Reading:
             if key[0] == "matrix":
                 self._axes = read_axes(value, place, self._problems)
             return
+        if key[0] == "whole" and len(key) == 2 and isinstance(self._content.get("whole") or {}, Mapping):
+            self._content["whole"] = {**(self._content.get("whole") or {}), key[1]: value}
+            self._placed.append((key, place))
+            return
         if key[0] not in CELL_KEYS:
             self._problems.append(place.problem(unknown_key(show_key(key), KNOWN_KEYS)))
             return
@@ -136,6 +140,7 @@ class _Reading:
         seed = self._read_integer("seed", 0, 0, MAX_SEED - repeats)
         exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
         plugins = self._read_plugins()
+        mode, whole = self._read_mode()
         source = Source(
             base={key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed},
             place=self._place,
@@ -148,6 +153,9 @@ class _Reading:
             tuned=TunedRates(str(path), self._folder, repeats, tuning),
         )
         expanded = expand(source, self._problems)
+        if mode == "composed" and not self._problems:
+            for text in composing_problems([point.config for point in expanded.points]):
+                self._add("mode", text)
         if self._problems:
             raise ConfigError(_shown(self._problems))
         return Experiment(
@@ -158,9 +166,11 @@ class _Reading:
             seed,
             plugins,
             expanded.varying,
-            expanded.warnings,
+            (*expanded.warnings, *self._idle_keys(mode)),
             expanded.notes,
             tables=expanded.tables,
+            mode=mode,
+            whole=whole,
         )
 
     def _read_name(self) -> str:
@@ -186,6 +196,19 @@ class _Reading:
             return value
         return default
 
+    def _read_mode(self) -> tuple[Mode, WholeConfig]:
+        mode, wrong = read_mode(self._content.get("mode", "full"))
+        if wrong is not None:
+            self._add("mode", wrong)
+        whole, found = read_whole(self._content.get("whole"))
+        for loc, text in found:
+            self._problems.append(self._where("whole", *loc).problem(text))
+        return mode, whole
+
+    def _idle_keys(self, mode: Mode) -> list[str]:
+        idle = mode == "full" and self._content.get("whole") is not None
+        return ["'whole' has no effect without mode: composed: every cell runs whole"] if idle else []
+
     def _read_plugins(self) -> tuple[Path, ...]:
         value = self._content.get("plugins")
         paths = [] if value is None else value if isinstance(value, list) else [value]
@@ -205,11 +228,11 @@ class _Reading:
                 self._problems.append(place.problem(f"plugin {show(text)} cannot be read: {error}"))
         return tuple(loaded)
 
-    def _where(self, key: str) -> Place:
+    def _where(self, *key: int | str) -> Place:
         for path, place in reversed(self._placed):
-            if path == (key,):
+            if path == key:
                 return place
-        return self._place.inside(key)
+        return self._place.inside(*key)
 
     def _add(self, key: str, message: str) -> None:
         self._problems.append(self._where(key).problem(message))

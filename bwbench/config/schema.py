@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from bwbench.config.cell import MAX_SEED, CellConfig
 from bwbench.config.dotted import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.config.load import MAX_REPEATS
+from bwbench.config.mode import MODES, WholeConfig
 from bwbench.config.options import attribute_meanings, options_of
 from bwbench.config.presets import PRESETS
 from bwbench.registry import PARTITIONS, Entry, Registry
@@ -31,6 +32,7 @@ _OWN: dict[str, Schema] = {
     "name": {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 100},
     "repeats": {"type": "integer", "minimum": 1, "maximum": MAX_REPEATS, "default": 1},
     "plugins": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []},
+    "mode": {"enum": list(MODES), "default": MODES[0]},
     "preset": {
         "type": "string",
         "description": "Name of a link ('bwbench link presets' lists them), or FILE:NAME; other keys go on top.",
@@ -56,6 +58,8 @@ _MEANINGS = {
     "repeats": "Trainings of each cell; repeat r has the seed + r.",
     "seed": "Of the first repeat.",
     "plugins": "Python files that register components; paths are relative to this file.",
+    "mode": "'composed' puts times to accuracy together from convergence runs without a link and short timing runs on it.",
+    "whole": "Which cells run whole as well where the mode is 'composed', to show its error.",
     "matrix": "Values to compare, by dotted key: all combinations. 'a, b': [[1, 2], …] lets keys vary together.",
     "exclude": "Points of the matrix to leave out: those where all keys of an entry match.",
 }
@@ -88,7 +92,8 @@ def build_schema() -> Schema:
     properties = {
         "name": _OWN["name"],
         **cell_keys,
-        **{key: _OWN[key] for key in ("repeats", "plugins")},
+        **{key: _OWN[key] for key in ("repeats", "plugins", "mode")},
+        "whole": _section(WholeConfig),
         "matrix": _matrix(cell_keys, definitions),
         "exclude": {"type": "array", "items": {"type": "object", "minProperties": 1}},
     }

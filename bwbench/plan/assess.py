@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bwbench.plan.cell import Cell
+from bwbench.plan.ways import COMPOSED, WHOLE, Way
 from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
 
 ENDED_UNDONE = ("failed", "timeout", "diverged", "invalid")  # run again only when asked: they would end the same way
@@ -20,6 +21,7 @@ class PlannedCell:
 
     Attributes:
         attempt: the one that ``status`` is of; 0 before any has ended.
+        way: how the cell comes by its result, see ``plan/ways.py``.
     """
 
     cell: Cell
@@ -28,16 +30,25 @@ class PlannedCell:
     runs: bool
     why: str
     attempt: int = 0
+    way: Way = WHOLE
 
 
-def assess(cells: Sequence[Cell], results: Path, retry: Collection[str] = ()) -> list[PlannedCell]:
+def assess(
+    cells: Sequence[Cell], results: Path, retry: Collection[str] = (), ways: Mapping[str, Way] | None = None
+) -> list[PlannedCell]:
     """What to do with each cell of one experiment, given what lies below ``results``. Reads, never writes.
 
     Args:
         retry: those of failed, timeout, diverged, invalid that shall run again.
+        ways: of each cell by its id; those that are not in it run whole.
     """
     folders = _folders_by_id(results / cells[0].experiment) if cells else {}
-    return [_assess(cell, results / cell.experiment / folders.get(cell.id, cell.folder_name), retry) for cell in cells]
+    found = []
+    for cell in cells:
+        folder = results / cell.experiment / folders.get(cell.id, cell.folder_name)
+        way = (ways or {}).get(cell.id, WHOLE)
+        found.append(replace(_assess(cell, folder, retry, way), way=way))
+    return found
 
 
 def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
@@ -49,13 +60,15 @@ def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
     return {name.rpartition("-")[2]: name for name in names}
 
 
-def _assess(cell: Cell, folder: Path, retry: Collection[str]) -> PlannedCell:
+def _assess(cell: Cell, folder: Path, retry: Collection[str], way: Way) -> PlannedCell:
     recorded = read_json(folder / "status.json")
     if not isinstance(recorded, dict):
         if folder.is_dir() and CellFolder(folder).attempts:
             return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
         return PlannedCell(cell, folder, "missing", True, "not run yet")
     status, attempt = str(recorded.get("status")), int(recorded.get("attempt") or 0)
+    if status == "done" and recorded.get("composed") and way != COMPOSED:
+        return PlannedCell(cell, folder, "missing", True, "composed so far, to be run whole", attempt)
     if status == "done":
         return PlannedCell(cell, folder, status, False, "done", attempt)
     if status in ENDED_UNDONE:

@@ -65,7 +65,7 @@ def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
         ConfigError: a model cannot be made for its data set.
         LaunchError: the process that measures models failed.
     """
-    requests = {cell.id: _request(cell.config) for cell in cells}
+    requests = {cell.id: request_of(cell.config) for cell in cells}
     described = describe(list(dict.fromkeys(requests.values())))
     traffic: dict[str, Traffic] = {}
     estimates = {}
@@ -154,7 +154,8 @@ def _airtime_s(data_bytes: float, rate_bps: float, overhead_s: float, ack_overhe
     return frames * (frame_s + (ack_overhead_s + ACK_FRAME_BYTES * 8 / rate_bps) / SEGMENTS_PER_ACK)
 
 
-def _request(config: CellConfig) -> Request:
+def request_of(config: CellConfig) -> Request:
+    """What the describing process is asked about a cell."""
     return Request.of(config.model, config.dataset.source, config.plugins, config.batch_size, config.compute.threads)
 
 

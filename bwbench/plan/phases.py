@@ -38,10 +38,9 @@ class Phase:
         """Whether an exchange begins in this step, counted from 1 in the phase."""
         return counted % self.period in {remainder % self.period for remainder in self.exchanges}
 
-    @property
-    def timed_steps(self) -> int:
-        """Steps of a timing run that stand for this phase."""
-        return max(LEAST_STEPS, LEAST_PERIODS * self.period + self.overlap)
+    def timed_steps(self, least: int = LEAST_STEPS) -> int:
+        """Steps of a timing run that stand for this phase: enough periods, and no fewer than ``least``."""
+        return max(least, LEAST_PERIODS * self.period + self.overlap)
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,11 @@ def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int]
             under_way = []
 
 
-def timing_steps(phases: Sequence[Phase]) -> int:
+def timing_steps(phases: Sequence[Phase], least: int = LEAST_STEPS) -> int:
     """Steps of a timing run that covers every phase; phases with an end are gone through whole. Pure."""
-    return UNTIMED_STEPS + sum(phase.timed_steps if phase.num_steps is None else phase.num_steps for phase in phases)
+    return UNTIMED_STEPS + sum(
+        phase.timed_steps(least) if phase.num_steps is None else phase.num_steps for phase in phases
+    )
 
 
 def _kind(phase: Phase, begins: bool, under_way: bool, late: bool) -> str:

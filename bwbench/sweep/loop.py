@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bwbench.composed import run_item
 from bwbench.errors import CellTakenError
 from bwbench.plan.assess import PlannedCell
 from bwbench.records.lock import claim_of
-from bwbench.runner import CellObserver, ended_since, run_cell, wall_limit_s
+from bwbench.runner import CellObserver, ended_since, wall_limit_s
 from bwbench.sweep.notify import Notifier
 from bwbench.sweep.stopped_arms import StoppedArms
 
@@ -36,6 +37,9 @@ class SweepObserver(CellObserver, Protocol):
 
     def waiting(self, items: Sequence[PlannedCell]) -> None:
         """Nothing is left to do but these cells, which other processes run: should those die, they run here."""
+
+    def note(self, text: str) -> None:
+        """Something that whoever watches should know."""
 
 
 @dataclass
@@ -64,7 +68,7 @@ def run_sweep(
     observer: SweepObserver,
     notifier: Notifier,
     fail_fast: bool = False,
-    run: RunCell = run_cell,
+    run: RunCell = run_item,
     tally: Tally | None = None,
 ) -> Tally:
     """Run every cell that has to, one after another in this order; a failed one does not stop the others.
@@ -82,75 +86,90 @@ def run_sweep(
         UnfitMachineError: the machine cannot make the networks, or the disk is full.
         KeyboardInterrupt: handed on after the running cell was recorded as ``interrupted``.
     """
-    loop = _Loop(predicted_s, observer, notifier, fail_fast, run, tally if tally is not None else Tally())
-    for item in selected:
-        if not item.runs:
-            loop.count_earlier(item)
-    loop.work_through([item for item in selected if item.runs])
-    return loop.tally
+    account = Account(selected, observer, notifier, fail_fast, tally if tally is not None else Tally())
+
+    def settle(item: PlannedCell) -> bool:
+        """Run a cell, or leave it out; False where another process is at it."""
+        if account.settled(item):
+            return True
+        if claim_of(item.folder) is not None:
+            return False
+        account.begin(item)
+        try:
+            status = run(item, wall_limit_s(predicted_s.get(item.cell.id, 0.0)), observer)
+        except CellTakenError:
+            return False
+        account.ended(item, status)
+        return True
+
+    taken = [item for item in selected if item.runs and not settle(item)]
+    while taken:
+        observer.waiting(taken)
+        while all(claim_of(item.folder) is not None for item in taken):
+            time.sleep(LOOK_AT_CLAIMS_S)  # without a limit of our own: every cell has one where it runs
+        taken = [item for item in taken if not settle(item)]
+    return account.tally
 
 
-class _Loop:
+class Account:
+    """What a sweep has come to: counts, tells, and says which cells are not worth running any more.
+
+    Args:
+        selected: cells to run, and cells that are only counted, which is done here.
+    """
+
     def __init__(
         self,
-        predicted_s: Mapping[str, float],
+        selected: Sequence[PlannedCell],
         observer: SweepObserver,
         notifier: Notifier,
         fail_fast: bool,
-        run: RunCell,
         tally: Tally,
     ) -> None:
-        self._predicted_s, self._observer, self._notifier = predicted_s, observer, notifier
-        self._fail_fast, self._run, self.tally = fail_fast, run, tally
+        self.observer, self.tally = observer, tally
+        self._notifier, self._fail_fast = notifier, fail_fast
         self._arms = StoppedArms()
-        self._number = self._total = 0
         self._failed: PlannedCell | None = None
+        self._total = sum(item.runs for item in selected)
+        self._numbers: dict[tuple[str, str], int] = {}
+        for item in selected:
+            if not item.runs:
+                self._count_earlier(item)
 
-    def count_earlier(self, item: PlannedCell) -> None:
-        """Count a cell that does not run."""
-        if item.status in ("missing", "interrupted"):  # of an arm that was stopped in an earlier run
-            self.tally.skipped += 1
-            self._observer.cell_skipped(item, item.why)
-        else:
-            self.tally.earlier[item.status] = self.tally.earlier.get(item.status, 0) + 1
-
-    def work_through(self, todo: list[PlannedCell]) -> None:
-        """Run all of them; those that others are at, as soon as they are free."""
-        self._total = len(todo)
-        taken = [item for item in todo if not self._settle(item)]
-        while taken:
-            self._observer.waiting(taken)
-            while all(claim_of(item.folder) is not None for item in taken):
-                time.sleep(LOOK_AT_CLAIMS_S)  # without a limit of our own: every cell has one where it runs
-            taken = [item for item in taken if not self._settle(item)]
-
-    def _settle(self, item: PlannedCell) -> bool:
-        """Run a cell, or leave it out; False where another process is at it."""
+    def settled(self, item: PlannedCell) -> bool:
+        """Whether a cell need not run any more, which is told: it is left out, or another process has ended it."""
         why = self._why_not(item)
         if why is not None:
             self.tally.skipped += 1
-            self._observer.cell_skipped(item, why)
+            self.observer.cell_skipped(item, why)
             return True
         if (recorded := ended_since(item)) is not None:
             self.tally.earlier[recorded["status"]] = self.tally.earlier.get(recorded["status"], 0) + 1
             self._arms.note(item, recorded)
-            self._observer.cell_elsewhere(item, recorded)
+            self.observer.cell_elsewhere(item, recorded)
             return True
-        if claim_of(item.folder) is not None:
-            return False
-        self._observer.cell_started(item, self._number + 1, self._total)
-        try:
-            status = self._run(item, wall_limit_s(self._predicted_s.get(item.cell.id, 0.0)), self._observer)
-        except CellTakenError:
-            return False
-        self._number += 1
+        return False
+
+    def begin(self, item: PlannedCell) -> None:
+        """Tell that a cell begins, for the first time or once more."""
+        number = self._numbers.setdefault((item.cell.experiment, item.cell.id), len(self._numbers) + 1)
+        self.observer.cell_started(item, number, self._total)
+
+    def ended(self, item: PlannedCell, status: dict[str, Any]) -> None:
+        """Take in how a cell that began here has ended."""
         self.tally.now[status["status"]] = self.tally.now.get(status["status"], 0) + 1
-        self._observer.cell_finished(item, status)
+        self.observer.cell_finished(item, status)
         self._arms.note(item, status)
         if status["status"] != "done":
             self._failed = self._failed or item
             self._notifier.cell_failed(item, status)
-        return True
+
+    def _count_earlier(self, item: PlannedCell) -> None:
+        if item.status in ("missing", "interrupted"):  # of an arm that was stopped in an earlier run
+            self.tally.skipped += 1
+            self.observer.cell_skipped(item, item.why)
+        else:
+            self.tally.earlier[item.status] = self.tally.earlier.get(item.status, 0) + 1
 
     def _why_not(self, item: PlannedCell) -> str | None:
         if self._fail_fast and self._failed is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bwbench.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.plan.build import Plan, build_plan
+from bwbench.plan.ways import ways
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.sweep.files import experiment_files, load_experiments
@@ -70,7 +71,9 @@ def plan_sweep(
     """
     plans = [build_plan(experiment) for experiment in load_experiments(experiment_files(paths), overrides)]
     cells = running_order((cell for plan in plans for cell in plan.cells), order_seed)
-    assessed = [item for plan in plans for item in assess(plan.cells, results, retry)]
+    assessed = [
+        item for plan in plans for item in assess(plan.cells, results, retry, ways(plan.experiment, plan.cells))
+    ]
     items = {_key(item): item for item in without_stopped_arms(assessed)}
     kept = selection.of(cells) if selection is not None else cells
     return SweepPlan(
