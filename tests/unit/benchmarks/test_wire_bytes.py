@@ -46,8 +46,8 @@ def test_a_message_is_wrapped_by_gloo_and_by_tcp():
     assert large.wire_bytes == pytest.approx(FULL_FRAMES * large.payload_bytes, rel=1e-4)
 
 
-def test_places_at_random_take_their_entropy():
-    assert formulas.index_bytes(2070, 207_000) == pytest.approx(1.01 * 2070, rel=0.01)
+def test_places_take_some_more_than_their_entropy():
+    assert 1.01 * 2070 < formulas.index_bytes(2070, 207_000) < 1.08 * 2070
 
 
 def test_each_phase_is_compared_with_its_own_formula(tmp_path):
