@@ -11,7 +11,23 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bwbench import __version__
-from bwbench.cli import clean, data, doctor, link, listing, plan, plot, run, show, status, sweep, tune
+from bwbench.cli import (
+    clean,
+    compare,
+    data,
+    doctor,
+    export,
+    link,
+    listing,
+    merge,
+    plan,
+    plot,
+    run,
+    show,
+    status,
+    sweep,
+    tune,
+)
 from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
@@ -32,6 +48,9 @@ app.command()(tune.tune)
 app.command()(status.status)
 app.command()(show.show)
 app.command()(plot.plot)
+app.command()(compare.compare)
+app.command()(export.export)
+app.command()(merge.merge)
 app.command("list")(listing.list_)
 app.command()(doctor.doctor)
 app.command()(clean.clean)
