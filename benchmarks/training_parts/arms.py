@@ -10,42 +10,36 @@ from typing import Any
 from bwbench.config.load import load_experiment
 from bwbench.plan.build import build_plan
 from bwbench.plan.cell import Cell
+from bwbench.train.optimizers import Adam, Sgd
+from bwbench.tuning.search import search
 
 NODES = 4
 TUNING_SEED = 1000
 SEEDS = (0, 1, 2, 3, 4)
-SGD_GRID = (0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
-ADAM_GRID = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 ADAM_ARMS = ("qadam", "one-bit-adam")
-OWN_MOMENTUM = ("dgc",)  # its momentum is inside the codec
+NO_MOMENTUM = ("dgc", "random-k", "ef-signsgd")  # inside the codec; or, as in the papers, none: residuals come late
 
 
 def grid_of(arm: str) -> tuple[float, ...]:
     """Learning rates that are tried: the same for all methods of one optimizer."""
-    return ADAM_GRID if is_adam(arm) else SGD_GRID
+    return Adam.rates if is_adam(arm) else Sgd.rates
 
 
 def best_lr(arm: str, cost: Callable[[float], Any]) -> float:
     """The learning rate of least cost: the middle three of the grid, then outwards as long as the best is outermost.
 
-    The same search for all methods.
+    The same search for all methods, and that of ``bwbench tune``.
     """
-    grid = grid_of(arm)
-    tried = set(grid[len(grid) // 2 - 1 : len(grid) // 2 + 2])
-    while True:
-        best = min(sorted(tried), key=cost)
-        position = grid.index(best)
-        new = {grid[i] for i in (position - 1, position + 1) if 0 <= i < len(grid)} - tried
-        if not new:
-            return best
-        tried |= new
+    best = search(grid_of(arm), cost).best
+    assert best is not None, "the cost of every rate is known"
+    return best
 
 
 def optimizer_of(arm: str, lr: float) -> str:
     """YAML of the optimizer: the one that the method prescribes, else SGD with momentum."""
     if is_adam(arm):
         return f"{{adam: {{lr: {lr}}}}}"
-    momentum = 0.0 if arm in OWN_MOMENTUM else 0.9
+    momentum = 0.0 if arm in NO_MOMENTUM else 0.9
     return f"{{sgd: {{lr: {lr}, momentum: {momentum}}}}}"
 
 

@@ -30,14 +30,19 @@ class Pool:
         self._workers: list[subprocess.Popen[str]] = []
         self._folder = tempfile.TemporaryDirectory(prefix="bwbench-pool-")
 
-    def train(self, cell: Cell, limit_s: float) -> dict[str, Any]:
-        """The end of one training: ``status``, ``reason``, ``evaluations`` and what rank 0's end event says."""
+    def train(self, cell: Cell, limit_s: float, events: Path | None = None) -> dict[str, Any]:
+        """The end of one training: ``status``, ``reason``, ``evaluations`` and what rank 0's end event says.
+
+        Args:
+            events: folder that is to keep what every rank has recorded.
+        """
         if not self._workers:
             self._start()
+        job = json.dumps({"cell": cell.to_json(), "events": None if events is None else str(events)}) + "\n"
         for worker in self._workers:
             assert worker.stdin is not None
             with contextlib.suppress(BrokenPipeError):
-                worker.stdin.write(json.dumps(cell.to_json()) + "\n")
+                worker.stdin.write(job)
                 worker.stdin.flush()
         deadline = time.monotonic() + limit_s
         answer = None

@@ -1,4 +1,4 @@
-"""A worker of the pool: one cell a line on stdin, one line about its end on rank 0's stdout."""
+"""A worker of the pool: one cell and a folder for events a line on stdin, one line about its end on rank 0's stdout."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def main() -> None:
     groups = connect(environment)
     folder = Path(sys.argv[1])
     for line in sys.stdin:
-        cell = Cell.from_json(json.loads(line))
-        file = folder / f"{cell.id}-rank{environment.rank}.jsonl"
+        job = json.loads(line)
+        cell = Cell.from_json(job["cell"])
+        file = Path(job["events"] or folder) / f"rank{environment.rank}.jsonl"
         file.unlink(missing_ok=True)
         writer = EventWriter(file)
         TrainingLoop(prepare(cell.config, groups), Recorder(writer, Channel(None)), Channel(None)).run()
@@ -42,7 +43,8 @@ def main() -> None:
         gc.collect()  # hooks and models hold one another
         if environment.rank == 0:
             print(json.dumps(summary(file)), flush=True)
-        file.unlink()
+        if job["events"] is None:
+            file.unlink()
     os._exit(0)  # gloo's teardown aborts now and then
 
 

@@ -1,73 +1,124 @@
-"""Whole runs and timing runs through ``bwbench run``, so that links are verified and everything is recorded."""
+"""The trainings behind a time to accuracy: to the target at full speed, a few steps on a link, or whole."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bwbench.plan import estimate_cells
-from training_parts.arms import NODES, one_cell
+from bwbench.analysis.compose import Composition, compose
+from bwbench.plan.assess import PlannedCell
+from bwbench.plan.cell import Cell, identity
+from bwbench.plan.composed import Parts, parts_of
+from bwbench.plan.phases import timing_steps
+from bwbench.records import CellFolder, read_events
+from bwbench.registry import ALGORITHMS
+from bwbench.runner import run_cell
+from training_parts.arms import one_cell
+from training_parts.pool import Pool
+from training_parts.rates import Rates
 from training_parts.workloads import Workload
 
-TIMED_STEPS = 6
 LINKS = {"unshaped": "unshaped", "10 Mbit/s": "{bandwidth: 10 Mbit/s, latency: 2.5 ms}"}
+LEAST_TIMED = 6  # steps of a kind; one of DistributedDataParallel takes 7 s on the slow link
 RUN_LIMIT_S = 3600.0
 
-
-@dataclass(frozen=True)
-class Arrival:
-    """Seconds of the training clock and optimizer steps to the target; None where it was not reached."""
-
-    time_s: float | None
-    steps: int | None
+Events = dict[int, list[dict[str, Any]]]
 
 
 class Runs:
-    """Of one workload; resumable, because ``bwbench run`` is."""
+    """Of one workload. What is there is not run again."""
 
-    def __init__(self, workload: Workload, results: Path) -> None:
-        self._workload, self._results = workload, results
+    def __init__(self, workload: Workload, results: Path, niceness: int = 0) -> None:
+        self._workload, self._results, self._niceness = workload, results, niceness
+        self._pools: dict[int, Pool] = {}
 
-    def whole(self, arm: str, lr: float, seed: int, link: str) -> Arrival:
-        """One training until the target."""
-        cell = one_cell(self._workload.experiment(arm, lr, seed, LINKS[link]))
-        status = self._run(self._workload.experiment(arm, lr, seed, LINKS[link]))
-        samples = status.get("samples_to_target")
-        steps = None if samples is None else samples // cell.config.global_batch
-        return Arrival(status.get("time_to_target_s"), steps)
+    def cell(self, arm: str, lr: float, seed: int, link: str) -> Cell:
+        """A method on a link."""
+        return one_cell(self._workload.experiment(arm, lr, seed, LINKS[link]))
 
-    def algorithm(self, arm: str, lr: float) -> str:
-        """Name of the algorithm that a method stands for."""
-        return one_cell(self._workload.experiment(arm, lr, 0, "unshaped")).config.algorithm.name
+    def refusal(self, cell: Cell) -> str | None:
+        """Why a cell cannot be composed."""
+        algorithm = cell.config.algorithm.build(ALGORITHMS)
+        reason: str | None = algorithm.depends_on_link()
+        return reason or (None if algorithm.phases(((1,),)) else "its steps are not known to be alike")
 
-    def predicted_step_s(self, arm: str, lr: float) -> float:
-        """What the plan expects of a step on the slow link."""
-        cell = one_cell(self._workload.experiment(arm, lr, 0, LINKS["10 Mbit/s"]))
-        return estimate_cells([cell])[cell.id].step_s
+    def composed(self, cell: Cell) -> Composition:
+        """The run as it would be, from one without a link and a few steps on it."""
+        parts = parts_of(cell)
+        config = cell.config
+        return compose(
+            self.convergence(parts.convergence),
+            self._timing(parts),
+            parts.phases,
+            parts.timing_phases,
+            has_target=True,
+            limit_s=None,
+            seconds_per_byte=parts.seconds_per_byte,
+            seed=config.seed,
+        )
 
-    def step_s(self, arm: str, lr: float, link: str) -> float:
-        """Mean seconds of a step on a link, over a few steps."""
-        samples = TIMED_STEPS * 32 * NODES
-        status = self._run(self._workload.experiment(arm, lr, 0, LINKS[link], samples=samples))
-        return float(status["training_clock_s"]) / int(status["steps"])
+    def convergence(self, cell: Cell) -> Events:
+        """Events of all ranks of a training to the target: by workers that stay, no link, nothing timed."""
+        folder = self._results / "convergence" / cell.id
+        ended = folder / "ended.json"
+        if not ended.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            nodes = cell.config.nodes
+            pool = self._pools.setdefault(nodes, Pool(nodes, self._niceness))
+            found = pool.train(cell, RUN_LIMIT_S, folder)
+            if found["status"] == "failed":
+                raise SystemExit(f"{cell.slug}: {found['reason']}")
+            ended.write_text(json.dumps({"cell": cell.to_json(), "status": found["status"]}) + "\n")
+        return {rank: read_events(folder / f"rank{rank}.jsonl") for rank in range(cell.config.nodes)}
 
-    def _run(self, experiment_yaml: str) -> dict[str, Any]:
-        cell = one_cell(experiment_yaml)
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "tta.yaml"
-            file.write_text(experiment_yaml)
-            argv = [sys.executable, "-m", "bwbench.cli.main", "run", str(file), "--results", str(self._results)]
-            argv += ["--retry", "failed|invalid|timeout"]
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=RUN_LIMIT_S)
-        statuses = list((self._results / "tta").glob(f"*-{cell.id}/status.json"))
-        if not statuses:
-            raise SystemExit(f"{cell.slug} left no status:\n{done.stderr[-2000:]}")
-        status: dict[str, Any] = json.loads(statuses[0].read_text())
+    def converge(self, arms: Sequence[str], rates: Rates, seeds: Sequence[int]) -> None:
+        """All trainings that composing needs, with a word about each."""
+        for arm in arms:
+            lr = rates.of(arm)
+            for cell in (self.cell(arm, lr, seed, "10 Mbit/s") for seed in seeds):
+                if self.refusal(cell) is None:
+                    events = self.convergence(parts_of(cell).convergence)
+                    last = [event for event in events[0] if event["event"] == "eval"][-1]
+                    print(f"{arm:30} lr {lr:<7g} seed {cell.config.seed}: {last['samples']} samples", flush=True)
+
+    def whole(self, cell: Cell) -> dict[str, Any]:
+        """status.json of a cell that is run as users run it."""
+        return self._run(cell, self._results / "whole" / cell.folder_name)
+
+    def close(self) -> None:
+        """End the workers."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def _timing(self, parts: Parts) -> Events:
+        limit = parts.timing.config.limit
+        samples = timing_steps(parts.timing_phases, LEAST_TIMED) * parts.timing.config.global_batch
+        config = parts.timing.config.model_copy(
+            update={"limit": limit.model_copy(update={"samples": min(samples, limit.samples)})}
+        )
+        cell = replace(parts.timing, id=identity(config), config=config)
+        folder = self._results / "timing" / cell.folder_name
+        self._run(cell, folder)
+        return {rank: CellFolder(folder).events(rank) for rank in CellFolder(folder).ranks}
+
+    def _run(self, cell: Cell, folder: Path) -> dict[str, Any]:
+        status = CellFolder(folder).status
+        if status is None or status["status"] not in ("done", "diverged"):
+            status = run_cell(PlannedCell(cell, folder, "missing", True, "asked for"), RUN_LIMIT_S, Silent())
         if status["status"] not in ("done", "diverged"):
             print(f"  {cell.slug}: {status['status']}: {status['reason'].splitlines()[0]}", file=sys.stderr)
         return status
+
+
+class Silent:
+    """Shows nothing of a running cell."""
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        """Nothing."""
+
+    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+        """Nothing."""

@@ -136,7 +136,7 @@ METHODS: dict[str, Method] = {
     "ring-bf16": Method(_RING_16),
     "threshold": _LARGEST_1_PERCENT,
     "top-k": _LARGEST_1_PERCENT,
-    "random-k": Method(Exchange(EVERYONE * 4 * round(0.01 * ELEMENTS), _TWO_ROUNDS)),
+    "random-k": Method(Exchange(EVERYONE * 4 * round(0.1 * ELEMENTS), _RING_MESSAGES)),
     "dgc": _LARGEST_1_PERCENT,
     "powersgd": Method(Exchange(EVERYONE * low_rank(2), 2 * _TWO_ROUNDS)),  # two vectors
     "parameter-server": Method(Exchange(EVERYONE * S, EVERYONE * 4)),

@@ -27,6 +27,7 @@ class AbstractCodec(abc.ABC):
         carries: its payload holds fp32 values that another codec may encode, the next one of a chain: ``inner``.
         keeps_residual: keeps what it leaves out itself and adds it to what it gets next, so it needs no ErrorFeedback.
         linear: its messages are sums of numbers, which any exact collective may form (``AbstractLinearCodec``).
+        late_residual: most of a gradient arrives many steps late; a momentum in the optimizer multiplies that.
         inner: encodes the values that this codec carries; None sends them as they are.
     """
 
@@ -35,6 +36,7 @@ class AbstractCodec(abc.ABC):
     sums_on_ring: ClassVar[bool] = True
     carries: ClassVar[bool] = False
     keeps_residual: ClassVar[bool] = False
+    late_residual: ClassVar[bool] = False
     linear: bool = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:

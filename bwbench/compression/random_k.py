@@ -32,7 +32,7 @@ class RandomKConfig(ComponentConfig):
         error_feedback: keep what is not sent and add it to the next step's gradient; not together with ``unbiased``.
     """
 
-    ratio: float = Field(0.01, gt=0.0, le=1.0)
+    ratio: float = Field(0.1, gt=0.0, le=1.0)
     unbiased: bool = False
     error_feedback: bool = True
 
@@ -58,6 +58,7 @@ class RandomK(AbstractLinearCodec):
 
     Config = RandomKConfig
     biased = True
+    late_residual = True
     options: RandomKConfig
 
     def __init__(self, options: ComponentConfig | None = None) -> None:

@@ -36,6 +36,7 @@ class Sign(AbstractBlockCodec):
 
     Config = SignConfig
     biased = True
+    late_residual = True
     options: SignConfig
 
     def _block(self, num_elements: int) -> int:

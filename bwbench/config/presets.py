@@ -52,7 +52,7 @@ PRESETS: dict[str, Preset] = {
         Preset("ring-bf16", "every-step", "ring", "bf16", "the same in bfloat16: half the bytes, the range of fp32"),
         Preset("threshold", "every-step", "all-gather", "threshold", "large gradient entries only, the rest kept back"),
         Preset("top-k", "every-step", "all-gather", "top-k", "the largest 1 % of the gradient, the rest kept back"),
-        Preset("random-k", "every-step", "ring", "random-k", "a random 1 % of the gradient, the same on all nodes"),
+        Preset("random-k", "every-step", "ring", "random-k", "a random 10 % of the gradient, the same on all nodes"),
         Preset("dgc", "every-step", "all-gather", "dgc", "deep gradient compression: top-k of a momentum kept locally"),
         Preset("powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"),
         Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
@@ -111,6 +111,7 @@ PRESETS: dict[str, Preset] = {
             "scatter-gather",
             "int4",
             "DiLoCo in fragments of 4 bits a value, sent while the nodes compute",
+            {"period": 16, "overlap": 4},
         ),
         Preset("qadam", "qadam", "scatter-gather", "int8", "Adam: variance frozen after a warm-up, momentum in 8 bits"),
         Preset(

@@ -21,3 +21,18 @@ def test_outages_that_end_a_cell_are_told(tmp_path: Path, duration: str, runs: b
     cell = Cell("0" * 10, "ring", "study", "ring", 0, config)
     found = doubts([PlannedCell(cell, tmp_path, "missing", runs, "")] * 2)
     assert len(found) == expected and all("60 s" in text or "1 min" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "momentum", "warned"),
+    [("random-k", 0.9, True), ("random-k", 0.0, False), ("ef-signsgd", 0.9, True), ("top-k", 0.9, False)],
+)
+def test_a_momentum_that_keeps_a_method_from_training_is_told(
+    tmp_path: Path, algorithm: str, momentum: float, warned: bool
+) -> None:
+    asked = {"nodes": 2, "link": "unshaped", "model": "logistic", "limit": {"samples": 100}, "algorithm": algorithm}
+    config = resolve({**asked, "optimizer": {"sgd": {"lr": 0.1, "momentum": momentum}}}, (), tmp_path).config
+    assert config is not None
+    cell = Cell("0" * 10, algorithm, "study", algorithm, 0, config)
+    found = doubts([PlannedCell(cell, tmp_path, "missing", True, "")])
+    assert [("momentum: 0" in text) for text in found] == [True] * warned
