@@ -48,36 +48,48 @@ class _Row:
         self.clock_s = status.get("training_clock_s")
 
 
+def _key(cell: Cell) -> tuple[str, str]:
+    return cell.experiment, cell.id
+
+
 class _Waiting:
-    """The cells that are still to come, and how long they will take."""
+    """The cells that run or are still to come, and how long they will take."""
 
     def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
         self._left = left
-        self._items = {(item.cell.experiment, item.cell.id): item for item in todo}
-        self._running: tuple[PlannedCell, float] | None = None
-        self._waiting_s: float | None = None
+        self._expected: set[tuple[str, str]] = set()
+        self._running: dict[tuple[str, str], tuple[PlannedCell, float]] = {}
+        for item in todo:
+            self._expected.add(_key(item.cell))
+            left.expect(item)
 
     def start(self, item: PlannedCell) -> None:
         self.drop(item)
-        self._running = item, time.monotonic()
+        self._running[_key(item.cell)] = item, time.monotonic()
 
     def drop(self, item: PlannedCell) -> None:
-        self._items.pop((item.cell.experiment, item.cell.id), None)
-        self._running = self._waiting_s = None
+        self._running.pop(_key(item.cell), None)
+        if _key(item.cell) in self._expected:
+            self._expected.remove(_key(item.cell))
+            self._left.expect(item, -1)
+
+    def drop_all(self, items: Sequence[PlannedCell]) -> None:
+        for item in items:
+            self.drop(item)
 
     def finish(self, item: PlannedCell, status: dict[str, Any]) -> None:
         self._left.note(item, status)
         self.drop(item)
 
     def in_words(self) -> str:
-        """``, about 12 min left``; at most as long as predicted before anything has been measured."""
-        if self._waiting_s is None:  # kept between two cells: there may be thousands
-            self._waiting_s = self._left.total_s(self._items.values())
-        total_s = self._waiting_s
-        if self._running is not None:
-            item, began_s = self._running
-            total_s += max(0.0, self._left.cell_s(item) - (time.monotonic() - began_s))
-        if not total_s:
+        """``, about 12 min left``; at most as long as predicted before anything has been measured.
+
+        Several cells that run at a time go on doing so.
+        """
+        now_s = time.monotonic()
+        left_s = [max(0.0, self._left.cell_s(item) - (now_s - began_s)) for item, began_s in self._running.values()]
+        total_s = max((self._left.waiting_s() + sum(left_s)) / max(1, len(left_s)), *left_s, 0.0)
+        if total_s < 1:
             return ""
         return f", {'about' if self._left.is_measured else 'at most about'} {seconds(total_s)} left"
 
@@ -93,7 +105,7 @@ class PlainProgress:
     def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
         self._console = stderr()
         self._waiting = _Waiting(left, todo)
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[tuple[str, str], _Row] = {}
         self._total = len(todo)
         self._said_s = 0.0
         self._skipped = 0
@@ -108,20 +120,20 @@ class PlainProgress:
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """Say which cell begins on which link."""
         self._total = total
-        self._rows = {item.cell.id: _Row(item, number)}
+        self._rows[_key(item.cell)] = _Row(item, number)
         self._waiting.start(item)
         config = item.cell.config
         self._say(item.cell, f"starts: {config.nodes} node(s), {config.link.describe()}{self._waiting.in_words()}")
 
     def cell_phase(self, cell: Cell, phase: str) -> None:
         """Keep quiet, unless others are waited for: phases last a second or two."""
-        self._rows[cell.id].phase = phase
+        self._rows[_key(cell)].phase = phase
         if phase.startswith("waiting"):
             self._say(cell, phase)
 
     def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
         """Say how far it is, now and then, as rank 0 reports it."""
-        row = self._rows[cell.id]
+        row = self._rows[_key(cell)]
         if rank != 0 or event.get("event") != "eval" or event.get("split") != "validation":
             return
         row.note(event)
@@ -133,6 +145,7 @@ class PlainProgress:
         """Say how the cell ended."""
         self._waiting.finish(item, status)
         self._say(item.cell, f"{status['status']}: {outcome_in_words(status)}")
+        del self._rows[_key(item.cell)]
 
     def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
         """Say that another process was quicker."""
@@ -148,11 +161,16 @@ class PlainProgress:
 
     def waiting(self, items: Sequence[PlannedCell]) -> None:
         """Say what is waited for."""
+        self._waiting.drop_all(items)
         names = ", ".join(item.cell.slug for item in items[:3]) + (" …" if len(items) > 3 else "")
         self._console.print(f"waiting for {len(items)} cell(s) that other processes run: {names}")
 
+    def note(self, text: str) -> None:
+        """Say it."""
+        self._console.print(f"note: {text}")
+
     def _say(self, cell: Cell, text: str) -> None:
-        row = self._rows[cell.id]
+        row = self._rows[_key(cell)]
         self._console.print(f"[{row.number}/{self._total}] {cell.slug}: {text}")
 
 
@@ -166,7 +184,7 @@ class LiveProgress:
 
     def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
         self._waiting = _Waiting(left, todo)
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[tuple[str, str], _Row] = {}
         self._counts: dict[str, int] = {}
         self._total = len(todo)
         self._started_s = time.monotonic()
@@ -184,28 +202,30 @@ class LiveProgress:
         """Add a row."""
         self._total, self._note = total, ""
         self._waiting.start(item)
-        rows = {**self._rows, item.cell.id: _Row(item, number)}
-        self._rows = dict(list(rows.items())[-ROWS:])
+        rows = {**self._rows, _key(item.cell): _Row(item, number)}
+        ended = [key for key, row in rows.items() if row.state != "running"]
+        dropped = set(ended[: max(0, len(rows) - ROWS)])
+        self._rows = {key: row for key, row in rows.items() if key not in dropped}
 
     def cell_phase(self, cell: Cell, phase: str) -> None:
         """Show the phase in the cell's row."""
-        self._rows[cell.id].phase = phase
+        self._rows[_key(cell)].phase = phase
 
     def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
         """Show the newest accuracy."""
         if rank == 0:
-            self._rows[cell.id].note(event)
+            self._rows[_key(cell)].note(event)
 
     def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
         """Show how the cell ended."""
-        self._rows[item.cell.id].finish(status)
+        self._rows[_key(item.cell)].finish(status)
         self._waiting.finish(item, status)
         self._count(status["status"])
 
     def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
         """Count it."""
         self._waiting.drop(item)
-        self._rows.pop(item.cell.id, None)
+        self._rows.pop(_key(item.cell), None)
         self._count(f"{status['status']} elsewhere")
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
@@ -216,7 +236,12 @@ class LiveProgress:
 
     def waiting(self, items: Sequence[PlannedCell]) -> None:
         """Show what is waited for."""
+        self._waiting.drop_all(items)
         self._note = f"waiting for {len(items)} cell(s) that other processes run"
+
+    def note(self, text: str) -> None:
+        """Leave it above the table."""
+        self._live.console.print(f"note: {text}")
 
     def _count(self, name: str) -> None:
         self._counts[name] = self._counts.get(name, 0) + 1
@@ -242,8 +267,9 @@ def outcome_in_words(status: dict[str, Any]) -> str:
     """The end of a cell in words."""
     if status["status"] not in ("done", "diverged"):
         return str(status["reason"])
+    mark = ", composed" if status.get("composed") else ""
     if status.get("time_to_target_s") is not None:
-        return f"target reached after {seconds(status['time_to_target_s'])} of training"
+        return f"target reached after {seconds(status['time_to_target_s'])} of training{mark}"
     if status.get("censored_at_s") is not None:
-        return f"target not reached within {seconds(status['censored_at_s'])} of training"
+        return f"target not reached within {seconds(status['censored_at_s'])} of training{mark}"
     return str(status["reason"])

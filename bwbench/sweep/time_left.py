@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -11,19 +12,30 @@ from bwbench.plan.assess import PlannedCell
 from bwbench.records import read_json
 
 USUAL_OVERHEAD_S = 15.0  # start-up and verification of the link, until a cell has been measured
+NEWEST = 101  # finished cells of an arm that count
 MOST_READ = 2000  # finished cells of earlier runs that are looked at: more would not make it better
 
 
 @dataclass
 class _Measured:
-    """Of the finished cells of one arm, or of all."""
+    """Of the newest finished cells of one arm, or of all."""
 
-    ratios: list[float] = field(default_factory=list)  # training clock / prediction
-    overheads_s: list[float] = field(default_factory=list)  # wall time without training
+    ratios: deque[float] = field(default_factory=lambda: deque(maxlen=NEWEST))  # training clock / prediction
+    overheads_s: deque[float] = field(default_factory=lambda: deque(maxlen=NEWEST))  # wall time without training
+
+
+@dataclass
+class _Waiting:
+    """The cells of one arm that are still to come."""
+
+    number: int = 0
+    predicted_s: float = 0.0
 
 
 class TimeLeft:
     """Knows the predictions of cells, is told how finished ones fared, and says how long others will take.
+
+    What it costs to ask does not grow with the number of cells.
 
     Args:
         predicted_s: by cell id, the training clock until the limit.
@@ -32,6 +44,7 @@ class TimeLeft:
     def __init__(self, predicted_s: Mapping[str, float]) -> None:
         self._predicted_s = predicted_s
         self._all, self._arms = _Measured(), dict[str, _Measured]()
+        self._waiting: dict[str, _Waiting] = {}
 
     def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
         """Take in a finished cell. One that failed half-way says nothing."""
@@ -56,13 +69,22 @@ class TimeLeft:
         """Whether any cell has been measured: without one, times are what cells take at most."""
         return bool(self._all.ratios)
 
+    def expect(self, item: PlannedCell, number: int = 1) -> None:
+        """A cell is still to come; with ``number`` -1 it is no longer."""
+        waiting = self._waiting.setdefault(item.cell.arm, _Waiting())
+        waiting.number += number
+        waiting.predicted_s += number * self._predicted_s.get(item.cell.id, 0.0)
+
     def cell_s(self, item: PlannedCell) -> float:
         """Seconds from the start of a cell to its end."""
-        measured = self._arms.get(item.cell.arm, self._all)
+        return self._seconds(item.cell.arm, 1, self._predicted_s.get(item.cell.id, 0.0))
+
+    def waiting_s(self) -> float:
+        """Seconds that the cells still to come take one after another."""
+        return sum(self._seconds(arm, waiting.number, waiting.predicted_s) for arm, waiting in self._waiting.items())
+
+    def _seconds(self, arm: str, number: int, predicted_s: float) -> float:
+        measured = self._arms.get(arm, self._all)
         ratio = median(measured.ratios) if measured.ratios else 1.0
         overhead_s = median(measured.overheads_s) if measured.overheads_s else USUAL_OVERHEAD_S
-        return ratio * self._predicted_s.get(item.cell.id, 0.0) + overhead_s
-
-    def total_s(self, items: Iterable[PlannedCell]) -> float:
-        """Seconds that cells take one after another."""
-        return sum(map(self.cell_s, items))
+        return ratio * predicted_s + number * overhead_s

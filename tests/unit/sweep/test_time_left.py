@@ -24,4 +24,7 @@ def test_ratio_and_overhead_of_an_arm_else_of_all(tmp_path: Path) -> None:
     assert left.is_measured and left.cell_s(rings[2]) == left.cell_s(other) == pytest.approx(58.0)
     left.note(other, {"status": "done", "wall_s": 212.0, "training_clock_s": 200.0})
     assert left.cell_s(other) == pytest.approx(212.0) and left.cell_s(rings[2]) == pytest.approx(58.0)
-    assert left.total_s([rings[2], other]) == pytest.approx(270.0)
+    for item in (rings[2], rings[3], other):
+        left.expect(item)
+    left.expect(rings[3], -1)
+    assert left.waiting_s() == pytest.approx(270.0)
