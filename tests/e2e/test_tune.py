@@ -1,0 +1,60 @@
+"""``bwbench tune`` from a file to a table, killed in between, and an experiment that uses it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.program import TINY, run, start, wait_for
+
+pytestmark = [pytest.mark.netns, pytest.mark.slow]
+
+TUNED = TINY.replace("{sgd: {lr: 0.05}}", "{tuned: rates.yaml}").replace("accuracy: 0.99", "accuracy: 0.5")
+
+
+def trials(folder):
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("results/.tuning/*/status.json")}
+
+
+def test_a_killed_search_goes_on_and_its_table_is_used(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TUNED)
+    missing = run("plan", "tiny.yaml", cwd=tmp_path)
+    assert missing.returncode == 2 and "'bwbench tune tiny.yaml' makes it" in missing.stderr
+    listed = json.loads(run("tune", "tiny.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
+    assert listed["rows"][0]["rates_to_run"] == [0.025, 0.05, 0.1] and listed["predicted_s"] > 0
+    assert not (tmp_path / "results").exists() and not (tmp_path / "rates.yaml").exists()
+
+    search = start("tune", "tiny.yaml", cwd=tmp_path)
+    wait_for(lambda: trials(tmp_path), 60, "the first trial")
+    search.kill()
+    search.wait(10)
+    before = trials(tmp_path)
+    result = run("tune", "tiny.yaml", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert before.items() <= trials(tmp_path).items(), "what was trained is not trained again"
+    (row,) = json.loads(result.stdout)["rows"]
+    assert row["lr"] in (0.025, 0.05, 0.1, 0.2, 0.4, 0.0125, 0.00625)
+    assert {trial["id"] for trial in row["trials"]} == {name.rpartition("-")[2] for name in trials(tmp_path)}
+    assert all(trial["loss"] > 0 and trial["status"] == "done" for trial in row["trials"])
+    assert ("edge of the grid" in result.stderr) == row["on_edge"]
+
+    assert run("run", "tiny.yaml", cwd=tmp_path).returncode == 0
+    (cell,) = (tmp_path / "results" / "tiny").glob("*/cell.json")
+    assert json.loads(cell.read_text())["config"]["optimizer"]["lr"] == row["lr"]
+    shown = json.loads(run("status", "results", "--json", cwd=tmp_path).stdout)
+    assert len(shown["cells"]) == 1
+
+
+def test_mistakes_are_said_before_anything_runs(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TUNED)
+    for arguments, words in [
+        (["--seed", "0"], "is one of the seeds"),
+        (["--retry", "diverged"], "allowed: failed, timeout, invalid"),
+        (["--output", "tiny.yaml"], "not a table of tuned learning rates"),
+        (["--set", "model=mpl"], "Did you mean 'mlp'?"),
+        (["--widen", "99"], "--widen"),
+    ]:
+        result = run("tune", "tiny.yaml", *arguments, cwd=tmp_path)
+        assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
