@@ -204,16 +204,16 @@ def _inside(samples: Sequence[_Sample], has_interval: bool) -> list[Crossover]:
 
 def _crossing(part: Sequence[_Sample]) -> float | None:
     """Bandwidth at which the centre changes its sign: of several changes the middle one; None where it does not."""
-    if any(sample.centre is None for sample in part):
+    known = [(sample.log_bps, sample.centre) for sample in part if sample.centre is not None]
+    if len(known) < len(part):
         return None
-    if len(part) == 1:
-        return math.exp(part[0].log_bps)
-    places = []
-    for left, right in pairwise(part):
-        assert left.centre is not None and right.centre is not None
-        if left.centre * right.centre < 0 or (left.centre == 0.0 != right.centre):
-            weight = left.centre / (left.centre - right.centre)
-            places.append((1 - weight) * left.log_bps + weight * right.log_bps)
+    places = [
+        (left[0] * right[1] - right[0] * left[1]) / (right[1] - left[1])
+        for left, right in pairwise(one for one in known if one[1] != 0.0)
+        if left[1] * right[1] < 0
+    ]
+    if not places:  # exactly 1 at a measured bandwidth
+        places = [log_bps for log_bps, centre in known if centre == 0.0][:1]
     return math.exp(places[len(places) // 2]) if len(places) % 2 else None
 
 

@@ -183,7 +183,7 @@ def test_cut_off_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert "No space left" in str(error) and "run it again" in str(error)
             for cell in iter_cells(into):
                 assert cell.status is not None  # whatever is visible is whole
-    assert failures > 1
+    assert failures > 0
     merged = contents(into)
     assert contents(source).items() <= merged.items()
     assert not any("merging" in name for name in merged)

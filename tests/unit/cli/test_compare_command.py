@@ -1,0 +1,211 @@
+"""compare and export on result folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fixtures_records import Study, write_study
+
+from bwbench.cli.compare import compare
+from bwbench.cli.export import Format, What, export
+from bwbench.errors import EXIT_USER_INPUT, ConfigError
+
+SWEEP = Study(
+    "sweep", arms=("ring", "threshold", "single", "no-communication"), repeats=3, bandwidths_mbps=(3.0, 10.0, 100.0),
+    limit_s=60.0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    write_study(folder, SWEEP)
+    return folder
+
+
+def compared(
+    folder: Path, capsys: pytest.CaptureFixture[str], baseline: str = "ring", by: str = "link.bandwidth"
+) -> dict[str, list[dict[str, object]]]:
+    capsys.readouterr()
+    assert compare(folder, baseline, by, json=True) == 0
+    found: dict[str, list[dict[str, object]]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_rows_have_what_the_contract_says(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = compared(sweep, capsys)["rows"]
+    assert len(rows) == 3 * 3  # bandwidths x arms but the baseline
+    for row in rows:
+        assert {"group", "algorithm", "baseline", "ratio", "ratio_low", "ratio_high", "n", "num_censored",
+                "composed"} <= row.keys()  # fmt: skip
+        assert row["baseline"] == "ring" and row["n"] == 3 and row["composed"] is False
+    place = {(row["group"]["link.bandwidth"], row["algorithm"]): row for row in rows}  # type: ignore[index]
+    row = place["10 Mbit/s", "threshold"]
+    assert row["ratio_low"] < row["ratio"] < row["ratio_high"]  # type: ignore[operator]
+    assert row["ratio"] == pytest.approx(row["baseline_time_s"] / row["time_s"])  # type: ignore[operator]
+
+
+def test_swapped_baselines_give_inverse_ratios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = {(r["group"]["link.bandwidth"], r["algorithm"]): r for r in compared(sweep, capsys)["rows"]}  # type: ignore[index]
+    other = {r["group"]["link.bandwidth"]: r for r in compared(sweep, capsys, "threshold")["rows"]  # type: ignore[index]
+             if r["algorithm"] == "ring"}  # fmt: skip
+    for bandwidth in ("10 Mbit/s", "100 Mbit/s"):
+        there, back = one[bandwidth, "threshold"], other[bandwidth]
+        assert there["ratio"] * back["ratio"] == pytest.approx(1.0)  # type: ignore[operator]
+        assert there["ratio_low"] * back["ratio_high"] == pytest.approx(1.0)  # type: ignore[operator]
+
+
+def test_crossovers_are_given_without_dimension_too(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["algorithm"]: row for row in compared(sweep, capsys, "single")["crossovers"]}
+    row = rows["threshold"]
+    assert row["kind"] == "one"
+    (one,) = row["found"]  # type: ignore[misc]
+    assert 3e6 < one["low_bps"] < one["bandwidth_bps"] < one["high_bps"] < 1e8
+    expected = 8 * row["gradient_bytes"] / (one["bandwidth_bps"] * row["compute_s"])  # type: ignore[operator]
+    assert one["s_over_bt"] == pytest.approx(expected, rel=1e-4)
+    assert one["s_over_bt_low"] < one["s_over_bt"] < one["s_over_bt_high"]
+    assert rows["no-communication"]["kind"] == "none"
+
+
+def test_censored_sides_are_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_study(tmp_path, Study(arms=("ring", "ddp", "single"), bandwidths_mbps=(1.0,), limit_s=10.0))
+    rows = {row["algorithm"]: row for row in compared(tmp_path, capsys)["rows"]}
+    single = rows["single"]
+    assert (single["ratio"], single["ratio_high"], single["kind"], single["num_censored"]) == (None, None, "bound", 3)
+    assert single["ratio_low"] > 1  # type: ignore[operator]
+    assert (rows["ddp"]["ratio"], rows["ddp"]["ratio_low"], rows["ddp"]["num_censored"]) == (None, None, 3)
+    compare(tmp_path, "ring")
+    text = capsys.readouterr().out
+    assert "> " in text and "3 of 3" in text
+
+
+def test_composed_values_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = write_study(tmp_path, Study(arms=("ring", "threshold", "single"), limit_s=60.0))
+    compare(tmp_path, "ring")
+    assert "composed" not in capsys.readouterr().out
+    for folder in folders:
+        if "threshold" in folder.name:
+            rewrite(folder / "status.json", composed={"timing": "a", "convergence": "b", "interval_s": [2.9, 3.1]})
+    rows = {row["algorithm"]: row["composed"] for row in compared(tmp_path, capsys)["rows"]}
+    assert rows == {"threshold": True, "single": False}
+    compare(tmp_path, "ring")
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    last = {line[2]: line[-1] for line in words if line[:2] == ["10", "Mbit/s"]}
+    assert (last["threshold"], last["single"]) == ("composed", "measured")
+
+
+def test_only_cells_alike_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for nodes in (2, 4):
+        for latency in ("1 ms", "9 ms"):
+            write_study(tmp_path, Study(arms=("ring", "threshold", "single"), nodes=nodes, latency=latency))
+    rows = compared(tmp_path, capsys, by="nodes")["rows"]
+    assert len(rows) == 8 and all(row["n"] == 3 for row in rows)
+    groups = [row["group"] for row in rows]
+    assert all(list(group) == ["nodes", "link.bandwidth", "link.latency"] for group in groups)  # type: ignore[call-overload]
+    assert {(group["nodes"], group["link.latency"]) for group in groups} == {  # type: ignore[index]
+        (nodes, latency) for nodes in (2, 4) for latency in ("1 ms", "9 ms")
+    }
+
+
+def test_any_key_may_stand_first(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = compared(sweep, capsys, by="compression")["rows"]
+    assert {row["group"]["compression"] for row in rows} == {"threshold", "none"}  # type: ignore[index]
+
+
+def test_no_arm_of_the_pareto_set_is_beaten(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row for row in compared(sweep, capsys)["pareto"] if row["group"] == {"link.bandwidth": "100 Mbit/s"}]
+    assert len(rows) == 4
+    for row in rows:
+        beaten = any(
+            (other["time_s"] < row["time_s"] and other["metric_value"] >= row["metric_value"])  # type: ignore[operator]
+            or (other["time_s"] <= row["time_s"] and other["metric_value"] > row["metric_value"])  # type: ignore[operator]
+            for other in rows
+        )
+        assert row["optimal"] is not beaten
+
+
+def test_names_that_are_not_there_are_answered_with_those_that_are(sweep: Path, tmp_path: Path) -> None:
+    for baseline, by, words in (
+        ("rnig", "link.bandwidth", "--baseline: no arm 'rnig'.*Did you mean 'ring'.*single, threshold"),
+        ("ring", "link.bandwith", "--by: no key 'link.bandwith'.*Did you mean 'link.bandwidth'"),
+    ):
+        with pytest.raises(ConfigError, match=words) as raised:
+            compare(sweep, baseline, by)
+        assert raised.value.exit_code == EXIT_USER_INPUT
+    write_study(tmp_path / "a", Study(arms=("ring",), repeats=1, limit_s=1.0, target=None))
+    with pytest.raises(ConfigError, match="target"):
+        compare(tmp_path / "a", "ring")
+    write_study(tmp_path / "b", Study(arms=("ring",), repeats=1, statuses={("ring", 0): ("missing", "")}))
+    with pytest.raises(ConfigError, match="none of 1 cells is done"):
+        compare(tmp_path / "b", "ring")
+
+
+def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = write_study(tmp_path, Study(
+        arms=("ring", "single"), repeats=2, bandwidths_mbps=(10.0, 30.0), statuses={("single", 1): ("failed", "x")},
+    ))  # fmt: skip
+    (folders[0] / "cell.json").write_text("{")
+    compare(tmp_path, "ring")
+    said = capsys.readouterr().err
+    assert "not readable as JSON" in said and "1 failed (single #1)" in said
+
+
+def test_a_baseline_that_is_not_done_somewhere_leaves_rows_without_ratio(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in write_study(tmp_path, Study(arms=("ring", "threshold"), repeats=2, bandwidths_mbps=(10.0, 30.0))):
+        if "ring-cnn-10mbps" in folder.name:
+            (folder / "status.json").unlink()
+    found = compared(tmp_path, capsys)
+    assert [(row["ratio"] is None, row["n"]) for row in found["rows"]] == [(True, 0), (False, 2)]
+    assert any("no ring that is done with at 10 Mbit/s" in str(note) for note in found["notes"])
+
+
+def test_exports_agree_whatever_the_format(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for to in (Format.csv, Format.json, Format.parquet):
+        assert export(sweep, to, tmp_path / f"cells.{to.value}") == 0
+    rows = json.loads((tmp_path / "cells.json").read_text())["rows"]
+    table = pd.read_parquet(tmp_path / "cells.parquet")
+    lines = list(csv.DictReader((tmp_path / "cells.csv").read_text().splitlines()))
+    assert len(rows) == len(table) == len(lines) == 3 * 3 * 3 + 3
+    assert list(table.columns) == list(lines[0]) == list(rows[0])
+    for row, line, (_, entry) in zip(rows, lines, table.iterrows(), strict=True):
+        assert row["id"] == line["id"] == entry["id"]
+        assert row["final_metric"] == pytest.approx(float(line["final_metric"])) == pytest.approx(entry["final_metric"])
+    columns = {"config.link.bandwidth", "config.model.name", "link_achieved_goodput_bps", "link_asked_rtt_s", "host",
+               "commit", "composed", "time_to_target_s", "torch", "status"}  # fmt: skip
+    assert columns <= set(rows[0])
+    assert not list(tmp_path.glob(".*"))
+    capsys.readouterr()
+    export(sweep, Format.csv)
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == len(rows)
+
+
+def test_evaluations_and_steps(sweep: Path, tmp_path: Path) -> None:
+    cells = len(list((sweep / "sweep").iterdir()))
+    for what in (What.evaluations, What.steps):
+        export(sweep, Format.parquet, tmp_path / "rows.parquet", what)
+        table = pd.read_parquet(tmp_path / "rows.parquet")
+        assert table["id"].nunique() == cells and table["clock_s"].notna().all()
+    assert {"compute_s", "exposed_s", "rank"} <= set(table.columns)
+
+
+def test_unlike_values_of_one_option_make_one_column(tmp_path: Path) -> None:
+    for number, value in enumerate((3, "auto", True)):
+        write_study(tmp_path / "r", Study(f"s{number}", arms=("ring",), repeats=1, limit_s=1.0, extra={"knob": value}))
+    export(tmp_path / "r", Format.parquet, tmp_path / "x.parquet")
+    assert list(pd.read_parquet(tmp_path / "x.parquet")["config.knob"]) == ["3", "auto", "True"]
+
+
+def test_nowhere_to_write_is_said(sweep: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder"):
+        export(sweep, Format.csv, tmp_path)
