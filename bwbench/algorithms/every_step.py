@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -19,6 +20,11 @@ from bwbench.config.component import ComponentConfig
 from bwbench.plan.phases import Phase
 from bwbench.plan.traffic import Traffic
 from bwbench.units import MemoryOrAuto
+
+if TYPE_CHECKING:
+    import torch
+
+_BUCKET = "bucket_bytes"  # key in the state dict
 
 
 class EveryStepConfig(ComponentConfig):
@@ -80,6 +86,7 @@ class EveryStep(AbstractGradientExchange):
         exchange = DdpExchange if context.collective.wraps_model else BucketExchange
         self._exchange = exchange(context, self.options.fixed_bucket_bytes)
         self._context = context
+        self._chosen_bytes: float | None = None
 
     def rehearse(self) -> None:
         """Choose the size of the buckets where that is wanted, and make them anew."""
@@ -88,9 +95,25 @@ class EveryStep(AbstractGradientExchange):
             return
         if link is None or not link.shaped:
             return
-        size = best_bucket_bytes(self._elements(), self._mean_backward_s(), link, self._traffic_of_bucket)
+        self._choose(best_bucket_bytes(self._elements(), self._mean_backward_s(), link, self._traffic_of_bucket))
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The residuals, and the size of the buckets that they belong to where it was chosen here."""
+        import torch
+
+        chosen = {} if self._chosen_bytes is None else {_BUCKET: torch.tensor(self._chosen_bytes, dtype=torch.float64)}
+        return super().state_dict() | chosen
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave; another size that was measured since then is given up."""
+        if _BUCKET in state:
+            self._choose(float(state[_BUCKET]))
+        super().load_state_dict({key: value for key, value in state.items() if key != _BUCKET})
+
+    def _choose(self, bucket_bytes: float) -> None:
         self._exchange.close()
-        self._exchange = BucketExchange(self._context, size)
+        self._exchange = BucketExchange(self._context, bucket_bytes)
+        self._chosen_bytes = bucket_bytes
 
     def _elements(self) -> list[int]:
         return [parameter.numel() for parameter in trainable(self._context.model)]

@@ -46,10 +46,22 @@ def _outcome(record: Mapping[str, Any]) -> Iterator[str]:
     reason = str(status.get("reason") or "")
     if record["logs"]:
         reason = reason.partition("\n")[0]  # the log's last lines follow below
-    yield from f"{record['state']} in attempt {status.get('attempt') or record['attempts']}: {reason}".splitlines()
+    attempt = "" if status.get("composed") else f" in attempt {status.get('attempt') or record['attempts']}"
+    yield from f"{record['state']}{attempt}: {reason}".splitlines()
     if not status:
         return
+    if origin := status.get("resumed_from"):
+        yield f"resumed          from step {origin['step']} of attempt {origin['attempt']}"
+    if refused := status.get("resume_refused"):
+        yield f"not resumed      {refused}"
     yield f"time to target   {time_to_target(status)}"
+    if composed := status.get("composed"):
+        ends = composed.get("interval_s")
+        within = f"; 95 % interval {seconds(ends[0])} to {seconds(ends[1])}" if ends else ""
+        steps = f"{composed['timed_steps']} steps timed on the link (timing run {composed['timing']})"
+        yield f"composed         of convergence run {composed['convergence']} and {steps}{within}"
+    if error := record.get("composed_error"):
+        yield f"composed, too    {seconds(error['composed_s'])}, off by {100 * error['error']:+.1f} %"
     metric = status.get("metric") or "metric"
     for name, key in (("final", "final_metric"), ("test", "test_metric")):
         if status.get(key) is not None:

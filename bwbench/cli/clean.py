@@ -21,6 +21,7 @@ def clean(
     from bwbench.errors import ConfigError
     from bwbench.network.leftovers import end_leftovers, find_leftovers
     from bwbench.records import iter_cells
+    from bwbench.records.checkpoint import has_checkpoint
 
     if results is not None and not results.is_dir():
         raise ConfigError(f"{results} is no folder; name a result folder, or nothing to clean the machine alone")
@@ -33,7 +34,7 @@ def clean(
     for folder in iter_cells(results) if results is not None else ():
         paths = list(folder.path.glob(".*.part"))
         if folder.status is None:
-            paths += folder.attempts
+            paths += [attempt for attempt in folder.attempts if not has_checkpoint(attempt)]
         elif folder.status.get("status") == "done":
             paths += folder.attempts[:-1]
         for path in paths:

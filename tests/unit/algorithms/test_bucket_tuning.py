@@ -12,6 +12,7 @@ from torch import nn
 from bwbench.algorithms import Context
 from bwbench.algorithms.bucket_tuning import CANDIDATES_BYTES, best_bucket_bytes, end_of_exchange_s
 from bwbench.algorithms.every_step import EveryStep, EveryStepConfig
+from bwbench.compression.error_feedback import ErrorFeedback
 from bwbench.network.link import Link
 from bwbench.registry import COLLECTIVES, COMPRESSIONS
 from tests.ranks import run_ranks
@@ -77,6 +78,43 @@ def test_all_nodes_choose_alike_in_the_rehearsal_and_average_as_before():
     for other_sizes, other_gradients in others:
         assert other_sizes == sizes
         assert all(torch.equal(*pair) for pair in zip(gradients, other_gradients, strict=True))
+
+
+def test_a_checkpoint_brings_back_the_chosen_size_with_its_residuals():
+    torch.manual_seed(0)
+    initial = nn.Sequential(nn.Linear(6, 3000), nn.Tanh(), nn.Linear(3000, 60), nn.Tanh(), nn.Linear(60, 2))
+
+    def attached(group):
+        model = copy.deepcopy(initial)
+        collective = COLLECTIVES.load("parameter-server")()
+        collective.connect(group, Link(bandwidth="100 Mbit/s", latency="0.1 ms"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        algorithm = EveryStep(EveryStepConfig(bucket_bytes="auto"))
+        make_codec = lambda: ErrorFeedback(COMPRESSIONS.load("int8")())  # noqa: E731
+        algorithm.attach(Context(model, optimizer, collective, make_codec, group, Control(group), nullcontext()))
+        return model, algorithm
+
+    def work(group, rank):
+        model, algorithm = attached(group)
+        algorithm.plain_backward_s = 1.0
+        algorithm.rehearse()
+        algorithm.clear_gradients()
+        with algorithm.micro_step(last=True):
+            algorithm.backward(model(torch.full((4, 6), float(rank))).square().mean())
+        algorithm.finish()
+        state = algorithm.state_dict()
+        algorithm.close()
+        _, again = attached(group)
+        few = len(again.bucket_bytes)
+        again.load_state_dict(state)
+        again.close()
+        assert len(algorithm.bucket_bytes) > few
+        assert again.bucket_bytes == algorithm.bucket_bytes
+        found = again.state_dict()
+        assert found.keys() == state.keys()
+        assert all(torch.equal(found[key], state[key]) for key in state)
+
+    run_ranks(2, work)
 
 
 class Control:
