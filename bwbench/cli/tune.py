@@ -32,7 +32,7 @@ def tune(
         typer.Option(
             "--output",
             "-o",
-            help="Table to write.  [default: the one that FILE names, or experiments/tuning/NAME.yaml]",
+            help="Table to write; by default the one that FILE names, or experiments/tuning/NAME.yaml.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all trials; no seed that is reported.")] = (

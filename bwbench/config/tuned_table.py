@@ -54,7 +54,10 @@ class Trial(_Part):
 
 
 class Made(_Part):
-    """When, where and by which version an entry was found; ``commit`` ends in ``+`` where the tree had changes."""
+    """When the last trial ran, where and by which version; ``commit`` ends in ``+`` where the tree had changes.
+
+    Several, with commas between, where the trials of a search ran on unlike hosts or versions.
+    """
 
     date: str
     commit: str | None = None

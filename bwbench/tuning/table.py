@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def entry_of(search: Search, found: Progress) -> Entry:
         limit_samples=config.limit.samples,
         grid=search.grid,
         trials=found.trials,
-        made=_made(),
+        made=_made(found.environments),
     )
 
 
@@ -134,14 +134,20 @@ def _problem(found: Progress) -> str:
     return "the training diverges at every rate that was tried"
 
 
-def _made() -> Made:
-    environment = capture_environment()
+def _made(environments: Sequence[Mapping[str, Any]]) -> Made:
+    """When and by what the trials ran, whenever the table is written; several where they were unlike."""
+    found = environments or [capture_environment()]
+    last_s = max(float(environment.get("time_unix_s") or 0.0) for environment in found)
     return Made(
-        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        commit=commit_of(environment) or None,
-        bwbench=str(environment["bwbench"]),
-        host=host_of(environment),
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last_s)),
+        commit=_joined(map(commit_of, found)) or None,
+        bwbench=_joined(str(environment.get("bwbench", "")) for environment in found),
+        host=_joined(map(host_of, found)),
     )
+
+
+def _joined(values: Iterable[str]) -> str:
+    return ", ".join(sorted({value for value in values if value}))
 
 
 def _flow(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bwbench.analysis.trial import evaluations
 from bwbench.config.tuned_table import Trial
@@ -27,11 +28,13 @@ class Progress:
         state: what was tried, what is missing, what is best.
         trials: that have ended, by rising rate.
         failed: those of them that say nothing about their rate.
+        environments: what the trials ran on, as recorded.
     """
 
     state: State
     trials: tuple[Trial, ...]
     failed: tuple[Trial, ...]
+    environments: tuple[dict[str, Any], ...] = ()
 
     @property
     def best(self) -> Trial | None:
@@ -43,16 +46,21 @@ class Progress:
 def progress(search_: Search, results: Path) -> Progress:
     """How far a search is by what lies below ``results``."""
     seen: dict[float, Trial | None] = {}
+    environments: dict[float, dict[str, Any]] = {}
 
     def cost(lr: float) -> Cost | None:
         if lr not in seen:
-            seen[lr] = trial_of(planned(search_, lr, results), lr)
+            item = planned(search_, lr, results)
+            seen[lr] = trial_of(item, lr)
+            if seen[lr] is not None and (environment := CellFolder(item.folder).environment):
+                environments[lr] = environment
         found = seen[lr]
         return None if found is None or found.status not in JUDGED else cost_of(found)
 
     state = search(search_.grid, cost)
     ended = tuple(trial for lr in state.tried if (trial := seen[lr]) is not None)
-    return Progress(state, ended, tuple(trial for trial in ended if trial.status not in JUDGED))
+    failed = tuple(trial for trial in ended if trial.status not in JUDGED)
+    return Progress(state, ended, failed, tuple(environments.values()))
 
 
 def planned(search_: Search, lr: float, results: Path, retry: tuple[str, ...] = ()) -> PlannedCell:

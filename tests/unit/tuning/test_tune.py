@@ -9,6 +9,7 @@ import pytest
 from bwbench.config import load_experiment
 from bwbench.config.tuned_table import Trial
 from bwbench.errors import ConfigError
+from bwbench.records import write_json_atomic
 from bwbench.tuning.searches import searches_of
 from bwbench.tuning.table import entry_of, merged, read_rows, write_table
 from bwbench.tuning.trials import cost_of, progress
@@ -148,3 +149,14 @@ def test_a_file_that_is_no_table_is_not_overwritten(tmp_path):
     with pytest.raises(ConfigError, match="not a table of tuned learning rates(.|\n)*--output"):
         read_rows(study, 1000, ())
     assert load_experiment(study, tuning=True).name == "study"
+
+
+def test_an_entry_says_what_its_trials_ran_on_whenever_it_is_written(tmp_path):
+    entries_after(tmp_path, valley(0.05))
+    for number, attempt in enumerate(sorted(tmp_path.glob(".tuning/*/attempt-1"))):
+        git = {"commit": "abc" if number else "def", "dirty": bool(number)}
+        content = {"time_unix_s": 60.0 * number, "host": "h", "bwbench": "1.2", "git": git}
+        write_json_atomic(attempt / "environment.json", content)
+    (entry,), trainer = entries_after(tmp_path, valley(0.05))
+    assert not trainer.ran and entry.made.date == "1970-01-01T00:02:00Z"
+    assert (entry.made.commit, entry.made.host, entry.made.bwbench) == ("abc+, def", "h", "1.2")
