@@ -17,6 +17,7 @@ from bwbench.cli import (
     data,
     doctor,
     export,
+    launch_script,
     link,
     listing,
     merge,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(sweep.sweep)
+app.command()(launch_script.launch_script)
 app.command()(plan.plan)
 app.command()(tune.tune)
 app.command()(status.status)

@@ -30,4 +30,4 @@ def run(
 
     if file.is_dir():
         raise ConfigError(f"{file} is a folder; `bwbench sweep {file}` runs all experiments in it")
-    return sweep([file], set_, results, retry, only, None, fail_fast, notify, 0, dry_run)
+    return sweep([file], set_, results, retry, only, None, fail_fast, notify, 0, dry_run=dry_run)

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bwbench.cluster.run import Elsewhere
     from bwbench.errors import Problem
     from bwbench.plan import Cell
     from bwbench.sweep import SweepPlan
@@ -47,6 +48,16 @@ Notify = Annotated[
     str | None,
     typer.Option(metavar="CMD", help="Run this with sh for every cell that is not done, and at the end."),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(metavar="WHERE", help="Run cells on the machines of a Ray cluster: ray, or ray://HOST:PORT."),
+]
+CellsPerMachine = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="With --on: cells at a time on one machine, whose times disturb each other. [1]", min=1
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would run, as `bwbench plan` does.")]
 
 EXPERIMENTS = Path("experiments")
@@ -62,6 +73,8 @@ def sweep(
     fail_fast: FailFast = False,
     notify: Notify = None,
     order_seed: OrderSeed = 0,
+    on: On = None,
+    cells_per_machine: CellsPerMachine = None,
     dry_run: DryRun = False,
 ) -> int:
     """Run all cells of many experiments that are not done yet; without FILES those in experiments/.
@@ -75,13 +88,29 @@ def sweep(
     from bwbench.cli.plan import show_sweep
     from bwbench.sweep import Selection, plan_sweep
 
+    elsewhere = _elsewhere(on, cells_per_machine)
     planned = plan_sweep(
         files or [EXPERIMENTS], results, set_ or [], check_retry(retry), Selection.parse(only or [], shard), order_seed
     )
-    return show_sweep(planned, json=False) if dry_run else carry_out(planned, fail_fast, notify)
+    return show_sweep(planned, json=False) if dry_run else carry_out(planned, fail_fast, notify, elsewhere)
 
 
-def carry_out(sweep: SweepPlan, fail_fast: bool = False, notify: str | None = None) -> int:
+def _elsewhere(on: str | None, cells_per_machine: int | None) -> Elsewhere | None:
+    """Where cells run, if not here; raises ConfigError where that cannot be."""
+    from bwbench.errors import ConfigError
+
+    if on is None:
+        if cells_per_machine is not None:
+            raise ConfigError("--cells-per-machine goes with --on; here, cells of several sweeps take turns")
+        return None
+    from bwbench.cluster.run import Elsewhere
+
+    return Elsewhere.parse(on, cells_per_machine or 1)
+
+
+def carry_out(
+    sweep: SweepPlan, fail_fast: bool = False, notify: str | None = None, elsewhere: Elsewhere | None = None
+) -> int:
     """Check, freeze and run a sweep, and print how it ended. Returns the exit status."""
     import sys
 
@@ -91,14 +120,15 @@ def carry_out(sweep: SweepPlan, fail_fast: bool = False, notify: str | None = No
     from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
     from bwbench.plan import doubts, estimate_cells
     from bwbench.sweep import freeze_sweep
-    from bwbench.sweep.loop import Tally, run_sweep
+    from bwbench.sweep.loop import Account, Tally, run_sweep
     from bwbench.sweep.notify import Notifier
     from bwbench.sweep.time_left import TimeLeft
 
     console = stderr()
     for text in (*sweep.warnings, *doubts(sweep.selected)):
         console.print(f"note: {text}")
-    check_data([item.cell for item in sweep.todo])
+    if elsewhere is None:
+        check_data([item.cell for item in sweep.todo])
     predicted_s: dict[str, float] = {}
     if sweep.todo:
         estimates = estimate_cells([item.cell for item in sweep.selected])
@@ -109,7 +139,10 @@ def carry_out(sweep: SweepPlan, fail_fast: bool = False, notify: str | None = No
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _EndTold(notifier, tally):
         with LiveProgress(left, sweep.todo) if sys.stderr.isatty() else PlainProgress(left, sweep.todo) as progress:
-            run_sweep(sweep.selected, predicted_s, progress, notifier, fail_fast, tally=tally)
+            if elsewhere is None:
+                run_sweep(sweep.selected, predicted_s, progress, notifier, fail_fast, tally=tally)
+            else:
+                elsewhere.run_sweep(sweep, predicted_s, Account(sweep.selected, progress, notifier, fail_fast, tally))
     print_outcome(sweep.selected, tally)
     return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
 
