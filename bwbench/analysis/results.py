@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from bwbench.analysis.cells import DONE, state_of
+from bwbench.analysis.cells import DONE, is_composed, state_of
+from bwbench.analysis.composed_error import composed_errors, composed_note
 from bwbench.analysis.grouping import Group, bandwidth_label, group_cells
 from bwbench.analysis.left_out import left_out_notes
 from bwbench.analysis.provenance import provenance_note
@@ -67,10 +68,11 @@ class Results:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What must stand under the picture: cells that are left out, hosts or commits that are mixed."""
+        """What must stand under the picture: cells left out or composed, hosts or commits that are mixed."""
         notes = left_out_notes(self.folders)
-        provenance = provenance_note(self.done)
-        return [*notes, provenance] if provenance else notes
+        errors = [error.error for error in composed_errors(self.done)]
+        composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
+        return [*notes, *(note for note in (composed, provenance_note(self.done)) if note)]
 
     def by_bandwidth(self) -> list[Results]:
         """The same group, one bandwidth at a time; itself where there is only one."""

@@ -19,7 +19,7 @@ from bwbench.records import CellFolder
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s")
 TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
-    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num",
+    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
 )  # fmt: skip
 
 
@@ -39,12 +39,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads a cell's event files once, however many tables and pictures show it."""
+    """Reads a cell's event files once, however many tables and pictures show it; of a composed cell what stands for
+    them: the composed curve, and the ledger of the timing run."""
 
     _readings: dict[Path, Reading] = field(default_factory=dict)
 
     def read(self, folder: CellFolder) -> Reading:
         """Curve and ledger of the cell's last attempt."""
+        if folder.path not in self._readings and folder.composed is not None:
+            ledger = folder.composed.get("ledger")
+            curve = [dict(point) for point in folder.composed.get("curve") or []]
+            self._readings[folder.path] = Reading(curve, LedgerSummary(**ledger) if ledger else None)
         if folder.path not in self._readings:
             events = {rank: folder.events(rank) for rank in folder.ranks}
             self._readings[folder.path] = Reading(curve_of(events), summarise_ledger(events))
@@ -74,7 +79,7 @@ def ledger_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
             continue
         about = cell_row(folder)
         row: dict[str, Any] = {
-            key: about[key] for key in ("id", "arm", "seed", "repeat", "bandwidth_bps", "global_batch")
+            key: about[key] for key in ("id", "arm", "seed", "repeat", "bandwidth_bps", "global_batch", "composed")
         }
         row |= {part: ledger.mean_s[part] for part in PARTS}
         row |= {f"median_{part}": ledger.median_s[part] for part in PARTS}
@@ -104,6 +109,7 @@ def time_table(cells: pd.DataFrame) -> pd.DataFrame:
         centre = estimate(list(arrivals.values()))
         row: dict[str, Any] = {"arm": arm, "bandwidth_bps": bandwidth, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
+        row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
         row |= {"at_least_s": centre.at_least, **_speedup(paired_ratio(single, arrivals))}
         rows.append(row)
     table = pd.DataFrame(rows, columns=list(TIME_COLUMNS))

@@ -7,7 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bwbench.cli.output import new_table, seconds, size, stderr, stdout
+from bwbench.analysis.cells import is_composed
+from bwbench.analysis.composed_error import composed_errors, composed_note
+from bwbench.cli.output import new_table, size, stderr, stdout
+from bwbench.cli.status import time_to_target
 from bwbench.plan.assess import PlannedCell
 from bwbench.records import CellFolder
 from bwbench.sweep.loop import Tally
@@ -31,6 +34,9 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
         table.add_row(*_row(item, folder, status, single_s.get(_workload(item), math.nan)))
     if done:
         stdout().print(table)
+    errors = [error.error for error in composed_errors(folder for _, folder in done)]
+    if note := composed_note(sum(is_composed(folder) for _, folder in done), len(done), errors):
+        stderr().print(f"note: {note}")
     for item, folder in rows:
         status = folder.status or {}
         if status.get("status") not in ("done", None):
@@ -42,10 +48,8 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
 
 
 def _row(item: PlannedCell, folder: CellFolder, status: dict[str, Any], single_s: float) -> tuple[str, ...]:
-    reached_s, censored_s = status.get("time_to_target_s"), status.get("censored_at_s")
-    shown = seconds(reached_s) if reached_s is not None else f"> {seconds(censored_s)}" if censored_s else "-"
+    shown = time_to_target(status)
     ratio = single_s / _time_to_target(status)
-    steps = status.get("steps") or 0
     wire = (folder.link or {}).get("wire") or {}
     asked, achieved = _goodput(folder)
     return (
@@ -55,11 +59,15 @@ def _row(item: PlannedCell, folder: CellFolder, status: dict[str, Any], single_s
         f"{ratio:.2f}x" if math.isfinite(ratio) and ratio > 0 else "-",
         str(status.get("samples_to_target") or "-"),
         f"{status['final_metric']:.3f}" if status.get("final_metric") is not None else "-",
-        size(status.get("payload_bytes", 0) / steps) if steps else "-",
-        size(wire.get("per_step_bytes")),
+        size(_per_step(status, "payload_bytes")),
+        size(wire.get("per_step_bytes", _per_step(status, "wire_bytes"))),
         asked,
         achieved,
     )
+
+
+def _per_step(status: dict[str, Any], key: str) -> float | None:
+    return status[key] / status["steps"] if status.get("steps") and status.get(key) is not None else None
 
 
 def _goodput(folder: CellFolder) -> tuple[str, str]:

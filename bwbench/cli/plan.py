@@ -132,6 +132,7 @@ def _cell(item: PlannedCell, position: int | None, found: Estimate | None) -> di
         "runs": item.runs,
         "position": position,
         "why": item.why,
+        "way": item.way,
         "folder": str(item.folder),
         **predicted,
     }

@@ -69,13 +69,16 @@ def cell_record(path: Path) -> dict[str, Any]:
     from dataclasses import asdict
 
     from bwbench.analysis.cells import state_of
+    from bwbench.analysis.composed_error import composed_error
     from bwbench.analysis.ledger import summarise_ledger
     from bwbench.analysis.trial import curve_of
     from bwbench.records import CellFolder
 
     folder = CellFolder(path)
-    events = {rank: folder.events(rank) for rank in folder.ranks}
+    composed = folder.composed
+    events = {rank: folder.events(rank) for rank in folder.ranks} if composed is None else {}
     ledger = summarise_ledger(events)
+    error = composed_error(folder)
     ends = {rank: next((e for e in reversed(found) if e.get("event") == "end"), None) for rank, found in events.items()}
     state = state_of(folder)
     return {
@@ -86,8 +89,10 @@ def cell_record(path: Path) -> dict[str, Any]:
         "attempts": len(folder.attempts),
         "link": folder.link,
         "environment": folder.environment,
-        "ledger": asdict(ledger) if ledger else None,
-        "evaluations": curve_of(events),
+        "composed": composed,
+        "composed_error": asdict(error) | {"error": error.error} if error else None,
+        "ledger": (asdict(ledger) if ledger else None) if composed is None else composed.get("ledger"),
+        "evaluations": curve_of(events) if composed is None else composed.get("curve") or [],
         "ends": ends,
         "logs": {} if state == "done" else _log_tails(folder.last_attempt, (folder.status or {}).get("reason")),
     }

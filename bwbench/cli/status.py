@@ -25,6 +25,7 @@ def status(
 
     Works while they run, from anywhere that sees the folder: a cell that runs shows what is being done and how far it is.
     """
+    from bwbench.analysis.composed_error import composed_note
     from bwbench.analysis.provenance import provenance_note
     from bwbench.records import iter_cells
 
@@ -32,15 +33,19 @@ def status(
     folders = list(iter_cells(folder))
     cells = [status_entry(cell) for cell in folders]
     mixed = provenance_note(cell for cell, entry in zip(folders, cells, strict=True) if entry["status"] == "done")
+    done = sum(cell["status"] == "done" for cell in cells)
+    errors = [cell["composed_error"] for cell in cells if cell["composed_error"] is not None]
+    composed = composed_note(sum(cell["composed"] for cell in cells), done, errors)
     if json:
-        _print_json(cells, [mixed] if mixed else [])
+        _print_json(cells, [note for note in (composed, mixed) if note])
         return EXIT_OK
     _print_table(cells)
     counts = Counter(cell["status"] for cell in cells)
     tally = ", ".join(f"{number} {name}" for name, number in counts.most_common())
     print(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}: {tally}", file=sys.stderr)
-    if mixed:
-        print(f"note: {mixed}", file=sys.stderr)
+    for note in (composed, mixed):
+        if note:
+            print(f"note: {note}", file=sys.stderr)
     return EXIT_OK
 
 
@@ -50,7 +55,8 @@ def status_entry(folder: Any) -> dict[str, Any]:
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
     an attempt was cut off, ``unreadable`` where cell.json is broken: one such cell must not hide the others.
     """
-    from bwbench.analysis.cells import PLANNED, UNFINISHED, state_of
+    from bwbench.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
+    from bwbench.analysis.composed_error import composed_error
 
     try:
         cell, recorded = folder.cell, folder.status or {}
@@ -58,11 +64,14 @@ def status_entry(folder: Any) -> dict[str, Any]:
         slug, _, cell_id = folder.path.name.rpartition("-")
         named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": "unreadable"}
         empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
+        empty |= {"composed": False, "composed_error": None}
         return {**named, **empty, "reason": str(error), "folder": str(folder.path), "running": None}
     entry = {key: cell.get(key) for key in ("id", "slug", "experiment", "arm", "repeat")}
     entry |= {"status": state_of(folder), "reason": recorded.get("reason")}
     entry |= {key: recorded.get(key) for key in ("metric", "time_to_target_s", "censored_at_s", "final_metric")}
     entry |= {key: recorded.get(key) for key in ("test_metric", "steps", "samples", "training_clock_s", "wire_bytes")}
+    both = composed_error(folder)
+    entry |= {"composed": is_composed(folder), "composed_error": both.error if both is not None else None}
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
     if running is not None:
         entry |= {"status": "running", "reason": _in_words(running)}
@@ -138,12 +147,16 @@ def _print_table(cells: list[dict[str, Any]]) -> None:
 
 
 def time_to_target(recorded: dict[str, Any]) -> str:
-    """``12.3 s``, ``> 60.0 s`` where the target was not reached within the training limit, ``-`` where it has none."""
+    """``12.3 s``, ``> 60.0 s`` where the target was not reached within the training limit, ``-`` where it has none.
+
+    ``composed`` after it where the time was not measured whole.
+    """
     from bwbench.cli.output import seconds
 
+    mark = " composed" if recorded.get("composed") else ""
     if recorded.get("time_to_target_s") is not None:
-        return seconds(recorded["time_to_target_s"])
-    return f"> {seconds(recorded['censored_at_s'])}" if recorded.get("censored_at_s") is not None else "-"
+        return f"{seconds(recorded['time_to_target_s'])}{mark}"
+    return f"> {seconds(recorded['censored_at_s'])}{mark}" if recorded.get("censored_at_s") is not None else "-"
 
 
 def _metric(cell: dict[str, Any]) -> str:

@@ -8,13 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from bwbench.analysis.compose import Composition, compose
-from bwbench.analysis.ledger import summarise_ledger
 from bwbench.analysis.trial import target_of
+from bwbench.composed.ledger import weighted_ledger
 from bwbench.plan.cell import Cell
 from bwbench.plan.composed import Parts
 from bwbench.records import SCHEMA, CellFolder
-
-COMPOSED_FILE = "composed.json"  # beside status.json
 
 
 def put_together(cell: Cell, parts: Parts, convergence: CellFolder, timing: CellFolder) -> Composition:
@@ -33,9 +31,11 @@ def put_together(cell: Cell, parts: Parts, convergence: CellFolder, timing: Cell
     )
 
 
-def composed_content(cell: Cell, found: Composition, convergence: CellFolder, timing: CellFolder) -> dict[str, Any]:
+def composed_content(
+    cell: Cell, parts: Parts, found: Composition, convergence: CellFolder, timing: CellFolder
+) -> dict[str, Any]:
     """Content of composed.json: all that tables and figures need, so that they need not look at the parts."""
-    ledger = summarise_ledger(_events(timing))
+    ledger = weighted_ledger(_events(timing), parts.timing_phases, found.kinds)
     return {
         "schema": SCHEMA,
         "id": cell.id,
@@ -46,6 +46,8 @@ def composed_content(cell: Cell, found: Composition, convergence: CellFolder, ti
         "kinds": [asdict(kind) for kind in found.kinds],
         "curve": [_finite(point) for point in found.curve],
         "ledger": asdict(ledger) if ledger is not None else None,
+        "link": {**(timing.link or {}), "wire": None},  # whose bytes are those of the timing run
+        "environment": timing.environment,
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.analysis.compose import NotComposableError
-from bwbench.composed.content import COMPOSED_FILE, composed_content, composed_status, put_together
+from bwbench.composed.content import composed_content, composed_status, put_together
 from bwbench.errors import CellTakenError
 from bwbench.plan.assess import PlannedCell
 from bwbench.plan.cell import Cell
@@ -74,8 +74,8 @@ def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             status = error.status if isinstance(error, _PartUndoneError) else "failed"
             about |= {"status": status, "reason": f"cannot be composed: {error}", "attempt": item.attempt}
         else:
-            content = composed_content(item.cell, found, made.convergence, made.timing)
-            write_json_atomic(item.folder / COMPOSED_FILE, content)
+            content = composed_content(item.cell, made.parts, found, made.convergence, made.timing)
+            write_json_atomic(CellFolder(item.folder).composed_file, content)
             about |= {"status": "done", "reason": found.reason, "attempt": item.attempt}
             about |= composed_status(item.cell, found, made.convergence, made.timing)
         about["wall_s"] = time.monotonic() - begun
@@ -91,8 +91,8 @@ def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserv
             found = put_together(item.cell, made.parts, made.convergence, made.timing)
         except (_PartUndoneError, NotComposableError):
             return
-        content = composed_content(item.cell, found, made.convergence, made.timing)
-        write_json_atomic(item.folder / COMPOSED_FILE, content)
+        content = composed_content(item.cell, made.parts, found, made.convergence, made.timing)
+        write_json_atomic(CellFolder(item.folder).composed_file, content)
 
 
 def _make(item: PlannedCell, wall_limit_s: float, standing: _Standing) -> _Made:

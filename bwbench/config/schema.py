@@ -58,7 +58,7 @@ _MEANINGS = {
     "repeats": "Trainings of each cell; repeat r has the seed + r.",
     "seed": "Of the first repeat.",
     "plugins": "Python files that register components; paths are relative to this file.",
-    "mode": "'composed' puts times to accuracy together from convergence runs without a link and short timing runs on it.",
+    "mode": "'composed' puts times to accuracy together from runs without a link and short timing runs on it.",
     "whole": "Which cells run whole as well where the mode is 'composed', to show its error.",
     "matrix": "Values to compare, by dotted key: all combinations. 'a, b': [[1, 2], …] lets keys vary together.",
     "exclude": "Points of the matrix to leave out: those where all keys of an entry match.",

@@ -113,7 +113,8 @@ def _legend_entries(results: Results, arms: list[str]) -> list[Line2D]:
         words = captions.target_words(results).removesuffix("validation accuracy").strip()
         entries.append(Line2D([], [], label=f"target: {words}", **_TARGET_LINE))
     for arm in [arm for arm in times if arm in arms] + sorted(arm for arm in arms if arm not in times):
-        style, label = arm_style(arm), captions.arm_label(arm)
+        style, row = arm_style(arm), times.get(arm, {})
+        label = captions.arm_label(arm, row.get("num_composed", 0), row.get("num", 0))
         label = f"{label}: {_reached(times[arm])}" if arm in times else label
         entries.append(Line2D([], [], label=label, color=style.color, linestyle=style.line, marker=style.marker,
                               markersize=4.5, markeredgecolor="white", markeredgewidth=0.4))  # fmt: skip

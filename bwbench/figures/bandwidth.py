@@ -100,7 +100,8 @@ def _draw_arm(axes: Axes, rows: pd.DataFrame, arm: str, dodge: float, unit: capt
         if not math.isinf(row["time_s"]) and not math.isnan(row["low_s"]):
             ends = [row["low_s"] / unit.seconds, row["high_s"] / unit.seconds]
             axes.plot([at, at], ends, color=style.color, linewidth=0.9, marker="_", markersize=4, zorder=3)
-    return _End(float(x.iloc[-1]), float(y.iloc[-1]), captions.arm_label(arm), style.color)
+    label = captions.arm_label(arm, rows["num_composed"].sum(), rows["num"].sum())
+    return _End(float(x.iloc[-1]), float(y.iloc[-1]), label, style.color)
 
 
 def _draw_repeats(
@@ -153,7 +154,7 @@ def _draw_limit(axes: Axes, results: Results, arm: str, unit: captions.TimeUnit)
         levels = [arrival.at_least / unit.seconds for arrival in arrivals]
         axes.plot([0.012] * len(levels), levels, "o", transform=axes.get_yaxis_transform(), markersize=2.2,
                   color=style.color, markeredgewidth=0, zorder=3)  # fmt: skip
-    label = captions.arm_label(arm)
+    label = captions.arm_label(arm, sum(map(bool, cells["composed"])), len(cells))
     return _End(None, level, f"{label}, not reached" if math.isinf(centre.value) else label, style.color)
 
 

@@ -89,9 +89,16 @@ def span(first: str, second: str) -> str:
     return f"{first.partition(' ')[0] if same_unit else first}–{second}"
 
 
-def arm_label(arm: str) -> str:
-    """An arm's name in figures; one node alone is said, because all others have more."""
-    return "single (1 node)" if arm == "single" else arm
+def arm_label(arm: str, num_composed: float = 0, num: float = 0) -> str:
+    """An arm's name in figures; one node alone is said, because all others have more.
+
+    Args:
+        num_composed: how many of its ``num`` repeats are composed and not measured whole, which is said as well.
+    """
+    name = "single (1 node)" if arm == "single" else arm
+    if not num_composed:
+        return name
+    return f"{name} (composed)" if num_composed >= num else f"{name} ({num_composed:g} of {num:g} composed)"
 
 
 def _link(cells: pd.DataFrame) -> str:

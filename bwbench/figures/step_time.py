@@ -45,6 +45,7 @@ class StepTime(AbstractFigure):
         table["num"] = grouped.size()
         table["global_batch"] = grouped["global_batch"].max()
         table["estimated"] = grouped["estimated"].any()
+        table["num_composed"] = grouped["composed"].sum()
         return table.sort_values(["step_s"], kind="stable").reset_index()
 
     def _draw(self, results: Results, width_in: float) -> Figure:
@@ -100,7 +101,7 @@ def _finish(axes: Axes, rows: list[dict[Any, Any]], unit: captions.TimeUnit) -> 
 
 
 def _row_label(row: dict[Any, Any], usual_batch: float) -> str:
-    label = captions.arm_label(row["arm"])
+    label = captions.arm_label(row["arm"], row["num_composed"], row["num"])
     return label if row["global_batch"] == usual_batch else f"{label}\nstep of {row['global_batch']:.0f} samples"
 
 

@@ -131,7 +131,7 @@ def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -
 
 
 def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
-    axes.set_yticks(range(len(rows)), [captions.arm_label(row["arm"]) for row in rows])
+    axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)  # fastest on top
     axes.grid(True, axis="x")
@@ -145,6 +145,10 @@ def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: flo
         axes.set_xlim(0, 1.07 * max(_rightmost(row) for row in rows) / scale.unit.seconds)
     if scale.single_s is not None:  # arms right of this line are slower than one node alone
         axes.axvline(scale.single_s / scale.unit.seconds, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=3)
+
+
+def _name(row: dict[Any, Any]) -> str:
+    return captions.arm_label(row["arm"], row["num_composed"], row["num"])
 
 
 def _rightmost(row: dict[Any, Any]) -> float:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.plan.cell import Cell
-from bwbench.plan.ways import COMPOSED, WHOLE, Way
+from bwbench.plan.ways import CHECKED, COMPOSED, WHOLE, Way
 from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
 
+_HOW = {WHOLE: "", COMPOSED: "; to be composed", CHECKED: "; to run whole, and to be composed for comparison"}
 ENDED_UNDONE = ("failed", "timeout", "diverged", "invalid")  # run again only when asked: they would end the same way
 
 
@@ -47,7 +48,8 @@ def assess(
     for cell in cells:
         folder = results / cell.experiment / folders.get(cell.id, cell.folder_name)
         way = (ways or {}).get(cell.id, WHOLE)
-        found.append(replace(_assess(cell, folder, retry, way), way=way))
+        item = replace(_assess(cell, folder, retry, way), way=way)
+        found.append(replace(item, why=f"{item.why}{_HOW[way]}") if item.runs else item)
     return found
 
 

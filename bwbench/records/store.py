@@ -70,15 +70,37 @@ class CellFolder:
         """The events that one rank recorded in the last attempt."""
         return read_events(self.last_attempt / f"rank{rank}.jsonl") if self.last_attempt else []
 
+    @property
+    def composed_file(self) -> Path:
+        """Where a cell's composed result lies, also of one that ran whole as well."""
+        return self.path / "composed.json"
+
+    @property
+    def has_composed_file(self) -> bool:
+        """Whether the cell was composed, be it beside a whole run."""
+        return os.path.isfile(self.composed_file)
+
+    @cached_property
+    def composed(self) -> dict[str, Any] | None:
+        """What the result was put together from (composed.json); None for a cell that ran whole."""
+        if not (self.status or {}).get("composed"):
+            return None
+        content = read_json(self.composed_file)
+        return content if isinstance(content, dict) else {}
+
     @cached_property
     def link(self) -> dict[str, Any] | None:
-        """What was asked of the link and what it did (link.json of the last attempt)."""
+        """What was asked of the link and what it did (link.json of the last attempt, or of the timing run)."""
+        if self.composed is not None:
+            return self.composed.get("link")
         content = read_json(self.last_attempt / "link.json") if self.last_attempt else None
         return content if isinstance(content, dict) else None
 
     @cached_property
     def environment(self) -> dict[str, Any] | None:
-        """Host, kernel and versions (environment.json of the last attempt)."""
+        """Host, kernel and versions (environment.json of the last attempt, or of the timing run)."""
+        if self.composed is not None:
+            return self.composed.get("environment")
         content = read_json(self.last_attempt / "environment.json") if self.last_attempt else None
         return content if isinstance(content, dict) else None
 

@@ -1,0 +1,187 @@
+"""Composed against whole: how far composed times to accuracy are off, and how much machine time they save.
+
+Every cell of the matrix is made both ways by `bwbench run` (mode: composed, whole: {share: 1}), on links that are
+verified. The saving is that of a matrix of 8 links x 8 arms x 3 seeds whose runs take as long as those measured here,
+with a tenth of its cells run whole as well: convergence runs are shared by links, timing runs by seeds.
+
+Exit status 1 where the median error is above 5 %, the largest above 12 %, or the saving below 5 x (not with --quick,
+which tries the program on runs of seconds).
+
+Usage: python benchmarks/composed.py [--json FILE] [--quick] [--results DIR] [--arms …] [--links …] [--step-time …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bwbench.analysis.composed_error import composed_error
+from bwbench.records import CellFolder, iter_cells
+
+NAME = "composed"
+ARMS = ("ddp", "ring-fp16", "top-k", "local-sgd")
+LINKS_MBPS = (10.0, 50.0, 200.0)
+RUN_LIMIT_S = 3 * 3600.0
+MOST_MEDIAN, MOST_LARGEST, LEAST_SAVING = 0.05, 0.12, 5.0
+MATRIX_LINKS, MATRIX_ARMS, MATRIX_SEEDS, WHOLE_SHARE = 8, 8, 3, 0.1
+EXPERIMENT = """
+name: composed
+nodes: {nodes}
+link: {{bandwidth: 10 Mbit/s, latency: 2.5 ms}}
+model: {model}
+dataset: {dataset}
+batch_size: 32
+optimizer: {{sgd: {{lr: 0.05, momentum: {momentum}}}}}
+compute: {{threads: 1{step_time}}}
+evaluate: {{every: {every} samples}}
+target: {{accuracy: {target}}}
+limit: {{samples: {samples}, time: 30 min}}
+mode: composed
+whole: {{share: 1}}
+matrix:
+  link.bandwidth: [{links}]
+  algorithm: [{arms}]
+"""
+FULL = {
+    "nodes": 4,
+    "model": "cnn",
+    "dataset": "fashion-mnist",
+    "momentum": 0.9,
+    "every": 1000,
+    "target": 0.85,
+    "samples": 80_000,
+}
+QUICK = {
+    "nodes": 2,
+    "model": "logistic",
+    "dataset": "digits",
+    "momentum": 0,
+    "every": 320,
+    "target": 0.9,
+    "samples": 20_000,
+}
+
+
+@dataclass(frozen=True)
+class Walls:
+    """Seconds of the machine, means over the runs of a kind: start-up and verification of links included."""
+
+    whole_s: float
+    convergence_s: float
+    timing_s: float
+
+    @property
+    def saving(self) -> float:
+        """Machine time of the whole matrix over that of the composed one."""
+        cells = MATRIX_LINKS * MATRIX_ARMS * MATRIX_SEEDS
+        composed_s = MATRIX_ARMS * MATRIX_SEEDS * self.convergence_s + MATRIX_LINKS * MATRIX_ARMS * self.timing_s
+        return cells * self.whole_s / (composed_s + WHOLE_SHARE * cells * self.whole_s)
+
+
+def experiment(options: argparse.Namespace) -> str:
+    step_time = "20 ms" if options.quick else options.step_time
+    arms, links = (("ring-fp16", "local-sgd"), (20.0,)) if options.quick else (options.arms, options.links)
+    return EXPERIMENT.format(
+        **(QUICK if options.quick else FULL),
+        step_time="" if step_time == "none" else f", step_time: {step_time}",
+        links=", ".join(f"{rate:g} Mbit/s" for rate in links),
+        arms=", ".join(arms),
+    )
+
+
+def run(text: str, results: Path) -> None:
+    """Both ways of every cell; what is there already is kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{NAME}.yaml"
+        file.write_text(text)
+        argv = [sys.executable, "-m", "bwbench.cli.main", "run", str(file), "--results", str(results)]
+        argv += ["--retry", "failed|invalid|timeout"]
+        subprocess.run(argv, check=False, stdout=subprocess.DEVNULL, timeout=RUN_LIMIT_S)
+
+
+def rows_of(results: Path) -> list[dict[str, Any]]:
+    """A row for every cell that was made both ways, and for those that were not, saying so."""
+    rows = []
+    for folder in iter_cells(results / NAME):
+        cell, status, both = folder.cell, folder.status or {}, composed_error(folder)
+        row = {
+            "arm": cell["arm"],
+            "link": cell["config"]["link"]["bandwidth"],
+            "status": status.get("status", "missing"),
+        }
+        row |= {"wall_s": status.get("wall_s"), "error": None, "reason": status.get("reason")}
+        if both is not None:
+            row |= {"whole_s": both.whole_s, "composed_s": both.composed_s, "error": both.error, "inside": both.inside}
+            row["interval_s"] = json.loads(folder.composed_file.read_text())["interval_s"]
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row["arm"], float(row["link"].split()[0])))
+
+
+def mean_wall_s(folders: Sequence[CellFolder]) -> float:
+    walls = [folder.status["wall_s"] for folder in folders if folder.status and folder.status.get("status") == "done"]
+    return statistics.fmean(walls) if walls else float("nan")
+
+
+def stored(folder: Path) -> list[CellFolder]:
+    return [CellFolder(path.parent) for path in sorted(folder.glob("*/status.json"))]
+
+
+def shown(row: dict[str, Any]) -> str:
+    where = f"{row['arm']:12} {row['link']:>11}"
+    if row["error"] is None:
+        return f"{where}  {row['status']}: {row['reason']}"
+    low, high = row["interval_s"] or (row["composed_s"],) * 2
+    return (
+        f"{where}  whole {row['whole_s']:8.2f} s  composed {row['composed_s']:8.2f} s [{low:.2f}, {high:.2f}]"
+        f"  {100 * row['error']:+6.1f} %{'' if row['inside'] else '  outside its interval'}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="digits, two nodes, two methods on one link")
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/out/composed"))
+    parser.add_argument("--arms", nargs="*", default=ARMS, metavar="PRESET")
+    parser.add_argument("--links", nargs="*", type=float, default=LINKS_MBPS, metavar="MBIT")
+    parser.add_argument("--step-time", default="100 ms", help="declared duration of a step's computing, or none")
+    options = parser.parse_args()
+    results = Path(tempfile.mkdtemp()) if options.quick else options.results
+    run(experiment(options), results)
+    rows = rows_of(results)
+    for row in rows:
+        print(shown(row))
+    errors = [abs(row["error"]) for row in rows if row["error"] is not None]
+    walls = Walls(
+        mean_wall_s(list(iter_cells(results / NAME))),
+        mean_wall_s(stored(results / ".convergence")),
+        mean_wall_s(stored(results / NAME / ".timing")),
+    )
+    if not errors:
+        print("no cell was made both ways", file=sys.stderr)
+        return 1
+    summary = {"median_error": statistics.median(errors), "largest_error": max(errors), "saving": walls.saving}
+    print(
+        f"{len(errors)} of {len(rows)} cells: off by {100 * summary['median_error']:.1f} % (median), "
+        f"{100 * summary['largest_error']:.1f} % at most; a run takes {walls.whole_s:.1f} s whole, "
+        f"{walls.convergence_s:.1f} s without link, {walls.timing_s:.1f} s timed; of a matrix of "
+        f"{MATRIX_LINKS} x {MATRIX_ARMS} x {MATRIX_SEEDS} that saves {walls.saving:.1f} x"
+    )
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        content = {"rows": rows, **summary, **vars(walls)}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    good = summary["median_error"] <= MOST_MEDIAN and summary["largest_error"] <= MOST_LARGEST
+    return 0 if options.quick or (good and walls.saving >= LEAST_SAVING and len(errors) == len(rows)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
