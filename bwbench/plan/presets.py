@@ -23,7 +23,7 @@ def arm_name(config: CellConfig) -> str:
     """
     given = (config.algorithm, config.collective, *config.compression)
     names = [component.name for component in given]
-    fitting = [preset for preset in PRESETS.values() if list(_names(preset)) == names]
+    fitting = [preset for preset in PRESETS.values() if list(_names(preset.name)) == names]
     if not fitting:
         return _with_options(_joined(config), changed_options(given, tuple(_default(part) for part in given)))
     changes = [(changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
@@ -55,8 +55,9 @@ def _with_options(name: str, options: dict[str, object]) -> str:
     return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
 
 
-def _names(preset: Preset) -> tuple[str, ...]:
-    algorithm, collective, codecs = preset.axes
+@lru_cache(maxsize=256)  # asked for every preset and every point of a matrix
+def _names(preset_name: str) -> tuple[str, ...]:
+    algorithm, collective, codecs = PRESETS[preset_name].axes
     return (algorithm, collective, *codecs.split("+"))
 
 

@@ -50,6 +50,8 @@ class StoppedArms:
 
     def why_not(self, item: PlannedCell) -> str | None:
         """Why a cell is left out; None where it is worth running."""
+        if not self._stopped:
+            return None
         arm = (item.cell.experiment, item.cell.arm)
         return self._stopped.get((*arm, "")) or self._stopped.get((*arm, _link(item)))
 
