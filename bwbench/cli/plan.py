@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bwbench.cli.sweep import EXPERIMENTS, Files, Only, OrderSeed, Results, Set, Shard
+from bwbench.cli.sweep import EXPERIMENTS, Files, Mode, Only, OrderSeed, Results, Set, Shard
 
 if TYPE_CHECKING:
     from bwbench.plan import Estimate, PlannedCell
@@ -29,6 +29,7 @@ def plan(
     only: Only = None,
     shard: Shard = None,
     order_seed: OrderSeed = 0,
+    mode: Mode = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show the cells of experiments: what is done, why each other one will run, bytes a step, predicted time.
@@ -36,19 +37,20 @@ def plan(
     Without FILES those in experiments/. The time is that until the training limit, without overlap of computing and
     sending: a cell that reaches its target ends earlier. Nothing is written to the results.
     """
-    from bwbench.cli.sweep import check_retry
+    from bwbench.cli.sweep import check_retry, overrides
     from bwbench.sweep import Selection, plan_sweep
 
     selection = Selection.parse(only or [], shard)
     paths = files or [EXPERIMENTS]
-    return show_sweep(plan_sweep(paths, results, set_ or [], check_retry(retry), selection, order_seed), json_)
+    planned = plan_sweep(paths, results, overrides(set_, mode), check_retry(retry), selection, order_seed)
+    return show_sweep(planned, json_)
 
 
 def show_sweep(sweep: SweepPlan, json: bool) -> int:
     """Print what a sweep would do, in the order of the files. Returns the exit status."""
     from bwbench.cli.output import print_json, seconds, stderr
     from bwbench.errors import EXIT_OK, LaunchError
-    from bwbench.plan import doubts, estimate_cells
+    from bwbench.plan import doubts, estimate_cells, expected_s
 
     position = {(item.cell.experiment, item.cell.id): number for number, item in enumerate(sweep.todo, 1)}
     written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
@@ -68,7 +70,7 @@ def show_sweep(sweep: SweepPlan, json: bool) -> int:
     for text in (*sweep.notes, *doubts(planned)):
         stderr().print(f"note: {text}")
     skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
-    total_s = sum(estimates[item.cell.id].predicted_s for item in sweep.todo) if estimates else None
+    total_s = sum(expected_s(sweep.todo, estimates).values()) if estimates else None
     within = f", at most about {seconds(total_s)} of training" if total_s is not None else ""
     left_out = f", {skipped} skipped" if skipped else ""
     stderr().print(f"{len(planned)} cells, {len(sweep.todo)} to run{left_out}{within}")

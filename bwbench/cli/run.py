@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.cli.sweep import DryRun, FailFast, Notify, Only, Results, Retry, Set
+from bwbench.cli.sweep import DryRun, FailFast, Mode, Notify, Only, Results, Retry, Set
 
 
 def run(
@@ -18,6 +18,7 @@ def run(
     only: Only = None,
     fail_fast: FailFast = False,
     notify: Notify = None,
+    mode: Mode = None,
     dry_run: DryRun = False,
 ) -> int:
     """Run an experiment: every cell of its matrix that is not done yet.
@@ -30,4 +31,4 @@ def run(
 
     if file.is_dir():
         raise ConfigError(f"{file} is a folder; `bwbench sweep {file}` runs all experiments in it")
-    return sweep([file], set_, results, retry, only, None, fail_fast, notify, 0, dry_run=dry_run)
+    return sweep([file], set_, results, retry, only, None, fail_fast, notify, 0, mode=mode, dry_run=dry_run)

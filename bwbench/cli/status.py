@@ -23,7 +23,8 @@ def status(
 ) -> int:
     """List the cells of an experiment: done or not, time to target, final metric, and why a cell failed.
 
-    Works while they run, from anywhere that sees the folder: a cell that runs shows what is being done and how far it is.
+    Works while they run, from anywhere that sees the folder: a cell that runs shows what is being done, and how far it
+    is.
     """
     from bwbench.analysis.composed_error import composed_note
     from bwbench.analysis.provenance import provenance_note

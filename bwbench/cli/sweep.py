@@ -24,6 +24,13 @@ Files = Annotated[
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the files; repeatable.")
 ]
+Mode = Annotated[
+    str | None,
+    typer.Option(
+        metavar="full|composed",
+        help="Run every cell whole, or compose most of them; in place of the key `mode`.",
+    ),
+]
 Results = Annotated[Path, typer.Option(help="Folder for results.")]
 Retry = Annotated[
     list[str] | None,
@@ -75,6 +82,7 @@ def sweep(
     order_seed: OrderSeed = 0,
     on: On = None,
     cells_per_machine: CellsPerMachine = None,
+    mode: Mode = None,
     dry_run: DryRun = False,
 ) -> int:
     """Run all cells of many experiments that are not done yet; without FILES those in experiments/.
@@ -90,9 +98,19 @@ def sweep(
 
     elsewhere = _elsewhere(on, cells_per_machine)
     planned = plan_sweep(
-        files or [EXPERIMENTS], results, set_ or [], check_retry(retry), Selection.parse(only or [], shard), order_seed
+        files or [EXPERIMENTS],
+        results,
+        overrides(set_, mode),
+        check_retry(retry),
+        Selection.parse(only or [], shard),
+        order_seed,
     )
     return show_sweep(planned, json=False) if dry_run else carry_out(planned, fail_fast, notify, elsewhere)
+
+
+def overrides(set_: list[str] | None, mode: str | None) -> list[str]:
+    """What the options put in place of keys of the files."""
+    return [*(set_ or []), *([f"mode={mode}"] if mode is not None else [])]
 
 
 def _elsewhere(on: str | None, cells_per_machine: int | None) -> Elsewhere | None:
@@ -118,7 +136,7 @@ def carry_out(
     from bwbench.cli.output import stderr
     from bwbench.cli.progress import LiveProgress, PlainProgress
     from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
-    from bwbench.plan import doubts, estimate_cells
+    from bwbench.plan import doubts, estimate_cells, expected_s
     from bwbench.sweep import freeze_sweep
     from bwbench.sweep.loop import Account, Tally, run_sweep
     from bwbench.sweep.notify import Notifier
@@ -130,11 +148,14 @@ def carry_out(
     if elsewhere is None:
         check_data([item.cell for item in sweep.todo])
     predicted_s: dict[str, float] = {}
+    taken_s: dict[str, float] = {}
     if sweep.todo:
         estimates = estimate_cells([item.cell for item in sweep.selected])
         predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in estimates.items()}
-    left = TimeLeft(predicted_s)
-    left.note_earlier(sweep.selected)
+        taken_s = expected_s(sweep.todo, estimates)
+    whole = [item for item in sweep.selected if item.way != "composed" or item.runs]
+    left = TimeLeft({item.cell.id: taken_s.get(item.cell.id, predicted_s.get(item.cell.id, 0.0)) for item in whole})
+    left.note_earlier(whole)
     freeze_sweep(sweep)
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _EndTold(notifier, tally):

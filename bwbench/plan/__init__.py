@@ -5,6 +5,7 @@ from bwbench.plan.build import Plan, build_plan
 from bwbench.plan.cell import Cell, identity
 from bwbench.plan.doubts import doubts
 from bwbench.plan.estimate import Estimate, estimate_cells
+from bwbench.plan.expected import expected_s
 from bwbench.plan.traffic import Traffic
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "build_plan",
     "doubts",
     "estimate_cells",
+    "expected_s",
     "freeze_plan",
     "identity",
 ]

@@ -54,15 +54,19 @@ def runs_whole_anyway(config: CellConfig) -> bool:
     return timing_steps(hurried) * config.global_batch >= config.limit.samples
 
 
-def parts_of(cell: Cell) -> Parts:
-    """Both cells; asks the describing process for the model's parameters, which it remembers.
+def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Parts:
+    """Both cells.
+
+    Args:
+        shapes: of the model's parameters; without, the describing process is asked, which remembers them.
 
     Raises:
         ConfigError: the model cannot be made for its data set.
         LaunchError: the process that describes models failed.
     """
-    request = request_of(cell.config)
-    shapes = describe([request])[request].parameter_shapes
+    if shapes is None:
+        request = request_of(cell.config)
+        shapes = describe([request])[request].parameter_shapes
     convergence = convergence_config(cell.config)
     hurried = _hurried(cell.config)
     timing_phases = _phases(hurried, shapes)

@@ -18,7 +18,7 @@ MOST_READ = 2000  # finished cells of earlier runs that are looked at: more woul
 
 @dataclass
 class _Measured:
-    """Of the newest finished cells of one arm, or of all."""
+    """Of the newest finished cells of one arm and way, or of all."""
 
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=NEWEST))  # training clock / prediction
     overheads_s: deque[float] = field(default_factory=lambda: deque(maxlen=NEWEST))  # wall time without training
@@ -26,7 +26,7 @@ class _Measured:
 
 @dataclass
 class _Waiting:
-    """The cells of one arm that are still to come."""
+    """The cells of one arm and way that are still to come."""
 
     number: int = 0
     predicted_s: float = 0.0
@@ -38,7 +38,7 @@ class TimeLeft:
     What it costs to ask does not grow with the number of cells.
 
     Args:
-        predicted_s: by cell id, the training clock until the limit.
+        predicted_s: by cell id, the training clock until the limit; of a composed cell that of its parts.
     """
 
     def __init__(self, predicted_s: Mapping[str, float]) -> None:
@@ -52,7 +52,9 @@ class TimeLeft:
         wall_s, clock_s = status.get("wall_s"), status.get("training_clock_s")
         if status.get("status") != "done" or not predicted_s or not wall_s or not clock_s:
             return
-        for measured in (self._all, self._arms.setdefault(item.cell.arm, _Measured())):
+        if status.get("composed"):  # its clock is not one that has passed here
+            clock_s = min(float(wall_s), predicted_s)
+        for measured in (self._all, self._arms.setdefault(_group(item), _Measured())):
             measured.ratios.append(float(clock_s) / predicted_s)
             measured.overheads_s.append(max(0.0, float(wall_s) - float(clock_s)))
 
@@ -71,13 +73,13 @@ class TimeLeft:
 
     def expect(self, item: PlannedCell, number: int = 1) -> None:
         """A cell is still to come; with ``number`` -1 it is no longer."""
-        waiting = self._waiting.setdefault(item.cell.arm, _Waiting())
+        waiting = self._waiting.setdefault(_group(item), _Waiting())
         waiting.number += number
         waiting.predicted_s += number * self._predicted_s.get(item.cell.id, 0.0)
 
     def cell_s(self, item: PlannedCell) -> float:
         """Seconds from the start of a cell to its end."""
-        return self._seconds(item.cell.arm, 1, self._predicted_s.get(item.cell.id, 0.0))
+        return self._seconds(_group(item), 1, self._predicted_s.get(item.cell.id, 0.0))
 
     def waiting_s(self) -> float:
         """Seconds that the cells still to come take one after another."""
@@ -88,3 +90,7 @@ class TimeLeft:
         ratio = median(measured.ratios) if measured.ratios else 1.0
         overhead_s = median(measured.overheads_s) if measured.overheads_s else USUAL_OVERHEAD_S
         return ratio * predicted_s + number * overhead_s
+
+
+def _group(item: PlannedCell) -> str:
+    return f"{item.cell.arm}, {item.way}"

@@ -3,12 +3,13 @@ import pytest
 from bwbench.config.load import load_experiment
 from bwbench.config.mode import WholeConfig
 from bwbench.errors import ConfigError
-from bwbench.plan import build_plan
+from bwbench.plan import assess, build_plan, estimate_cells, expected_s
 from bwbench.plan.composed import convergence_config, parts_of, runs_whole_anyway
 from bwbench.plan.describe import Description
 from bwbench.plan.phases import LEAST_PERIODS, LEAST_STEPS, walk
 from bwbench.plan.ways import CHECKED, COMPOSED, ways
 from bwbench.plan.whole_share import choose_whole
+from bwbench.records import write_json_atomic
 
 EXPERIMENT = """
 name: study
@@ -154,3 +155,28 @@ def test_what_cannot_be_composed_or_read_is_refused_with_the_reason(load, text, 
 
 def test_a_fixed_overlap_is_composed(load) -> None:
     assert load("", "algorithm={local-sgd: {overlap: 4}}").mode == "composed"
+
+
+def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> None:
+    """Convergence runs for the first link, timing runs for the first repeat, and nothing once they are done."""
+    known = Description(650, ((10, 64), (10,)), 0.001)
+    for module in ("estimate", "expected"):
+        monkeypatch.setattr(f"bwbench.plan.{module}.describe", lambda requests: dict.fromkeys(requests, known))
+    experiment = load(MATRIX, "whole.share=0", "whole.at_least=0")
+    cells = build_plan(experiment).cells
+    items = assess(cells, tmp_path, ways=ways(experiment, cells))
+    estimates = estimate_cells(cells)
+    found = expected_s(items, estimates)
+    convergence = {parts_of(cell).convergence.id: parts_of(cell).convergence for cell in cells}
+    timing = {parts_of(cell).timing.id: parts_of(cell).timing for cell in cells}
+    parts = estimate_cells([*convergence.values(), *timing.values()])
+    assert sum(found.values()) == pytest.approx(sum(part.predicted_s for part in parts.values()))
+    assert found[cells[-1].id] == 0  # the last link of the second repeat
+    assert sum(found.values()) < 0.3 * sum(estimate.predicted_s for estimate in estimates.values())
+    for cell, store in [(c, tmp_path / ".convergence") for c in convergence.values()]:
+        (store / cell.folder_name).mkdir(parents=True)
+        write_json_atomic(store / cell.folder_name / "status.json", {"id": cell.id, "status": "done"})
+    left = expected_s(items, estimates)
+    assert sum(left.values()) == pytest.approx(sum(parts[cell_id].predicted_s for cell_id in timing))
+    whole = assess(cells, tmp_path)
+    assert expected_s(whole, estimates) == {cell.id: estimates[cell.id].predicted_s for cell in cells}
