@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,7 @@ class TunedRates:
 
     def path(self, reference: Reference) -> Path:
         """Where the table lies."""
-        return (self.folder / Path(reference.file).expanduser()).resolve()
+        return _absolute(self.folder, reference.file)
 
     def choose(self, reference: Reference, config: CellConfig) -> Choice:
         """The optimizer of one cell.
@@ -72,9 +72,8 @@ class TunedRates:
         Args:
             config: of the cell, complete but for its optimizer: what the experiment says of it, or any.
         """
-        asked = suited(config, config.optimizer if reference.optimizer is not None else None)
         if self.searching:
-            return Choice(asked)
+            return Choice(suited(config, config.optimizer if reference.optimizer is not None else None))
         path = self.path(reference)
         command = f"'bwbench tune {self.experiment}'"
         if not path.exists():
@@ -88,6 +87,7 @@ class TunedRates:
         if not rows:
             return _refused(f"{_lacking(table, config, reference.file)}; {command} adds it")
         if reference.optimizer is not None:
+            asked = suited(config, config.optimizer)
             same = [row for row in rows if without_rate(row.optimizer) == without_rate(asked)]
             if not same:
                 has = ", ".join(show(_short(row.optimizer)) for row in rows)
@@ -117,6 +117,11 @@ class TunedRates:
         if entry.target is not None and entry.chosen is not None and entry.chosen.samples_to_target is None:
             notes.append(f"{where}: no learning rate reached the target while tuning; {entry.lr:g} had the lowest loss")
         return Choice(row.optimizer, (), tuple(notes))
+
+
+@functools.lru_cache(maxsize=256)
+def _absolute(folder: Path, file: str) -> Path:
+    return (folder / Path(file).expanduser()).resolve()
 
 
 def is_tuned(value: object) -> bool:
@@ -206,8 +211,8 @@ def _differences(rows: Sequence[Row], wanted: Setting) -> str:
     """How the nearest of some rows differs from what is wanted."""
     nearest = min(rows, key=lambda row: sum(row.setting[key] != wanted[key] for key in wanted))
     found: list[str] = []
-    for key, text in wanted.items():
-        has, wants = json.loads(nearest.setting[key]), json.loads(text)
+    for key, wants in wanted.items():
+        has = nearest.setting[key]
         if isinstance(has, dict) and isinstance(wants, dict) and has.get("name") == wants.get("name"):
             inside = [name for name in {**has, **wants} if has.get(name) != wants.get(name)]
             found += [f"{key}.{name} {show(has.get(name))} and not {show(wants.get(name))}" for name in inside]

@@ -28,7 +28,7 @@ MAX_PROBLEMS = 5  # shown of one file
 METHOD = ("algorithm", "collective", "compression")  # what an arm is made of
 WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target")
 
-Setting = dict[str, str]  # canonical JSON by key
+Setting = dict[str, Any]  # what a rate belongs to: METHOD and WORKLOAD, components with every option
 
 
 class _Part(BaseModel):
@@ -124,7 +124,7 @@ class Row:
     @property
     def key(self) -> str:
         """The same for entries of the same search: arm, workload, and what was tuned."""
-        return _text({**self.setting, "optimizer": without_rate(self.optimizer)})
+        return canonical({**self.setting, "optimizer": without_rate(self.optimizer)})
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,14 @@ class TunedTable:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            self._by_setting.setdefault(_text(row.setting), []).append(row)
+            self._by_setting.setdefault(canonical(row.setting), []).append(row)
 
     def find(self, setting: Setting) -> list[Row]:
         """The rows of exactly this arm and workload; more than one where optimizers were compared."""
-        return self._by_setting.get(_text(setting), [])
+        return self._by_setting.get(canonical(setting), [])
 
 
-def content_of(config: CellConfig) -> dict[str, Any]:
+def setting_of(config: CellConfig) -> Setting:
     """What a tuned rate belongs to, as an entry has it, out of a cell's configuration."""
     return {
         "algorithm": config.algorithm.to_json(),
@@ -158,11 +158,6 @@ def content_of(config: CellConfig) -> dict[str, Any]:
         "accumulate": config.accumulate,
         "target": {config.target.metric: config.target.value} if config.target else None,
     }
-
-
-def setting_of(config: CellConfig) -> Setting:
-    """The same in a form that compares."""
-    return {key: _text(value) for key, value in content_of(config).items()}
 
 
 def read_table(path: Path, plugins: tuple[str, ...] = ()) -> TunedTable:
@@ -223,7 +218,7 @@ def row_of(entry: Entry) -> Row:
     """
     (name, options), rate = next(iter(entry.optimizer.items())), {} if entry.lr is None else {"lr": entry.lr}
     optimizer = parse_component({name: {**options, **rate}}, registry.OPTIMIZERS)
-    setting = {key: _text(_filled(key, getattr(entry, key))) for key in (*METHOD, *WORKLOAD)}
+    setting = {key: _filled(key, getattr(entry, key)) for key in (*METHOD, *WORKLOAD)}
     return Row(entry, setting, optimizer)
 
 
@@ -252,7 +247,8 @@ def _filled(key: str, value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def canonical(value: Any) -> str:
+    """JSON that is equal where values are: 1 and 1.0 are, and the order of keys says nothing."""
     return json.dumps(whole_floats_as_int(value), sort_keys=True)
 
 

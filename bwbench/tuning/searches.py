@@ -10,7 +10,7 @@ from typing import Any
 from bwbench.config.cell import CellConfig
 from bwbench.config.experiment import Experiment
 from bwbench.config.tuned import with_rate
-from bwbench.config.tuned_table import Row, setting_of
+from bwbench.config.tuned_table import Row, canonical, setting_of
 from bwbench.errors import ConfigError
 from bwbench.network.link import UNSHAPED
 from bwbench.plan.cell import Cell, identity
@@ -66,7 +66,7 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0) -> list[Searc
     for point in experiment.points:
         config = _trial_config(point.config, seed)
         options = config.optimizer.options.model_dump_json(exclude={"lr"})
-        key = (*setting_of(config).items(), config.optimizer.name, options)
+        key = (canonical(setting_of(config)), config.optimizer.name, options)
         if key not in found:
             found[key] = Search(arm_name(config), config, _grid(config, widen))
     return list(found.values())

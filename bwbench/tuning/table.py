@@ -12,7 +12,7 @@ from typing import Any
 
 from bwbench.analysis.provenance import commit_of, host_of
 from bwbench.config.component import Component
-from bwbench.config.tuned_table import Entry, Made, Row, TableFile, content_of, read_table, row_of, without_rate
+from bwbench.config.tuned_table import Entry, Made, Row, TableFile, read_table, row_of, setting_of, without_rate
 from bwbench.errors import ConfigError, Problem
 from bwbench.records.environment import capture_environment
 from bwbench.tuning.search import on_edge
@@ -34,7 +34,7 @@ def entry_of(search: Search, found: Progress) -> Entry:
     config, best = search.config, found.best
     return Entry(
         arm=search.arm,
-        **content_of(config),
+        **setting_of(config),
         optimizer={config.optimizer.name: _options(config.optimizer)},
         lr=best.lr if best is not None else None,
         problem=None if best is not None else _problem(found),

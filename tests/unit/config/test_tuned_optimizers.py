@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bwbench.config import Experiment, load_experiment
-from bwbench.config.tuned_table import Entry, Made, Trial, content_of, read_table
+from bwbench.config.tuned_table import Entry, Made, Trial, read_table, setting_of
 from bwbench.errors import ConfigError
 from bwbench.plan import build_plan
 from bwbench.plan.presets import arm_name
@@ -40,7 +40,7 @@ def entries(folder: Path, text: str = BASE, **changes: Any) -> list[Entry]:
         options = {key: value for key, value in point.config.optimizer.to_json().items() if key not in ("name", "lr")}
         content: dict[str, Any] = {
             "arm": arm_name(point.config),
-            **content_of(point.config),
+            **setting_of(point.config),
             "optimizer": {point.config.optimizer.name: options},
             "lr": point.config.optimizer.options.lr,
             "every_samples": 2000.0,
