@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -71,7 +73,7 @@ class Setting:
 
 def setting_of(config: Mapping[str, Any]) -> Setting:
     """The setting in a cell's configuration, which is read leniently: no plugin and no component is imported."""
-    link = config.get("link") or {}
+    bandwidth_bps, rtt_s, link = _link_facts(json.dumps(config.get("link") or {}, sort_keys=True))
     target = target_of(config)
     return Setting(
         nodes=int(config["nodes"]),
@@ -83,13 +85,21 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
         collective=name_of(config.get("collective")),
         compression="+".join(name_of(codec) for codec in config.get("compression") or ["none"]),
         seed=int(config.get("seed") or 0),
-        bandwidth_bps=_bandwidth_bps(link),
-        rtt_s=_twice(_quantity(DURATION.parse, link.get("latency"))) if _shaped(link) else None,
-        link=describe_link(link),
+        bandwidth_bps=bandwidth_bps,
+        rtt_s=rtt_s,
+        link=link,
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
         evaluate_every_samples=_quantity(SAMPLES.parse, (config.get("evaluate") or {}).get("every")),
     )
+
+
+@lru_cache(maxsize=1024)
+def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
+    """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while."""
+    link = json.loads(link_json)
+    rtt_s = _twice(_quantity(DURATION.parse, link.get("latency"))) if _shaped(link) else None
+    return _bandwidth_bps(link), rtt_s, describe_link(link)
 
 
 def _bandwidth_bps(link: Mapping[str, Any]) -> float | None:
