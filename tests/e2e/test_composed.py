@@ -1,0 +1,89 @@
+"""A composed sweep over real (emulated) links: which runs are made, and how the results are marked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import TINY, run
+
+pytestmark = [pytest.mark.netns, pytest.mark.slow]
+
+COMPOSED = (
+    TINY.replace("target: {accuracy: 0.99}", "target: {accuracy: 0.8}").replace("samples: 1280", "samples: 6400")
+    + "mode: composed\nwhole: {share: 0, at_least: 1}\nmatrix:\n  link.bandwidth: [20 Mbit/s, 100 Mbit/s]\n"
+    + "  algorithm: [ring, single]\n"
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("composed")
+    (folder / "tiny.yaml").write_text(COMPOSED)
+    result = run("run", "tiny.yaml", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert " composed " in result.stdout
+    assert "1 ran whole as well" in result.stderr
+    return folder
+
+
+def cells(folder: Path) -> list[dict]:
+    listed = run("status", "results", "--json", cwd=folder)
+    return list(json.loads(listed.stdout)["cells"])
+
+
+def test_one_node_alone_runs_whole_and_of_the_links_one_is_composed(finished: Path) -> None:
+    found = cells(finished)
+    assert {cell["status"] for cell in found} == {"done"}
+    assert sorted((cell["arm"], cell["composed"]) for cell in found) == [
+        ("ring", False),
+        ("ring", True),
+        ("single", False),
+    ]
+    (checked,) = (cell for cell in found if cell["composed_error"] is not None)
+    assert abs(checked["composed_error"]) < 1, "a machine that is busy may be off by much, but not by so much"
+
+
+def test_runs_are_shared(finished: Path) -> None:
+    convergence = list((finished / "results" / ".convergence").iterdir())
+    timing = list((finished / "results" / "tiny" / ".timing").iterdir())
+    assert len(convergence) == 1 and len(timing) == 2
+    assert all(
+        json.loads((folder / "status.json").read_text())["status"] == "done" for folder in (*convergence, *timing)
+    )
+
+
+def test_the_same_command_again_runs_nothing_and_another_experiment_shares_convergence(finished: Path) -> None:
+    again = run("plan", "tiny.yaml", "--json", cwd=finished)
+    assert not any(cell["runs"] for cell in json.loads(again.stdout)["cells"])
+    (finished / "other.yaml").write_text(COMPOSED.replace("name: tiny", "name: other"))
+    result = run("run", "other.yaml", "--set", "link.bandwidth=50 Mbit/s", "--set", "whole.at_least=0", cwd=finished)
+    assert result.returncode == 0, result.stderr
+    assert len(list((finished / "results" / ".convergence").iterdir())) == 1
+
+
+def test_composed_cells_are_missing_in_full_mode(finished: Path) -> None:
+    planned = json.loads(run("plan", "tiny.yaml", "--mode", "full", "--json", cwd=finished).stdout)["cells"]
+    assert sorted((cell["arm"], cell["runs"]) for cell in planned) == [
+        ("ring", False),
+        ("ring", True),
+        ("single", False),
+    ]
+
+
+def test_show_and_figures_say_what_is_composed(finished: Path) -> None:
+    (slug,) = (cell["slug"] for cell in cells(finished) if cell["composed"] and cell["experiment"] == "tiny")
+    shown = run("show", slug, cwd=finished)
+    assert "convergence run" in shown.stdout and "evaluations" in shown.stdout
+    plotted = run("plot", "results/tiny", cwd=finished)
+    assert plotted.returncode == 0, plotted.stderr
+    tables = [json.loads(path.read_text()) for path in (finished / "results").glob("**/figures/*.json")]
+    assert tables and all("Composed" in " ".join(table["notes"]) for table in tables)
+
+
+def test_what_depends_on_the_link_is_refused(finished: Path) -> None:
+    refused = run("run", "tiny.yaml", "--set", "algorithm=async", cwd=finished)
+    assert refused.returncode == 2
+    assert "tiny.yaml" in refused.stderr and "depends on the link" in refused.stderr
