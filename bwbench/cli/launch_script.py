@@ -16,7 +16,9 @@ def launch_script(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Experiment files, or folders.", show_default=False)
     ],
-    slurm: Annotated[bool, typer.Option("--slurm", help="For Slurm: an array job, one share of the cells a task.")],
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="For Slurm: an array job, one share of the cells a task.")
+    ] = False,
     array: Annotated[
         int, typer.Option("--array", metavar="N", help="Tasks of the array job.", min=1, max=MOST_TASKS)
     ] = 1,
@@ -33,7 +35,7 @@ def launch_script(
     from bwbench.sweep.files import experiment_files, load_experiments
 
     if not slurm:
-        raise ConfigError("launch-script: say for what, for example --slurm")
+        raise ConfigError("launch-script: say for which system, for example --slurm")
     experiments = load_experiments(experiment_files(files))
     script = array_script(
         command=[sys.executable, "-m", "bwbench.cli.main"],
