@@ -1,0 +1,46 @@
+"""The batch file for Slurm does its work where bash runs it, one task after another."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import TINY, run, status_of
+
+pytestmark = [pytest.mark.slow]
+
+
+def test_two_tasks_run_all_cells_between_them(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $(folder)"
+    folder.mkdir()
+    (folder / "two words.yaml").write_text(TINY + "algorithm: single\nrepeats: 2\n")
+    made = run("launch-script", "--slurm", "--array", "2", "--results", "my results", "two words.yaml", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "job.sh").write_text(made.stdout)
+    assert subprocess.run(["bash", "-n", tmp_path / "job.sh"], capture_output=True).stderr == b""
+    for task, done in ((1, 1), (2, 2)):
+        environment = {**os.environ, "SLURM_ARRAY_TASK_ID": str(task)}
+        result = subprocess.run(
+            ["bash", tmp_path / "job.sh"], env=environment, cwd="/", capture_output=True, text=True, timeout=100
+        )
+        assert result.returncode == 0, result.stderr
+        statuses = list((folder / "my results").glob("*/*/status.json"))
+        assert len(statuses) == done
+    assert status_of(folder / "my results")["single"]["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["two.yaml"], "--slurm"),
+        (["--slurm", "nowhere.yaml"], "nowhere.yaml"),
+        (["--slurm", "--array", "0", "two.yaml"], "--array"),
+    ],
+)
+def test_mistakes_are_said(tmp_path: Path, arguments: list[str], said: str) -> None:
+    result = run("launch-script", *arguments, cwd=tmp_path)
+    assert result.returncode == 2 and said in result.stderr and not result.stdout
+    assert "Traceback" not in result.stderr
