@@ -88,7 +88,7 @@ class Walls:
 
 def experiment(options: argparse.Namespace) -> str:
     step_time = "20 ms" if options.quick else options.step_time
-    arms, links = (("ring-fp16", "local-sgd"), (20.0,)) if options.quick else (options.arms, options.links)
+    arms, links = (("local-sgd",), (20.0,)) if options.quick else (options.arms, options.links)
     return EXPERIMENT.format(
         **(QUICK if options.quick else FULL),
         step_time="" if step_time == "none" else f", step_time: {step_time}",
@@ -148,7 +148,7 @@ def shown(row: dict[str, Any]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="digits, two nodes, two methods on one link")
+    parser.add_argument("--quick", action="store_true", help="digits, two nodes, one method on one link")
     parser.add_argument("--results", type=Path, default=Path("benchmarks/out/composed"))
     parser.add_argument("--arms", nargs="*", default=ARMS, metavar="PRESET")
     parser.add_argument("--links", nargs="*", type=float, default=LINKS_MBPS, metavar="MBIT")

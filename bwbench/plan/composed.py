@@ -36,14 +36,27 @@ class Parts:
     Attributes:
         convergence, timing: cells.
         phases: of the method; ``timing_phases`` with the options of the timing cell.
-        seconds_per_byte: what a payload byte more, summed over the ranks, adds to a step on the link.
+        config: of the cell itself; ``shapes`` of its model's parameters.
     """
 
     convergence: Cell
     timing: Cell
     phases: tuple[Phase, ...]
     timing_phases: tuple[Phase, ...]
-    seconds_per_byte: float
+    config: CellConfig
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def seconds_per_byte(self) -> float:
+        """What a payload byte more, summed over the ranks, adds to a step on the link.
+
+        By the estimate of what the method sends: seconds of a step beyond its latencies, over its bytes.
+        """
+        traffic = traffic_of(self.config, self.shapes)
+        if not traffic.total_bytes:
+            return 0.0
+        latency_s = transfer_time_s(self.config.link, traffic.without_bytes())
+        return (transfer_time_s(self.config.link, traffic) - latency_s) / traffic.total_bytes
 
 
 def runs_whole_anyway(config: CellConfig) -> bool:
@@ -78,7 +91,8 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
         timing=_cell(cell, config, f"{arm}-timing", cell.experiment, 0),
         phases=_phases(cell.config.algorithm, shapes),
         timing_phases=timing_phases,
-        seconds_per_byte=_seconds_per_byte(cell.config, shapes),
+        config=cell.config,
+        shapes=tuple(shapes),
     )
 
 
@@ -127,12 +141,3 @@ def _hurried(config: CellConfig) -> Component:
 def _phases(algorithm: Component, shapes: Sequence[tuple[int, ...]]) -> tuple[Phase, ...]:
     phases: tuple[Phase, ...] = algorithm.build(ALGORITHMS).phases(shapes)
     return phases
-
-
-def _seconds_per_byte(config: CellConfig, shapes: Sequence[tuple[int, ...]]) -> float:
-    """By the estimate of what the method sends: seconds of a step beyond its latencies, by byte of all ranks."""
-    traffic = traffic_of(config, shapes)
-    if not traffic.total_bytes:
-        return 0.0
-    moving_s = transfer_time_s(config.link, traffic) - transfer_time_s(config.link, traffic.without_bytes())
-    return moving_s / traffic.total_bytes

@@ -9,7 +9,11 @@ import pytest
 
 from tests.e2e.program import TINY, run
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.slow,
+    pytest.mark.timeout(500),
+]  # a dozen runs on a machine that may be busy
 
 COMPOSED = (
     TINY.replace("target: {accuracy: 0.99}", "target: {accuracy: 0.8}").replace("samples: 1280", "samples: 6400")
@@ -22,7 +26,7 @@ COMPOSED = (
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("composed")
     (folder / "tiny.yaml").write_text(COMPOSED)
-    result = run("run", "tiny.yaml", cwd=folder)
+    result = run("run", "tiny.yaml", cwd=folder, timeout_s=450.0)
     assert result.returncode == 0, result.stderr
     assert " composed " in result.stdout
     assert "1 ran whole as well" in result.stderr
@@ -59,7 +63,16 @@ def test_the_same_command_again_runs_nothing_and_another_experiment_shares_conve
     again = run("plan", "tiny.yaml", "--json", cwd=finished)
     assert not any(cell["runs"] for cell in json.loads(again.stdout)["cells"])
     (finished / "other.yaml").write_text(COMPOSED.replace("name: tiny", "name: other"))
-    result = run("run", "other.yaml", "--set", "link.bandwidth=50 Mbit/s", "--set", "whole.at_least=0", cwd=finished)
+    result = run(
+        "run",
+        "other.yaml",
+        "--set",
+        "link.bandwidth=50 Mbit/s",
+        "--set",
+        "whole.at_least=0",
+        cwd=finished,
+        timeout_s=450.0,
+    )
     assert result.returncode == 0, result.stderr
     assert len(list((finished / "results" / ".convergence").iterdir())) == 1
 
