@@ -8,22 +8,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from tests.e2e.program import TAG, family
+from tests.e2e.program import TAG, family, wait_for
 
+TRIES = 3  # a node gives up when it could not join within 30 s, which a busy machine may need
 MEMORY = "80000000"  # Ray takes no less for its objects
 QUICK = {  # notice a dead node in two seconds
     "RAY_health_check_initial_delay_ms": "500",
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "4",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
@@ -37,19 +36,30 @@ class Nodes:
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *arguments: str) -> None:
-        """``ray start ARGUMENTS``, kept in the foreground."""
+        """``ray start ARGUMENTS``, kept in the foreground; returns once the node is part of the cluster."""
         command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
-        log = (self.folder / f"node{len(self.nodes)}.log").open("wb")
-        with log:
-            process = subprocess.Popen(
-                [*command, f"--object-store-memory={MEMORY}", *arguments],
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env={**os.environ, **QUICK, TAG: str(self.folder)},
-                start_new_session=True,
-            )
-        self.nodes.append(process)
+        command += [f"--object-store-memory={MEMORY}", "--include-log-monitor=false", *arguments]
+        environment = {**os.environ, **QUICK, TAG: str(self.folder)}
+        log = self.folder / f"node{len(self.nodes)}.log"
+        for _ in range(TRIES):
+            with log.open("wb") as file:
+                process = subprocess.Popen(
+                    command, stdout=file, stderr=file, cwd=self.folder, env=environment, start_new_session=True
+                )
+            self.nodes.append(process)
+            wait_for(lambda: "Ray runtime started" in log.read_text() or process.poll(), 120, "a node of Ray")  # noqa: B023
+            if process.poll() is None:
+                return
+            self.nodes.remove(process)
+        raise AssertionError(log.read_text())
+
+    def runs_a_cell(self, number: int) -> bool:
+        """Whether a cell is under way on a node at this moment."""
+        try:
+            family = psutil.Process(self.nodes[number].pid).children(recursive=True)
+            return any(p.name().startswith("ray::_carry") and p.children() for p in family)
+        except psutil.Error:
+            return False
 
     def kill(self, number: int) -> None:
         """Kill all of Ray on a node, but for the process that runs a cell and what that has started."""
@@ -66,23 +76,13 @@ def ray_nodes(*cores: int) -> Iterator[Nodes]:
     nodes = Nodes(folder)
     try:
         nodes.start("--head", "--port=0", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/ray")
-        nodes.address = _address(folder / "ray" / "ray_current_cluster")
+        nodes.address = (folder / "ray" / "ray_current_cluster").read_text().strip()
         for number in cores:
             nodes.start(f"--address={nodes.address}", f"--num-cpus={number}")
         yield nodes
     finally:
         _end(folder, nodes.nodes)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _address(file: Path, limit_s: float = 60.0) -> str:
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            if text := file.read_text().strip():
-                return text
-        time.sleep(0.1)
-    raise AssertionError(f"Ray's head has not started within {limit_s} s")
 
 
 def _end(folder: Path, nodes: list[subprocess.Popen[bytes]]) -> None:
