@@ -78,9 +78,9 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         """How long so many bytes take on the fastest link."""
         return num_bytes * 8 / max(direction.fastest_bps for direction in (*self._model.up, *self._model.down))
 
-    def play(self, since_s: float) -> None:
-        """Traces and outages began at ``since_s``, or begin anew."""
-        self._switch(since_s, since_s)
+    def play(self, now_s: float, at_s: float = 0.0) -> None:
+        """Traces and outages begin at ``now_s``, or go on from ``at_s`` after their begin."""
+        self._switch(now_s, now_s - at_s)
 
     def hold(self, now_s: float) -> None:
         """Traces are at their mean rates again, and there are no outages."""

@@ -40,6 +40,27 @@ def test_playing_again_begins_anew() -> None:
     assert outcome.goodput_bps(frames, 1.6, 2.5) == pytest.approx(8e6, rel=0.05)
 
 
+def test_a_trace_goes_on_from_where_an_earlier_run_has_left_it() -> None:
+    frames = stream(0, 1, 12e6, 4.0)
+    for at_s in (1.5, 401.5):
+        outcome = run(traced(queue="20 kB"), frames, commands=[(0.0, "play", at_s)])
+        carried = [
+            outcome.goodput_bps(frames, begin_s, end_s) for begin_s, end_s in pairwise((0.1, 0.5, 1.5, 2.5, 3.5))
+        ]
+        assert carried == pytest.approx([2e6, 0.0, 6e6, 8e6], abs=0.1e6)
+
+
+@pytest.mark.parametrize("medium", ["switched", "shared"])
+def test_a_link_that_was_busy_just_before_is_as_free_as_it_was(medium: str) -> None:
+    """What was sent before it plays is not sent once more at the rates of the part of the trace that is left out."""
+    rates = RateTrace([0, 10, 20], [1e6, 7e6])
+    frames = stream(0, 1, 1.5e6, 2.0)
+    before_s = run(traced(rates, medium=medium), frames, until_s=0.9).ends_s
+    outcome = run(traced(rates, medium=medium), frames, commands=[(1.0, "play", 11.0)])
+    assert {number: outcome.ends_s[number] for number in before_s} == before_s
+    assert outcome.goodput_bps(frames, 1.05, 2.0) == pytest.approx(1.5e6, rel=0.03)
+
+
 def test_the_directions_may_have_traces_of_their_own() -> None:
     half = RateTrace([0, 1], [1e6])
     asked = model(
@@ -146,6 +167,13 @@ def test_outages_come_again_and_count_from_when_the_link_began_to_play() -> None
     seconds = sorted({int(frames[number].time_s / 0.5) for number in outcome.refused})
     assert seconds == [3, 7]  # 1.5 s to 2 s, 3.5 s to 4 s; held before the next
     assert len(missing) == pytest.approx(100, abs=2)
+
+
+@pytest.mark.parametrize("medium", ["switched", "shared"])
+def test_an_outage_that_an_interruption_cut_short_goes_on_and_is_not_had_twice(medium: str) -> None:
+    frames = [Submission(number * 1e-2, 0, 1, 100) for number in range(200)]
+    outcome = run(model(medium=medium, outages=[OUTAGE]), frames, commands=[(0.0, "play", 1.2)])
+    assert sorted(outcome.refused) == list(range(30)) and not outcome.lost
 
 
 def test_without_play_there_are_no_outages() -> None:

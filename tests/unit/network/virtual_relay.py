@@ -64,13 +64,13 @@ def run(
     asked: RelayModel,
     submissions: Sequence[Submission | tuple[float, int, int, int]],
     step_s: float | None = None,
-    commands: Sequence[tuple[float, str]] = (),
+    commands: Sequence[tuple[float, str] | tuple[float, str, float]] = (),
     until_s: float = NEVER,
 ) -> Outcome:
     """Let a relay look every ``step_s``, or (None) whenever something happens.
 
     Args:
-        commands: (time, "play" or "hold"), in order.
+        commands: (time, "play" or "hold"), in order; (time, "play", how far traces and outages have got by then).
         until_s: what is due later stays in the relay.
     """
     outcome = Outcome()
@@ -84,8 +84,8 @@ def run(
     now_s = waiting[-1][1][0] if waiting else 0.0
     while now_s <= until_s:
         if told and told[-1][0] <= now_s:
-            time_s, word = told.pop()
-            (schedule.play if word == "play" else schedule.hold)(time_s)
+            time_s, word, *at_s = told.pop()
+            (schedule.play if word == "play" else schedule.hold)(time_s, *at_s)
         while waiting and waiting[-1][1][0] <= now_s:
             number, (time_s, src, dst, num_bytes) = waiting.pop()
             schedule.submit(time_s, src, dst, num_bytes, number)

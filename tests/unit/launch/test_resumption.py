@@ -1,0 +1,104 @@
+"""What an attempt that goes on from a checkpoint tells its network, and hands on to the next checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bwbench.config.resolve import resolve
+from bwbench.launch import local as module
+from bwbench.launch.local import LocalLauncher
+from bwbench.launch.resumption import Resumption
+from bwbench.network.backend import PairCounter, WireCounters
+from bwbench.plan.cell import Cell
+from bwbench.records.checkpoint import Checkpoint
+
+NUM_RANKS = 2
+LINK = {"bandwidth": "10 Mbit/s", "outages": [{"at": "60 s", "duration": "5 s"}]}
+CARRIED = {
+    "played_s": 57.5,
+    "wall_s": 70.0,
+    "wire": {"bytes": 9, "ack_bytes": 1, "frames": 2, "ack_frames": 1, "drops": 0},
+}
+
+
+class Network:
+    """A link that varies, which is never late."""
+
+    nodes = ()
+
+    def __init__(self) -> None:
+        self.played_at_s: list[float] = []
+        self.sent = 0
+
+    def play(self, at_s: float) -> None:
+        self.played_at_s.append(at_s)
+
+    def health(self) -> dict[str, Any]:
+        return {"alive": True}
+
+    def counters(self) -> WireCounters:
+        return WireCounters({(0, 1): PairCounter(frames=self.sent, bytes=1000 * self.sent)})
+
+
+class Channels:
+    """Keeps what each rank is answered."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, dict[str, Any]] = {}
+
+    def answer(self, rank: int, content: dict[str, Any]) -> None:
+        self.answers[rank] = content
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The launcher's clock; sleeping takes no time."""
+    clock = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module.time, "sleep", lambda _: None)
+    return clock
+
+
+def launcher_of(network: Any, tmp_path: Path, resumption: Resumption) -> LocalLauncher:
+    raw = {"nodes": NUM_RANKS, "link": LINK, "model": "logistic", "limit": {"samples": 640}}
+    config = resolve(raw, (), tmp_path).config
+    assert config is not None
+    cell = Cell("0123456789", "slug", "study", "ddp", 0, config)
+    return LocalLauncher(network, cell, tmp_path / "cell.json", tmp_path, resumption)
+
+
+def reach(launcher: LocalLauncher, phase: str) -> dict[int, dict[str, Any]]:
+    channels: Any = Channels()
+    for rank in range(NUM_RANKS):
+        assert not channels.answers, "nobody is answered before all are there"
+        launcher._note(channels, rank, {"event": "phase", "phase": phase})
+    return channels.answers
+
+
+@pytest.mark.parametrize("carried", [None, CARRIED], ids=["from the begin", "from a checkpoint"])
+def test_what_varies_goes_on_from_where_it_was_and_the_next_checkpoint_says_how_far_it_got(
+    tmp_path: Path, now: list[float], carried: dict[str, Any] | None
+) -> None:
+    checkpoint = None
+    if carried is not None:
+        checkpoint = Checkpoint(tmp_path / "checkpoint-30", 1, 30, 960, 55.0, carried, NUM_RANKS)
+    before = carried or {"played_s": 0.0, "wall_s": 0.0, "wire": {"bytes": 0}}
+    resumption = Resumption(checkpoint, began_mono_s=now[0])
+    network = Network()
+    launcher = launcher_of(network, tmp_path, resumption)
+    now[0] += 4.0  # the start of the workers is part of the attempt, and not of the playing
+    reach(launcher, "training")
+    assert network.played_at_s == [before["played_s"]]
+    for seconds in (30.0, 60.0):
+        now[0] += 30.0
+        network.sent += 5
+        answers = reach(launcher, "checkpoint")
+        assert answers[0] == answers[1]
+        told = answers[0]["carried"]
+        assert told["played_s"] == pytest.approx(before["played_s"] + seconds)
+        assert told["wall_s"] == pytest.approx(before["wall_s"] + 4.0 + seconds)
+        assert told["wire"]["bytes"] == before["wire"]["bytes"] + 1000 * network.sent
+    assert network.played_at_s == [before["played_s"]], "a checkpoint interrupts nothing"
