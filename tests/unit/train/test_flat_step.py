@@ -74,6 +74,12 @@ def test_what_has_no_use_for_it_is_refused(algorithm, tmp_path):
     assert any("leave 'flat' out" in finding.message for finding in resolved.findings)
 
 
+@pytest.mark.parametrize("link", ["unshaped", {"bandwidth": "10 Mbit/s"}])
+def test_buckets_that_are_made_anew_after_the_warm_up_are_refused(link, tmp_path):
+    resolved = cell({"ring": {"bucket": "auto"}}, {"sgd": {"flat": True}}, tmp_path, link=link)
+    assert any("'bucket: auto' changes them after the warm-up" in finding.message for finding in resolved.findings)
+
+
 def test_it_is_off_unless_asked_for(tmp_path):
     assert cell("ring", {"sgd": {}}, tmp_path).config.optimizer.options.flat is False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,14 @@ from bwbench.train.recorder import Recorder
 from bwbench.train.trial import prepare
 from tests.ranks import run_ranks
 
+pytestmark = pytest.mark.timeout(400)
+
 NUM_RANKS = 2
-STEPS, CHECKPOINT = 40, 30
+EVERY, CHECKPOINT, STEPS = 9, 18, 24  # an evaluation and its checkpoint after 9 and 18 steps, none after the last
 SEEDING = threading.Lock()  # threads share torch's random state, which a replica is made from
 EVENTS_THAT_COUNT = ("step", "samples", "loss", "lr", "payload_bytes")
 
-# What is rare by default happens in a few steps; each where the algorithm has such an option. No divisor of 30, so that
+# What is rare by default happens in a few steps; each where the algorithm has such an option. No divisor of 18, so that
 # rounds are under way and residuals full at the checkpoint.
 SHORT = {"period": 7, "overlap": 0, "warmup": 11, "fragments": 2, "warmup_steps": 11, "interval": 4}
 OVERLAPPED = {"overlapped-local-sgd": 3, "streaming-diloco": 2}
@@ -54,7 +57,7 @@ def config_of(name: str, **changes: Any) -> CellConfig:
         "batch_size": 16,
         "algorithm": {name: {key: value for key, value in short.items() if key in known}},
         "optimizer": {"adam": {"lr": 1e-3}} if "adam" in algorithm.optimizers else {"sgd": sgd},
-        "evaluate": {"every": "320 samples"},
+        "evaluate": {"every": f"{32 * EVERY} samples"},
         "limit": {"samples": 32 * STEPS},
         "stop": "limit",
         **changes,
@@ -82,7 +85,7 @@ def train(config: CellConfig, attempt: Path, resumed_from: Path | None = None, i
                 trial = prepare(config, Groups(control, data))
             TrainingLoop(trial, recorder, channel, checkpoints).run()
 
-    run_ranks(NUM_RANKS, work, timeout_s=60)
+    run_ranks(NUM_RANKS, work, timeout_s=150)  # half a second; a machine that does much else takes far longer
 
 
 def resume(config: CellConfig, cell: Path) -> None:
@@ -133,21 +136,22 @@ def test_the_clock_goes_on_and_what_was_lost_does_not_count(ring: Path) -> None:
     for rank in range(NUM_RANKS):
         recorded = read_events(ring / "attempt-2" / f"rank{rank}.jsonl")
         (position,) = (number for number, event in enumerate(recorded) if event["event"] == "resume")
-        (origin,) = events(ring, 2, rank, "resume")
-        before, after = recorded[:position], recorded[position + 1 :]
+        origin, before, after = recorded[position], recorded[:position], recorded[position + 1 :]
         assert (origin["attempt"], origin["step"]) == (1, CHECKPOINT)
         assert before == read_events(ring / "attempt-1" / f"rank{rank}.jsonl")[:position]
         assert before[-1]["event"] == "eval" and before[-1]["clock_s"] == origin["clock_s"]
-        (end,) = events(ring, 2, rank, "end")
-        steps = events(ring, 2, rank, "step")
-        waited_s = sum(e.get("waited_s", 0.0) for e in events(ring, 2, rank, "eval"))
-        assert end["clock_s"] == pytest.approx(sum(s["duration_s"] for s in steps) + waited_s, abs=2e-3)
-        clocks = [e["clock_s"] for e in steps]
-        assert clocks == sorted(clocks)
+        again = [event for event in after if event["event"] == "step"]
+        assert len(again) == STEPS - CHECKPOINT
+        for step, following in pairwise(again):  # the clock runs from the moment of the resume on, and not before
+            mono_s = origin["mono_s"] + step["clock_s"] - origin["clock_s"]
+            assert step["mono_s"] <= mono_s <= following["mono_s"]
+        end, steps = recorded[-1], [event for event in recorded if event["event"] == "step"]
+        evaluation = next(event for event in after if event["event"] == "eval")
+        assert end["clock_s"] >= evaluation["clock_s"] >= again[-1]["clock_s"]
         spent_s = sum(e["duration_s"] for e in recorded if e["event"] == "eval")
         assert end["evaluation_s"] == pytest.approx(spent_s)
-        assert end["ledger_error"] < 0.02
-        assert after
+        off_s = sum(abs(step["duration_s"] - sum(step["ledger"].values())) for step in steps)
+        assert end["ledger_error"] == pytest.approx(off_s / sum(step["duration_s"] for step in steps), abs=1e-5)
 
 
 def test_a_newer_checkpoint_replaces_the_one_that_training_went_on_from(tmp_path: Path) -> None:
@@ -155,11 +159,11 @@ def test_a_newer_checkpoint_replaces_the_one_that_training_went_on_from(tmp_path
     train(config_of("ring"), tmp_path / "attempt-1")
     resume(config, tmp_path)
     left = [path.relative_to(tmp_path) for path in tmp_path.glob("*/*checkpoint*")]
-    assert left == [Path("attempt-2") / "checkpoint-40"]
+    assert left == [Path("attempt-2") / f"checkpoint-{CHECKPOINT + EVERY}"]
 
 
 def test_checkpoints_change_nothing(tmp_path: Path) -> None:
-    """One run takes four, one takes none."""
+    """One run takes two, one takes none."""
     config = config_of("random-k")
     for attempt, interval_s in ((1, 0.0), (2, 600.0)):
         train(config, tmp_path / f"attempt-{attempt}", interval_s=interval_s)
@@ -167,9 +171,8 @@ def test_checkpoints_change_nothing(tmp_path: Path) -> None:
     assert_alike(tmp_path)
 
 
-def test_what_a_checkpoint_holds_is_read_without_running_code(ring: Path, tmp_path: Path) -> None:
-    train(config_of("ring"), tmp_path / "attempt-1")
-    (folder,) = (tmp_path / "attempt-1").glob("checkpoint-*")
+def test_what_a_checkpoint_holds_is_read_without_running_code(ring: Path) -> None:
+    (folder,) = (ring / "attempt-1").glob("checkpoint-*")
     state = torch.load(folder / "rank1.pt", weights_only=True)
     assert state["method"]["rank"] == 1
     assert state["method"]["method"]["algorithm"]["name"] == "every-step"
