@@ -67,9 +67,19 @@ def by_seed(rows: Iterable[Mapping[str, Any]]) -> dict[int, Arrival]:
         if arrival is None:
             continue
         known = found.get(int(row["seed"]))  # one node alone may stand there twice, under unlike training limits
-        if known is None or arrival.or_infinity < known.or_infinity or arrival.at_least > known.at_least:
+        if known is None or _says_more(arrival, known):
             found[int(row["seed"])] = arrival
     return found
+
+
+def _says_more(one: Arrival, known: Arrival) -> bool:
+    """Whether ``one`` is to stand for a seed: a time before a limit, the higher limit before the lower one.
+
+    Of two times the first stands, whatever they are: taking the shorter one would flatter.
+    """
+    if known.time_s is not None:
+        return False
+    return one.time_s is not None or one.at_least > known.at_least
 
 
 def arrival_of(row: Mapping[str, Any]) -> Arrival | None:

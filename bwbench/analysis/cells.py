@@ -156,11 +156,13 @@ def is_composed(folder: CellFolder) -> bool:
 
 def _timing_share(status: Mapping[str, Any]) -> float:
     """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
-    composed = status.get("composed")
+    composed, time_s = status.get("composed"), status.get("time_to_target_s")
     ends = composed.get("interval_s") if isinstance(composed, Mapping) else None
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, (int, float)) for end in ends):
         return 0.0
     low, high = ends
+    if low <= 0 < high and time_s:  # so wide that it was cut off at 0: no lower than it is high
+        low = time_s**2 / high
     return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
 
 

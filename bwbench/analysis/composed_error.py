@@ -38,7 +38,8 @@ def composed_errors(folders: Iterable[CellFolder]) -> list[ComposedError]:
 
 
 def composed_error(folder: CellFolder) -> ComposedError | None:
-    """Of one cell; None where it was not made both ways, or where one way reached the target and the other did not."""
+    """Of one cell; None where it was not made both ways, where one way reached the target and the other did not, and
+    where ``limit.time`` ended it: both ways end there, however far one of them has got."""
     status = folder.status or {}
     if status.get("status") != "done" or status.get("composed") or not folder.has_composed_file:
         return None
@@ -50,6 +51,8 @@ def composed_error(folder: CellFolder) -> ComposedError | None:
         if one is None and other is None:
             continue
         if one is None or not other:
+            return None
+        if key != "time_to_target_s" and "time" in (composed.get("reason"), status.get("reason")):
             return None
         cell = folder.cell
         return ComposedError(cell["id"], cell["slug"], cell["arm"], float(one), float(other), _inside(composed, other))

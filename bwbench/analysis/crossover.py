@@ -56,7 +56,7 @@ class Crossovers:
         kind: ``one``, ``several``, ``none``, ``below all measured`` or ``above all measured``.
         found: the crossovers, rising; of one that lies outside only the end towards the measured ones is known.
         why: a reason in words where there is none.
-        num: the smallest number of pairs at a bandwidth.
+        num: the smallest number of pairs at a bandwidth that has any.
     """
 
     kind: str
@@ -92,7 +92,8 @@ class _Sample:
 def find_crossovers(measured: Sequence[Measured]) -> Crossovers:
     """The crossovers of two arms; bandwidths at which nothing is known of their ratio are left out."""
     points = [point for one in sorted(measured, key=lambda m: m.bandwidth_bps) if (point := _point(one)) is not None]
-    num = min((len(one.reference.keys() & one.arm.keys()) for one in measured), default=0)
+    pairs = [len(one.reference.keys() & one.arm.keys()) for one in measured]
+    num = min(filter(None, pairs), default=0)  # a bandwidth without is left out, and says nothing of the others
     if len(points) < 2:
         return Crossovers(NONE, (), "fewer than two bandwidths have a ratio", num)
     samples = _samples(points)

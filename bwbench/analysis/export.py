@@ -34,16 +34,22 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
 
 
 def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
-    """One row a validation evaluation of a cell's last attempt: samples, training clock, every metric."""
+    """One row a validation evaluation: samples, training clock, every metric. Of a composed cell on its composed clock,
+    of another one as its last attempt recorded them."""
     for folder in folders:
-        events = {rank: folder.events(rank) for rank in folder.ranks}
-        for point in curve_of(events):
+        if folder.composed is not None:
+            curve = folder.composed.get("curve") or []
+        else:
+            curve = curve_of({rank: folder.events(rank) for rank in folder.ranks})
+        for point in curve:
             yield _who(folder) | point
 
 
 def export_steps(folders: Iterable[CellFolder]) -> Iterator[Row]:
-    """One row a step and rank of a cell's last attempt, with the parts of its ledger."""
+    """One row a step and rank of a cell's last attempt, with the parts of its ledger; none of a composed cell."""
     for folder in folders:
+        if folder.composed is not None:
+            continue
         who = _who(folder)
         for rank in folder.ranks:
             for event in folder.events(rank):
@@ -62,7 +68,8 @@ WHAT: Mapping[str, Callable[[Iterable[CellFolder]], Iterator[Row]]] = {
 def _who(folder: CellFolder) -> Row:
     about: Row = {key: folder.cell.get(key) for key in _IDENTITY}
     setting = setting_of(folder.cell["config"])
-    return about | {"seed": setting.seed, "bandwidth_bps": setting.bandwidth_bps, "status": state_of(folder)}
+    about |= {"seed": setting.seed, "bandwidth_bps": setting.bandwidth_bps, "status": state_of(folder)}
+    return about | {"composed": is_composed(folder)}
 
 
 def _achieved(link: Mapping[str, Any]) -> Row:

@@ -46,7 +46,10 @@ def scale_of(folders: Sequence[CellFolder]) -> Scale:
 
 
 def _gradient_bytes(folder: CellFolder) -> int | None:
-    """From the first event of rank 0, the only line that is read of a file that may be long."""
+    """From the first event of rank 0, the only line that is read of a file that may be long; or from composed.json."""
+    if folder.composed is not None:
+        size = folder.composed.get("gradient_bytes")
+        return int(size) if size else None
     for attempt in reversed(folder.attempts):
         start = _first_event(attempt / "rank0.jsonl")
         if start.get("gradient_bytes"):

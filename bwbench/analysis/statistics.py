@@ -108,8 +108,8 @@ def paired_ratio(reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -
         low, high = (None, None) if ends is None else _around(value, ends)
         return Ratio(value, low, high, len(pairs))
     # Each ratio lies between a lower and an upper end, which a censored side moves to infinity or to 0.
-    lower = statistics.median(one.at_least / other.or_infinity for one, other in pairs)
-    upper = statistics.median(one.or_infinity / other.at_least for one, other in pairs)
+    lower = _median_ratio([one.at_least / other.or_infinity for one, other in pairs])
+    upper = _median_ratio([one.or_infinity / other.at_least for one, other in pairs])
     if lower == upper:
         return Ratio(lower, None, None, len(pairs), "", num_censored)
     if lower > 0 and math.isinf(upper):
@@ -117,6 +117,16 @@ def paired_ratio(reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -
     if lower == 0 and math.isfinite(upper):
         return Ratio(upper, None, None, len(pairs), "<", num_censored)
     return None
+
+
+def _median_ratio(ratios: Sequence[float]) -> float:
+    """Median of ratios that may be 0 or infinite: of an even number the geometric mean of the middle two.
+
+    So it is the inverse where the arms are swapped, and a bound where either of the two is one.
+    """
+    ordered = sorted(ratios)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return low if low == high else math.sqrt(low) * math.sqrt(high)
 
 
 def paired_logs(pairs: Sequence[tuple[Arrival, Arrival]]) -> tuple[list[float], float, float]:

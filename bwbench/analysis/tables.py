@@ -135,8 +135,9 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
         alike = [arrivals[seed] for arrivals in by_bandwidth if seed in arrivals]
         centre = estimate(alike)
         grid_s = min(arrival.grid_s for arrival in alike)
+        share = max(arrival.timing_share for arrival in alike)
         reached = centre.value < float("inf")
-        found[seed] = Arrival(centre.value, None, grid_s) if reached else Arrival(None, centre.at_least)
+        found[seed] = Arrival(centre.value, None, grid_s, share) if reached else Arrival(None, centre.at_least)
     return found
 
 

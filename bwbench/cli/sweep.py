@@ -148,13 +148,18 @@ def carry_out(
     if elsewhere is None:
         check_data([item.cell for item in sweep.todo])
     predicted_s: dict[str, float] = {}
-    taken_s: dict[str, float] = {}
+    taken_s: dict[tuple[str, str], float] = {}
     if sweep.todo:
         estimates = estimate_cells([item.cell for item in sweep.selected])
         predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in estimates.items()}
         taken_s = expected_s(sweep.todo, estimates)
     whole = [item for item in sweep.selected if item.way != "composed" or item.runs]
-    left = TimeLeft({item.cell.id: taken_s.get(item.cell.id, predicted_s.get(item.cell.id, 0.0)) for item in whole})
+    left = TimeLeft(
+        {
+            item.cell.id: taken_s.get((item.cell.experiment, item.cell.id), predicted_s.get(item.cell.id, 0.0))
+            for item in whole
+        }
+    )
     left.note_earlier(whole)
     freeze_sweep(sweep)
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()

@@ -43,9 +43,11 @@ def composed_content(
         "time_to_target_s": found.time_to_target_s,
         "censored_at_s": found.censored_at_s,
         "training_clock_s": found.training_clock_s,
+        "reason": found.reason,
         "kinds": [asdict(kind) for kind in found.kinds],
         "curve": [_finite(point) for point in found.curve],
         "ledger": asdict(ledger) if ledger is not None else None,
+        "gradient_bytes": _gradient_bytes(convergence),
         "link": {**(timing.link or {}), "wire": None},  # whose bytes are those of the timing run
         "environment": timing.environment,
     }
@@ -97,6 +99,11 @@ def _sources(found: Composition, convergence: CellFolder, timing: CellFolder) ->
 
 def _events(folder: CellFolder) -> dict[int, list[dict[str, Any]]]:
     return {rank: folder.events(rank) for rank in folder.ranks}
+
+
+def _gradient_bytes(folder: CellFolder) -> int | None:
+    start = next((event for event in folder.events(0) if event.get("event") == "start"), {})
+    return start.get("gradient_bytes")
 
 
 def _wire_ratio(timed: Mapping[str, Any]) -> float | None:

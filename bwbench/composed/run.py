@@ -14,11 +14,13 @@ from bwbench.errors import CellTakenError
 from bwbench.plan.assess import PlannedCell
 from bwbench.plan.cell import Cell
 from bwbench.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, Parts, parts_of
+from bwbench.plan.estimate import estimate_cells
 from bwbench.plan.ways import COMPOSED, WHOLE
 from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import Claim, claim_of, claimed
 from bwbench.runner import CellObserver, run_cell
+from bwbench.runner import wall_limit_s as wall_limit_of
 
 LOOK_AT_CLAIMS_S = 0.5
 _STARTED_UNIX_S = time.time()  # parts that failed in an earlier run are tried again, once
@@ -133,8 +135,10 @@ def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObser
             if recorded.get("status") == "done" or (ended_here and recorded.get("status") != "interrupted"):
                 return recorded
         attempt = int(recorded.get("attempt") or 0) if isinstance(recorded, dict) else 0
+        # The limit of the cell that needs it may be too low: limit.time ends that one, but not a convergence run.
+        limit_s = max(wall_limit_s, wall_limit_of(estimate_cells([cell])[cell.id].predicted_s))
         try:
-            return run_cell(PlannedCell(cell, folder, "missing", True, "needed", attempt), wall_limit_s, observer)
+            return run_cell(PlannedCell(cell, folder, "missing", True, "needed", attempt), limit_s, observer)
         except CellTakenError:
             observer.cell_phase(cell, "waiting for another bwbench that runs it")
             while claim_of(folder) is not None:  # without a limit of our own: it has one where it runs

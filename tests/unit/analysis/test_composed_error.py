@@ -55,6 +55,20 @@ def test_one_way_censored_and_the_other_not_is_no_error_in_per_cent(study) -> No
     assert composed_errors(iter_cells(root)) == []
 
 
+def test_where_the_limit_of_time_ended_both_ways_there_is_no_error(study) -> None:
+    """They end at the limit, whatever composing was off by."""
+    folders, root = study
+    compose(folders[0], 1.0, whole=True)
+    ended = {"time_to_target_s": None, "censored_at_s": 9.0, "reason": "time"}
+    for name in ("composed.json", "status.json"):
+        write_json_atomic(folders[0] / name, read_json(folders[0] / name) | ended)
+    assert composed_errors(iter_cells(root)) == []
+    write_json_atomic(folders[0] / "status.json", read_json(folders[0] / "status.json") | {"reason": "samples"})
+    assert composed_errors(iter_cells(root)) == []
+    write_json_atomic(folders[0] / "composed.json", read_json(folders[0] / "composed.json") | {"reason": "samples"})
+    assert [error.error for error in composed_errors(iter_cells(root))] == [0.0]
+
+
 def test_what_is_said_of_composed_cells() -> None:
     assert composed_note(0, 12, []) is None
     assert "not known" in composed_note(3, 12, [])

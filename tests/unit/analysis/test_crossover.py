@@ -153,6 +153,13 @@ def test_a_censored_side_leaves_the_gap_between_two_bandwidths() -> None:
     assert one.low_bps == pytest.approx(3e6) and one.high_bps is not None and one.high_bps <= 1.01e7
 
 
+def test_a_bandwidth_without_pairs_takes_no_interval_from_the_others() -> None:
+    points = measured(lambda bps: (1e7 / bps) ** 0.5)
+    points[0] = Measured(BANDWIDTHS[0], {0: Arrival(100.0)}, {1: Arrival(50.0)})
+    (one,) = (found := find_crossovers(points)).found
+    assert found.num == 3 and one.low_bps is not None and one.high_bps is not None
+
+
 def test_without_two_ratios_there_is_nothing_to_say() -> None:
     points = measured(lambda bps: 2.0)
     assert find_crossovers(points[:1]).kind == NONE

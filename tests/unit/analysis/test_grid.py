@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.analysis.arrival import Arrival, arrival_of
+from bwbench.analysis.arrival import Arrival, arrival_of, by_seed
 from bwbench.analysis.statistics import estimate, paired_ratio
 
 GRIDS = st.floats(0.01, 20.0)
@@ -71,6 +71,19 @@ def test_errors_that_repeats_share_widen_the_interval() -> None:
 def test_the_grid_in_seconds_comes_from_samples(row: dict[str, float], grid_s: float) -> None:
     arrival = arrival_of({"time_to_target_s": 100.0, **row})
     assert arrival is not None and arrival.grid_s == pytest.approx(grid_s)
+
+
+def test_of_runs_of_one_seed_a_time_stands_before_a_limit_and_the_first_before_others() -> None:
+    rows = [
+        {"seed": 0, "time_to_target_s": None, "censored_at_s": 5.0},
+        {"seed": 0, "time_to_target_s": None, "censored_at_s": 9.0},
+        {"seed": 0, "time_to_target_s": 10.0},
+        {"seed": 0, "time_to_target_s": 12.0},
+        {"seed": 0, "time_to_target_s": None, "censored_at_s": 99.0},
+    ]
+    assert by_seed(rows[:2])[0].censored_at_s == 9.0
+    assert by_seed(rows)[0].time_s == 10.0
+    assert by_seed(reversed(rows))[0].time_s == 12.0
 
 
 @pytest.mark.parametrize("n", [3, 5])

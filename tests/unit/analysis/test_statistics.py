@@ -92,3 +92,14 @@ def test_one_censored_pair_of_three_leaves_the_median_ratio() -> None:
     arm = {0: Arrival(5.0), 1: Arrival(4.0), 2: Arrival(None, 50.0)}
     ratio = paired_ratio(reference, arm)
     assert ratio is not None and (ratio.value, ratio.bound, ratio.low) == (pytest.approx(2.0), "", None)
+
+
+def test_an_even_number_of_pairs_leaves_a_bound_too() -> None:
+    """One of two arms that never arrived says that the ratio is at most so much, whichever way round it is asked."""
+    one = {0: Arrival(10.0), 1: Arrival(10.0)}
+    other = {0: Arrival(20.0), 1: Arrival(None, 40.0)}
+    there, back = paired_ratio(one, other), paired_ratio(other, one)
+    assert there is not None and back is not None
+    assert (there.bound, back.bound) == ("<", ">")
+    assert there.value == pytest.approx(math.sqrt(0.5 * 0.25))
+    assert there.value * back.value == pytest.approx(1.0)

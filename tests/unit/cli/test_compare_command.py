@@ -199,6 +199,29 @@ def test_evaluations_and_steps(sweep: Path, tmp_path: Path) -> None:
     assert {"compute_s", "exposed_s", "rank"} <= set(table.columns)
 
 
+def test_of_composed_cells_curves_are_exported_and_no_steps(tmp_path: Path) -> None:
+    """A failed attempt of before the cell was composed is none of its curve."""
+    folders = write_study(tmp_path, Study(arms=("ring", "single"), repeats=1))
+    curve = [{"step": 20, "samples": 2560, "clock_s": 7.5, "accuracy": 0.96, "target_met": True}]
+    (folders[0] / "composed.json").write_text(json.dumps({"curve": curve}))
+    rewrite(folders[0] / "status.json", composed={"timing": "a", "convergence": "b", "interval_s": None})
+    export(tmp_path, Format.json, tmp_path / "rows.json", What.evaluations)
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["arm"], row["clock_s"]) for row in rows if row["composed"]] == [("ring", 7.5)]
+    assert {row["arm"] for row in rows if not row["composed"]} == {"single"}
+    export(tmp_path, Format.json, tmp_path / "rows.json", What.steps)
+    assert {row["arm"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]} == {"single"}
+
+
+def test_a_crossover_of_composed_cells_has_a_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arms = ("threshold", "ring")
+    for folder in write_study(tmp_path, Study(arms=arms, bandwidths_mbps=(3.0, 100.0), gradient_bytes=80_000)):
+        (folder / "composed.json").write_text(json.dumps({"gradient_bytes": 80_000}))
+        rewrite(folder / "status.json", composed={"timing": "a", "convergence": "b", "interval_s": None})
+    (row,) = compared(tmp_path, capsys)["crossovers"]
+    assert row["gradient_bytes"] == 80_000 and row["composed"] and row["compute_s"]
+
+
 def test_unlike_values_of_one_option_make_one_column(tmp_path: Path) -> None:
     for number, value in enumerate((3, "auto", True)):
         write_study(tmp_path / "r", Study(f"s{number}", arms=("ring",), repeats=1, limit_s=1.0, extra={"knob": value}))

@@ -14,6 +14,7 @@ from bwbench.plan.describe import Description
 from bwbench.plan.ways import ways
 from bwbench.records import CellFolder, iter_cells, write_json_atomic
 from bwbench.registry import ALGORITHMS
+from bwbench.runner import WALL_LIMIT_FACTOR, WALL_LIMIT_S
 
 EXPERIMENT = """
 name: study
@@ -51,8 +52,10 @@ class Machines:
     def __init__(self):
         self.ran: list[str] = []
         self.statuses: dict[str, str] = {}
+        self.limits_s: dict[str, float] = {}
 
     def __call__(self, item, wall_limit_s, observer):
+        self.limits_s[item.cell.slug] = wall_limit_s
         observer.cell_phase(item.cell, "training")
         config = item.cell.config
         self.ran.append(item.cell.slug)
@@ -79,7 +82,8 @@ class Machines:
 @pytest.fixture
 def machines(monkeypatch):
     known = Description(650, ((10, 64), (10,)), 0.001)
-    monkeypatch.setattr("bwbench.plan.composed.describe", lambda requests: dict.fromkeys(requests, known))
+    for module in ("composed", "estimate"):
+        monkeypatch.setattr(f"bwbench.plan.{module}.describe", lambda requests: dict.fromkeys(requests, known))
     found = Machines()
     monkeypatch.setattr(composed_run, "run_cell", found)
     return found
@@ -127,6 +131,14 @@ def test_a_composed_status_says_what_a_whole_run_would_have_said(machines, plann
     composed = json.loads((item.folder / "composed.json").read_text())
     assert composed["curve"][-1]["clock_s"] == status["time_to_target_s"]
     assert composed["ledger"]["num_steps"] > 20
+
+
+def test_a_convergence_run_has_a_wall_limit_of_its_own(machines, planned) -> None:
+    """``limit.time`` ends the cell that needs it, and not the run: 390 steps of 4 ms at the least."""
+    item = planned("limit.time=100 ms")[0]
+    run_item(item, 1.0, Quiet())
+    slug = next(slug for slug in machines.limits_s if "timing" not in slug)
+    assert machines.limits_s[slug] > WALL_LIMIT_S + WALL_LIMIT_FACTOR * 0.3
 
 
 def test_parts_are_no_cells_of_the_results(machines, planned, tmp_path) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from bwbench.config.load import load_experiment
@@ -171,7 +173,7 @@ def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> 
     timing = {parts_of(cell).timing.id: parts_of(cell).timing for cell in cells}
     parts = estimate_cells([*convergence.values(), *timing.values()])
     assert sum(found.values()) == pytest.approx(sum(part.predicted_s for part in parts.values()))
-    assert found[cells[-1].id] == 0  # the last link of the second repeat
+    assert found["study", cells[-1].id] == 0  # the last link of the second repeat
     assert sum(found.values()) < 0.3 * sum(estimate.predicted_s for estimate in estimates.values())
     for cell, store in [(c, tmp_path / ".convergence") for c in convergence.values()]:
         (store / cell.folder_name).mkdir(parents=True)
@@ -179,4 +181,10 @@ def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> 
     left = expected_s(items, estimates)
     assert sum(left.values()) == pytest.approx(sum(parts[cell_id].predicted_s for cell_id in timing))
     whole = assess(cells, tmp_path)
-    assert expected_s(whole, estimates) == {cell.id: estimates[cell.id].predicted_s for cell in cells}
+    assert expected_s(whole, estimates) == {("study", cell.id): estimates[cell.id].predicted_s for cell in cells}
+    other = [
+        replace(item, cell=replace(item.cell, experiment="other"), folder=tmp_path / "other" / item.folder.name)
+        for item in items
+    ]
+    timed_s = sum(parts[cell_id].predicted_s for cell_id in timing)
+    assert sum(expected_s([*items, *other], estimates).values()) == pytest.approx(2 * timed_s)  # timing is not shared
