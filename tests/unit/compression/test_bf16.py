@@ -3,9 +3,9 @@ from __future__ import annotations
 import math
 
 import torch
-from plain import normal, roundtrip
 
 from bwbench.compression.bf16 import Bf16
+from tests.unit.compression.plain import normal, roundtrip
 
 
 def nearest(value):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from plain import SIZES, in_blocks, normal, roundtrip, two_magnitudes
 
 from bwbench.compression.contract import violations
 from bwbench.compression.int2 import Int2, Int2Config
+from tests.unit.compression.plain import SIZES, in_blocks, normal, roundtrip, two_magnitudes
 
 
 @pytest.mark.parametrize("n", SIZES)

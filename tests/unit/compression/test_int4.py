@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from plain import SIZES, in_blocks, nearest_of_fifteen, normal, roundtrip
 
 from bwbench.compression.contract import violations
 from bwbench.compression.int4 import Int4, Int4Config
+from tests.unit.compression.plain import SIZES, in_blocks, nearest_of_fifteen, normal, roundtrip
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from plain import SIZES, in_blocks, minmax_uint8, normal, roundtrip
 
 from bwbench.compression import build_codec
 from bwbench.compression.contract import violations
 from bwbench.compression.error_feedback import ErrorFeedback
 from bwbench.compression.int8 import Int8, Int8Config
 from bwbench.config.component import Component
+from tests.unit.compression.plain import SIZES, in_blocks, minmax_uint8, normal, roundtrip
 
 
 def steps(x):

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from plain import SIZES, in_blocks, normal, roundtrip, scaled_sign
 
 from bwbench.compression import ErrorFeedback
 from bwbench.compression.contract import violations
 from bwbench.compression.sign import Sign, SignConfig
+from tests.unit.compression.plain import SIZES, in_blocks, normal, roundtrip, scaled_sign
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
-from plain import SIZES, bf16_upwards, blocks_of, normal, roundtrip
 
 from bwbench.compression.contract import violations
 from bwbench.compression.natural import Natural
 from bwbench.compression.qsgd import Qsgd, QsgdConfig
 from bwbench.compression.terngrad import TernGrad, TernGradConfig
+from tests.unit.compression.plain import SIZES, bf16_upwards, blocks_of, normal, roundtrip
 
 REPEATS = 400
 VARIANTS = {
