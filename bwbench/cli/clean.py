@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +16,14 @@ def clean(
 ) -> None:
     """Remove leftovers: processes of bwbench whose parent is gone, partial files, attempts that never finished.
 
-    Finished cells are never touched. Namespaces and qdiscs need no cleaning: they vanish with their processes.
+    Finished cells, running ones and checkpoints are never touched. Namespaces and qdiscs need no cleaning: they vanish
+    with their processes.
     """
     from bwbench.cli.output import stderr
-    from bwbench.errors import ConfigError
+    from bwbench.errors import CellTakenError, ConfigError
     from bwbench.network.leftovers import end_leftovers, find_leftovers
     from bwbench.records import iter_cells
-    from bwbench.records.checkpoint import has_checkpoint
+    from bwbench.records.lock import claim_of, claimed
 
     if results is not None and not results.is_dir():
         raise ConfigError(f"{results} is no folder; name a result folder, or nothing to clean the machine alone")
@@ -32,15 +34,28 @@ def clean(
     if leftovers and not dry_run:
         end_leftovers(leftovers)
     for folder in iter_cells(results) if results is not None else ():
-        paths = list(folder.path.glob(".*.part"))
-        if folder.status is None:
-            paths += [attempt for attempt in folder.attempts if not has_checkpoint(attempt)]
-        elif folder.status.get("status") == "done":
-            paths += folder.attempts[:-1]
-        for path in paths:
-            print(path)
-            removed += 1
-            if not dry_run:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if claim_of(folder.path) is not None:
+            continue
+        try:
+            with contextlib.nullcontext() if dry_run else claimed(folder.path):
+                for path in _left_in(folder.path):
+                    print(path)
+                    removed += 1
+                    if not dry_run:
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        except CellTakenError:  # a process has just begun to run it
+            continue
     verb = "would be removed" if dry_run else "removed"
     stderr().print(f"{removed} leftover(s) {verb}" if removed else "nothing left over")
+
+
+def _left_in(cell: Path) -> list[Path]:
+    """What nobody needs of a cell that is not running."""
+    from bwbench.records import CellFolder
+    from bwbench.records.checkpoint import has_checkpoint
+
+    folder = CellFolder(cell)
+    found = list(cell.glob(".*.part"))
+    if folder.status is None:
+        return [*found, *(attempt for attempt in folder.attempts if not has_checkpoint(attempt))]
+    return [*found, *folder.attempts[:-1]] if folder.status.get("status") == "done" else found

@@ -14,7 +14,7 @@ from tests.e2e.program import TINY, family, run, start, wait_for
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
 
-STEPS = 300
+STEPS, CUT, STEP_S = 200, 60, 0.02  # cut off with almost three seconds to go
 LONG = TINY.replace("limit: {samples: 1280}", f"limit: {{samples: {64 * STEPS}}}") + "compute: {step_time: 20 ms}\n"
 
 
@@ -26,6 +26,10 @@ def cell_of(folder: Path) -> Path:
 def recorded(folder: Path, rank: int) -> list[dict[str, Any]]:
     """Of the last attempt."""
     return read_events(sorted(cell_of(folder).glob("attempt-*"))[-1] / f"rank{rank}.jsonl")
+
+
+def checkpoint_after(folder: Path, step: int) -> bool:
+    return any(int(path.name.rpartition("-")[2]) >= step for path in folder.rglob("checkpoint-*"))
 
 
 @pytest.mark.parametrize(
@@ -44,23 +48,24 @@ def test_an_interrupted_cell_goes_on_as_if_nothing_had_happened(
     assert not list(whole.rglob("checkpoint-*")), "it ran for less than ten minutes"
 
     first = start("run", "tiny.yaml", cwd=cut, BWBENCH_CHECKPOINT_INTERVAL_S="0.5")
-    wait_for(lambda: list(cut.rglob("checkpoint-*")), 120, "the first checkpoint")
+    wait_for(lambda: checkpoint_after(cut, CUT), 120, "a checkpoint")
     first.send_signal(how)
-    assert first.wait(30) == (-signal.SIGKILL if how == signal.SIGKILL else 130)
-    wait_for(lambda: not family(cut), 15, "the end of its processes")
+    assert first.wait(60) == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+    wait_for(lambda: not family(cut), 60, "the end of its processes")
     status = cell_of(cut) / "status.json"
     assert how == signal.SIGKILL or json.loads(status.read_text())["status"] == "interrupted"
-    assert list(cut.rglob("checkpoint-*"))
+    assert checkpoint_after(cut, CUT)
 
     result = run("run", "tiny.yaml", cwd=cut, timeout_s=180)
     assert result.returncode == 0, result.stderr
     done, undisturbed = (json.loads((cell_of(folder) / "status.json").read_text()) for folder in (cut, whole))
     assert done["resume_refused"] is None
-    assert done["resumed_from"]["attempt"] == 1 and 0 < done["resumed_from"]["step"] < STEPS
+    assert done["resumed_from"]["attempt"] == 1 and CUT <= done["resumed_from"]["step"] < STEPS
     for key in ("status", "reason", "steps", "samples", "final_metric", "test_metric", "payload_bytes"):
         assert done[key] == undisturbed[key], key
-    assert done["wire_bytes"] == pytest.approx(undisturbed["wire_bytes"], rel=0.05)
-    assert done["training_clock_s"] == pytest.approx(undisturbed["training_clock_s"], rel=0.3)
+    # Without those of the first attempt it would be 70 % at most.
+    assert done["wire_bytes"] == pytest.approx(undisturbed["wire_bytes"], rel=0.1)
+    assert done["training_clock_s"] >= STEPS * STEP_S
     assert done["overhead_s"] > 0 and done["replicas_identical"] is True
     for rank in (0, 1):
         losses = [[e["loss"] for e in recorded(folder, rank) if e["event"] == "step"] for folder in folders]
@@ -68,22 +73,3 @@ def test_an_interrupted_cell_goes_on_as_if_nothing_had_happened(
         ends = [recorded(folder, rank)[-1]["replica_sha256"] for folder in folders]
         assert ends[0] == ends[1]
     assert not list(cut.rglob("*checkpoint*"))
-
-
-def test_a_checkpoint_of_another_program_is_not_used_and_said(tmp_path: Path) -> None:
-    (tmp_path / "tiny.yaml").write_text(LONG + "algorithm: ring\n")
-    first = start("run", "tiny.yaml", cwd=tmp_path, BWBENCH_CHECKPOINT_INTERVAL_S="0.5")
-    wait_for(lambda: list(tmp_path.rglob("checkpoint-*")), 120, "the first checkpoint")
-    first.kill()
-    first.wait(30)
-    environment = cell_of(tmp_path) / "attempt-1" / "environment.json"
-    content = json.loads(environment.read_text())
-    environment.write_text(json.dumps({**content, "packages": {**content["packages"], "torch": "1.0"}}))
-    assert run("clean", "results", cwd=tmp_path).returncode == 0
-    assert list(tmp_path.rglob("checkpoint-*")), "clean leaves what is worth hours"
-    assert run("run", "tiny.yaml", cwd=tmp_path, timeout_s=180).returncode == 0
-    status = json.loads((cell_of(tmp_path) / "status.json").read_text())
-    assert status["status"] == "done" and status["resumed_from"] is None and status["steps"] == STEPS
-    assert "torch 1.0" in status["resume_refused"]
-    shown = run("show", str(cell_of(tmp_path)), cwd=tmp_path)
-    assert "not resumed" in shown.stdout

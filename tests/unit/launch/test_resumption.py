@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from bwbench.launch.local import LocalLauncher
 from bwbench.launch.resumption import Resumption
 from bwbench.network.backend import PairCounter, WireCounters
 from bwbench.plan.cell import Cell
-from bwbench.records.checkpoint import Checkpoint
+from bwbench.records.checkpoint import Checkpoint, complete, unfinished, write_rank
 
 NUM_RANKS = 2
 LINK = {"bandwidth": "10 Mbit/s", "outages": [{"at": "60 s", "duration": "5 s"}]}
@@ -102,3 +103,52 @@ def test_what_varies_goes_on_from_where_it_was_and_the_next_checkpoint_says_how_
         assert told["wall_s"] == pytest.approx(before["wall_s"] + 4.0 + seconds)
         assert told["wire"]["bytes"] == before["wire"]["bytes"] + 1000 * network.sent
     assert network.played_at_s == [before["played_s"]], "a checkpoint interrupts nothing"
+
+
+def checkpoint_of(attempt: Path, step: int, environment: dict[str, Any]) -> None:
+    attempt.mkdir()
+    (attempt / "environment.json").write_text(json.dumps(environment))
+    events = attempt / "rank0.jsonl"
+    events.write_text("{}\n")
+    facts = {"step": step, "samples": 32 * step, "clock_s": 1.5, "world_size": 1, "carried": {}}
+    write_rank(unfinished(attempt, step), 0, memoryview(b"state"), facts, events)
+    complete(unfinished(attempt, step), step)
+
+
+def test_a_checkpoint_that_is_not_used_is_said_and_recorded(tmp_path: Path) -> None:
+    nothing = Resumption.look_for(tmp_path, 1, {})
+    assert nothing.words is None and nothing.to_json() == {"resumed_from": None, "resume_refused": None}
+    checkpoint_of(tmp_path / "attempt-1", 30, {"packages": {"torch": "1.0"}})
+    used = Resumption.look_for(tmp_path, 1, {"packages": {"torch": "1.0"}})
+    assert used.words == "going on from step 30 of attempt 1"
+    assert used.to_json()["resumed_from"] == {"attempt": 1, "step": 30, "clock_s": 1.5}
+    refused = Resumption.look_for(tmp_path, 1, {"packages": {"torch": "2.0"}})
+    assert refused.words is not None and refused.words.startswith("beginning at step 0: checkpoint-30 of attempt-1")
+    assert refused.to_json()["resumed_from"] is None and "torch 1.0" in str(refused.to_json()["resume_refused"])
+    assert refused.environment == {"BWBENCH_CHECKPOINT_DIR": ""} and refused.played_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("status", "resumed", "newer", "kept"),
+    [
+        ("interrupted", True, False, True),
+        ("timeout", True, False, True),
+        ("failed", False, True, True),
+        ("failed", True, True, True),
+        ("failed", True, False, False),
+        ("done", True, True, False),
+        ("diverged", False, True, False),
+        ("invalid", False, True, False),
+    ],
+)
+def test_checkpoints_stay_where_somebody_may_go_on_from_them(
+    tmp_path: Path, status: str, resumed: bool, newer: bool, kept: bool
+) -> None:
+    """One from which training has failed before it got to the next one is not tried twice."""
+    if resumed:
+        checkpoint_of(tmp_path / "attempt-1", 30, {})
+    resumption = Resumption.look_for(tmp_path, 1, {})
+    if newer:
+        checkpoint_of(tmp_path / "attempt-2", 60, {})
+    resumption.tidy(tmp_path / "attempt-2", status)
+    assert bool(list(tmp_path.glob("*/checkpoint-*"))) is kept
