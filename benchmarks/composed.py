@@ -141,7 +141,7 @@ def shown(row: dict[str, Any]) -> str:
     low, high = row["interval_s"] or (row["composed_s"],) * 2
     return (
         f"{where}  whole {row['whole_s']:8.2f} s  composed {row['composed_s']:8.2f} s [{low:.2f}, {high:.2f}]"
-        f"  {100 * row['error']:+6.1f} %{'' if row['inside'] else '  outside its interval'}"
+        f"  {100 * row['error']:+6.1f} %{'  outside its interval' if row['inside'] is False else ''}"
     )
 
 
@@ -154,7 +154,12 @@ def main() -> int:
     parser.add_argument("--links", nargs="*", type=float, default=LINKS_MBPS, metavar="MBIT")
     parser.add_argument("--step-time", default="100 ms", help="declared duration of a step's computing, or none")
     options = parser.parse_args()
-    results = Path(tempfile.mkdtemp()) if options.quick else options.results
+    with tempfile.TemporaryDirectory() as folder:
+        return compared(options, Path(folder) if options.quick else options.results)
+
+
+def compared(options: argparse.Namespace, results: Path) -> int:
+    """Make both ways of every cell, print and write how far they are apart. Returns the exit status."""
     run(experiment(options), results)
     rows = rows_of(results)
     for row in rows:

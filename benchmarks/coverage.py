@@ -99,7 +99,7 @@ def measure(scenario: Scenario, n: int, trials: int, rng: random.Random) -> Iter
     hits: dict[str, int] = dict.fromkeys(("time", "ratio", "crossover"), 0)
     plain: dict[str, int] = dict.fromkeys(hits, 0)
     widths: dict[str, list[float]] = {what: [] for what in hits}
-    crossed = max(100, trials // 20)  # twenty times the work of a ratio
+    crossed = max(40, trials // 20)  # twenty times the work of a ratio
     for trial in range(trials):
         reference_true, arm_true = 1 / scenario.grid, scenario.needs / scenario.grid  # in intervals of the grid
         phases = [math.exp(rng.uniform(-0.5, 0.5) * scenario.grid / min(1.0, scenario.needs)) for _ in range(2)]

@@ -16,6 +16,7 @@ Usage: python benchmarks/tta.py [--json FILE] [--quick] [--results DIR] [--workl
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -28,30 +29,40 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from training_parts.rates import Rates
-from training_parts.runs import LINKS, Runs
+from training_parts.runs import ENDED, LINKS, Runs
 from training_parts.workloads import QUICK, WORKLOADS, Workload
 
+from bwbench.config.mode import why_not_composed
 from bwbench.config.presets import PRESETS
 
-NO_PEERS = ("single", "no-communication")
+NO_PEERS = ("single", "no-communication")  # no link is between them
+QUICK_LR = 0.4
 
 
 def rows_of(
-    workload: Workload, arms: list[str], seeds: tuple[int, ...], rates: Rates, runs: Runs, whole_s: float
+    workload: Workload,
+    arms: list[str],
+    links: list[str],
+    seeds: tuple[int, ...],
+    rates: Rates,
+    runs: Runs,
+    whole_s: float,
 ) -> Iterator[dict[str, Any]]:
-    """Two rows a method, unshaped and shaped, and two more where it was run whole."""
+    """A row for a method and link, and another one where it was run whole as well."""
     for arm in arms:
         lr = rates.of(arm)
-        for link in list(LINKS)[: 1 if arm in NO_PEERS else None]:
-            cells = {seed: runs.cell(arm, lr, seed, link) for seed in seeds}
+        for link in links[: 1 if arm in NO_PEERS else None]:
+            cells = [runs.cell(arm, lr, seed, link) for seed in seeds]
             row = {"workload": workload.name, "arm": arm, "lr": lr, "target": workload.target, "link": link}
             composed = None
-            refusal = runs.refusal(cells[seeds[0]])
-            if refusal is None:
-                composed = composed_row(row, [runs.composed(cell) for cell in cells.values()])
+            if why_not_composed(cells[0].config) is None:
+                composed = composed_row(row, [runs.composed(cell) for cell in cells])
                 yield composed
             if composed is None or (composed["median_s"] or math.inf) <= whole_s:
-                whole = whole_row(row, [runs.whole(cell) for cell in cells.values()])
+                ended = [status for status in map(runs.whole, cells) if status["status"] in ENDED]
+                if not ended:
+                    continue  # said by ``Runs``; the same command tries them again
+                whole = whole_row(row, ended)
                 if composed is not None and whole["median_s"] and composed["median_s"]:
                     whole["error_of_composing"] = composed["median_s"] / whole["median_s"] - 1
                 yield whole
@@ -67,7 +78,7 @@ def composed_row(row: dict[str, Any], found: list[Any]) -> dict[str, Any]:
 
 
 def whole_row(row: dict[str, Any], found: list[dict[str, Any]]) -> dict[str, Any]:
-    """A method on a link, run as users run it."""
+    """A method on a link, run as users run it. ``seeds`` are fewer than asked for where the machine failed in some."""
     samples = [status["samples_to_target"] for status in found]
     wire = [status["wire_bytes_to_target"] for status in found]
     row = row | {"composed": False, "samples_to_target": samples, "wire_bytes_to_target": wire}
@@ -98,7 +109,7 @@ def shown(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="digits, one seed, three methods, no tuning")
+    parser.add_argument("--quick", action="store_true", help="digits, one seed, ring-fp16 on the link alone, no tuning")
     parser.add_argument("--results", type=Path, default=Path("benchmarks/out/tta"))
     parser.add_argument("--workload", choices=tuple(WORKLOADS), default="small")
     parser.add_argument("--only", nargs="*", metavar="METHOD", help="presets, or YAML of an algorithm")
@@ -108,22 +119,25 @@ def main() -> None:
     parser.add_argument("--converge", action="store_true", help="the trainings without a link alone")
     options = parser.parse_args()
     workload = QUICK if options.quick else WORKLOADS[options.workload]
-    results = Path(tempfile.mkdtemp()) if options.quick else options.results / workload.name
-    arms = ["single", "ddp", "ring-fp16"] if options.quick else list(PRESETS)
-    arms = options.only or arms
-    runs, rates = Runs(workload, results), Rates(workload, results / "steps.jsonl", options.rates)
+    arms = options.only or (["ring-fp16"] if options.quick else list(PRESETS))
+    links = ["10 Mbit/s"] if options.quick else list(LINKS)
     seeds = tuple(range(1 if options.quick else options.seeds))
     rows = []
-    try:
+    with contextlib.ExitStack() as until_then:
+        results = options.results / workload.name
+        if options.quick:
+            results = Path(until_then.enter_context(tempfile.TemporaryDirectory()))
+        runs = until_then.enter_context(contextlib.closing(Runs(workload, results)))
+        untuned = QUICK_LR if options.quick else None
+        rates = until_then.enter_context(
+            contextlib.closing(Rates(workload, results / "steps.jsonl", options.rates, untuned))
+        )
         if options.converge:
             runs.converge(arms, rates, seeds)
             return
-        for row in rows_of(workload, arms, seeds, rates, runs, options.whole):
+        for row in rows_of(workload, arms, links, seeds, rates, runs, options.whole):
             rows.append(row)
             print(shown(row), flush=True)
-    finally:
-        rates.close()
-        runs.close()
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")

@@ -20,10 +20,11 @@ class Rates:
     Args:
         file: records of the trainings that tune; what is there is not run again.
         given: records of ``accuracy.py``, whose best rate (by validation loss) is taken where they have the method.
+        untuned: the rate of every method, without a search.
     """
 
-    def __init__(self, workload: Workload, file: Path, given: Path | None) -> None:
-        self._workload = workload
+    def __init__(self, workload: Workload, file: Path, given: Path | None, untuned: float | None = None) -> None:
+        self._workload, self._untuned = workload, untuned
         self._records = Records(file)
         self._given: dict[str, dict[float, float]] = {}
         for row in map(json.loads, given.read_text().splitlines() if given else []):
@@ -33,6 +34,8 @@ class Rates:
 
     def of(self, arm: str) -> float:
         """The rate of a method."""
+        if self._untuned is not None:
+            return self._untuned
         if arm in self._given:
             return min(self._given[arm], key=lambda lr: self._given[arm][lr])
         return best_lr(arm, lambda lr: self._cost(arm, lr))

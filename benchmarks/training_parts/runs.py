@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.analysis.compose import Composition, compose
+from bwbench.config.mode import why_not_composed
 from bwbench.plan.assess import PlannedCell
 from bwbench.plan.cell import Cell, identity
 from bwbench.plan.composed import Parts, parts_of
 from bwbench.plan.phases import timing_steps
 from bwbench.records import CellFolder, read_events
-from bwbench.registry import ALGORITHMS
 from bwbench.runner import run_cell
 from training_parts.arms import one_cell
 from training_parts.pool import Pool
@@ -25,6 +25,7 @@ from training_parts.workloads import Workload
 LINKS = {"unshaped": "unshaped", "10 Mbit/s": "{bandwidth: 10 Mbit/s, latency: 2.5 ms}"}
 LEAST_TIMED = 6  # steps of a kind; one of DistributedDataParallel takes 7 s on the slow link
 RUN_LIMIT_S = 3600.0
+ENDED = ("done", "diverged")  # by itself: no fault of the machine's
 
 Events = dict[int, list[dict[str, Any]]]
 
@@ -40,16 +41,9 @@ class Runs:
         """A method on a link."""
         return one_cell(self._workload.experiment(arm, lr, seed, LINKS[link]))
 
-    def refusal(self, cell: Cell) -> str | None:
-        """Why a cell cannot be composed."""
-        algorithm = cell.config.algorithm.build(ALGORITHMS)
-        reason: str | None = algorithm.depends_on_link()
-        return reason or (None if algorithm.phases(((1,),)) else "its steps are not known to be alike")
-
     def composed(self, cell: Cell) -> Composition:
-        """The run as it would be, from one without a link and a few steps on it."""
+        """The run as it would be, from one without a link and a few steps on it; ``limit.time`` does not end it."""
         parts = parts_of(cell)
-        config = cell.config
         return compose(
             self.convergence(parts.convergence),
             self._timing(parts),
@@ -58,7 +52,7 @@ class Runs:
             has_target=True,
             limit_s=None,
             seconds_per_byte=parts.seconds_per_byte,
-            seed=config.seed,
+            seed=cell.config.seed,
         )
 
     def convergence(self, cell: Cell) -> Events:
@@ -80,7 +74,7 @@ class Runs:
         for arm in arms:
             lr = rates.of(arm)
             for cell in (self.cell(arm, lr, seed, "10 Mbit/s") for seed in seeds):
-                if self.refusal(cell) is None:
+                if why_not_composed(cell.config) is None:
                     events = self.convergence(parts_of(cell).convergence)
                     last = [event for event in events[0] if event["event"] == "eval"][-1]
                     print(f"{arm:30} lr {lr:<7g} seed {cell.config.seed}: {last['samples']} samples", flush=True)
@@ -102,14 +96,17 @@ class Runs:
         )
         cell = replace(parts.timing, id=identity(config), config=config)
         folder = self._results / "timing" / cell.folder_name
-        self._run(cell, folder)
+        status = self._run(cell, folder)
+        if status["status"] not in ENDED:
+            raise SystemExit(f"{cell.slug} cannot be timed; the same command tries it again, and keeps what is there")
         return {rank: CellFolder(folder).events(rank) for rank in CellFolder(folder).ranks}
 
     def _run(self, cell: Cell, folder: Path) -> dict[str, Any]:
         status = CellFolder(folder).status
-        if status is None or status["status"] not in ("done", "diverged"):
-            status = run_cell(PlannedCell(cell, folder, "missing", True, "asked for"), RUN_LIMIT_S, Silent())
-        if status["status"] not in ("done", "diverged"):
+        if status is None or status["status"] not in ENDED:
+            attempt = int((status or {}).get("attempt") or 0)
+            status = run_cell(PlannedCell(cell, folder, "missing", True, "asked for", attempt), RUN_LIMIT_S, Silent())
+        if status["status"] not in ENDED:
             print(f"  {cell.slug}: {status['status']}: {status['reason'].splitlines()[0]}", file=sys.stderr)
         return status
 
