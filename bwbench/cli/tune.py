@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from bwbench.config.experiment import Experiment
-    from bwbench.config.tuned_table import Entry, Row
+    from bwbench.config.tuned_table import Entry
     from bwbench.sweep.time_left import TimeLeft
     from bwbench.tuning.searches import Search
 
@@ -65,7 +65,7 @@ def tune(
     path = output or _default_output(experiment)
     old = read_rows(path, seed, tuple(str(plugin) for plugin in experiment.plugins))
     searches = searches_of(experiment, seed, max(widen, widening(old)))
-    for warning in experiment.warnings:
+    for warning in (*experiment.warnings, *(note for search in searches for note in search.notes)):
         stderr().print(f"note: {warning}")
     first = [search.cell(search.grid[0]) for search in searches]  # the rate changes nothing about the time
     estimates = estimate_cells(first)
@@ -73,14 +73,13 @@ def tune(
     if dry_run:
         _print_plan(searches, results, wanted, predicted_s, json_)
         return EXIT_OK
-    return _run(experiment, path, searches, old, results, seed, wanted, predicted_s, json_)
+    return _run(experiment, path, searches, results, seed, wanted, predicted_s, json_)
 
 
 def _run(
     experiment: Experiment,
     path: Path,
     searches: Sequence[Search],
-    old: Sequence[Row],
     results: Path,
     seed: int,
     retry: tuple[str, ...],
@@ -92,16 +91,18 @@ def _run(
     from bwbench.cli.sweep import check_data
     from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
     from bwbench.records.disk import full_disk_said
-    from bwbench.tuning.table import entry_of, merged, shown, write_table
+    from bwbench.tuning.table import entry_of, merged, read_rows, shown, write_table
     from bwbench.tuning.trials import Progress, waiting
     from bwbench.tuning.tune import tune as run_searches
 
+    plugins = tuple(str(plugin) for plugin in experiment.plugins)
     check_data([search.cell(search.grid[0]) for search in searches])
     entries: list[Entry] = []
 
     def ended(search: Search, found: Progress) -> None:
         entries.append(entry_of(search, found))
-        write_table(path, experiment.name, seed, merged(old, entries))
+        rows = read_rows(path, seed, plugins)  # anew: another experiment may fill the same table at the same time
+        write_table(path, experiment.name, seed, merged(rows, entries))
 
     left = _time_left(searches, predicted_s)
     todo = [item for search in searches for item in waiting(search, results, retry)]

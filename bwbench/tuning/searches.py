@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bwbench.config.cell import CellConfig
@@ -31,11 +31,13 @@ class Search:
         arm: display name of the method.
         config: of a trial, but for its learning rate: an unshaped link, full speed, the seed of the tuning.
         grid: learning rates to choose from.
+        notes: what the experiment has several values of, and the search one.
     """
 
     arm: str
     config: CellConfig
     grid: tuple[float, ...]
+    notes: tuple[str, ...] = ()
 
     def cell(self, lr: float) -> Cell:
         """The trial of one learning rate: an ordinary cell."""
@@ -62,14 +64,13 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0) -> list[Searc
         ConfigError: the seed is one of the experiment's.
     """
     _refuse_reported(experiment, seed)
-    found: dict[tuple[Any, ...], Search] = {}
+    found: dict[tuple[Any, ...], list[CellConfig]] = {}
     for point in experiment.points:
         config = _trial_config(point.config, seed)
         options = config.optimizer.options.model_dump_json(exclude={"lr"})
         key = (canonical(setting_of(config)), config.optimizer.name, options)
-        if key not in found:
-            found[key] = Search(arm_name(config), config, _grid(config, widen))
-    return list(found.values())
+        found.setdefault(key, []).append(config)
+    return [_search(configs, widen) for configs in found.values()]
 
 
 def widening(rows: Sequence[Row]) -> int:
@@ -79,6 +80,22 @@ def widening(rows: Sequence[Row]) -> int:
         usual = getattr(OPTIMIZERS.load(row.optimizer.name), "rates", ())
         found.append((len(row.entry.grid) - len(usual)) // 2)
     return max(found)
+
+
+def _search(configs: Sequence[CellConfig], widen: int) -> Search:
+    """The one search for cells that share a rate; it trains like the first of them."""
+    first = configs[0]
+    search = Search(arm_name(first), first, _grid(first, widen))
+    notes = []
+    for key, value in (
+        ("evaluate.every", lambda config: f"{config.evaluate.every_samples:g} samples"),
+        ("limit.samples", lambda config: str(config.limit.samples)),
+    ):
+        values = list(dict.fromkeys(map(value, configs)))
+        if len(values) > 1:
+            text = f"{key} has the values {', '.join(values)}, and cells that differ in it share one search"
+            notes.append(f"{search.words}: {text}: it takes {values[0]}")
+    return replace(search, notes=tuple(notes))
 
 
 def _trial_config(config: CellConfig, seed: int) -> CellConfig:

@@ -40,6 +40,19 @@ def test_links_share_a_search_and_arms_models_nodes_and_batches_do_not(tmp_path)
         assert len({search.cell(0.1).id for search in searches}) == count
 
 
+def test_one_search_for_cells_with_several_limits_or_evaluations_says_which_it_takes(tmp_path):
+    axes = "matrix: {algorithm: [ring, ddp], limit.samples: [4000, 8000], evaluate.every: [500 samples, 250 samples]}\n"
+    searches = searches_of(load(tmp_path, PLAIN + axes), seed=1000)
+    assert [(search.config.limit.samples, search.config.evaluate.every_samples) for search in searches] == [
+        (4000, 500)
+    ] * 2
+    every, limit = searches[0].notes
+    assert "ring (" in limit and "limit.samples has the values 4000, 8000" in limit and limit.endswith("takes 4000")
+    assert "evaluate.every has the values 500 samples, 250 samples" in every
+    (search,) = searches_of(load(tmp_path, PLAIN + "matrix: {link.bandwidth: [1 Mbit/s, 10 Mbit/s]}\n"), seed=1000)
+    assert search.notes == ()
+
+
 def test_without_a_target_the_loss_at_the_limit_decides(tmp_path):
     (search,) = searches_of(load(tmp_path, PLAIN.replace("target: {accuracy: 0.9}\n", "")), seed=1000)
     assert search.config.stop == "limit"
