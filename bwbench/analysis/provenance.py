@@ -10,16 +10,25 @@ from bwbench.records import CellFolder
 _COMMIT_DIGITS = 10
 
 
+Provenance = tuple[str, str, str]  # host, kernel, commit
+
+
 def provenance_note(folders: Iterable[CellFolder]) -> str | None:
     """A sentence for under a picture where hosts, kernels or commits are mixed, else None."""
-    environments = [environment for folder in folders if (environment := folder.environment)]
-    parts = []
-    for what, values in (
-        ("hosts", {host_of(environment) for environment in environments}),
-        ("kernels", {str(environment.get("kernel") or "") for environment in environments}),
-        ("commits", {commit_of(environment) for environment in environments}),
-    ):
-        known = sorted(value for value in values if value)
+    return mixed_note(provenance_of(folder) for folder in folders)
+
+
+def provenance_of(folder: CellFolder) -> Provenance:
+    """Where and by which version a cell was made; each empty where it was not recorded."""
+    environment = folder.environment or {}
+    return host_of(environment), str(environment.get("kernel") or ""), commit_of(environment)
+
+
+def mixed_note(provenances: Iterable[Provenance]) -> str | None:
+    """The same sentence for cells whose provenance is known already."""
+    distinct, parts = set(provenances), []
+    for index, what in enumerate(("hosts", "kernels", "commits")):
+        known = sorted({provenance[index] for provenance in distinct} - {""})
         if len(known) > 1:
             parts.append(f"{len(known)} {what} ({', '.join(known)})")
     return f"Mixed: {'; '.join(parts)}." if parts else None

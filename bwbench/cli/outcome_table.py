@@ -9,53 +9,63 @@ from typing import Any
 
 from bwbench.analysis.cells import is_composed
 from bwbench.analysis.composed_error import composed_errors, composed_note
-from bwbench.cli.output import new_table, size, stderr, stdout
+from bwbench.analysis.provenance import provenance_note
+from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
 from bwbench.cli.status import time_to_target
 from bwbench.plan.assess import PlannedCell
 from bwbench.records import CellFolder
 from bwbench.sweep.loop import Tally
 
+MOST_REASONS = 20  # of cells that are not done, each of some lines
 _METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")
 
 
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
-    """Print the table of all cells on stdout, fastest first, and the statuses of those not done on stderr."""
-    rows = [(item, CellFolder(item.folder)) for item in planned]
-    done = [(item, folder) for item, folder in rows if (folder.status or {}).get("status") == "done"]
+    """Print a table of the cells that are done on stdout, fastest first; what else is to be said of all on stderr."""
+    cells = [(item, CellFolder(item.folder)) for item in planned]
+    done = [(item, folder) for item, folder in cells if (folder.status or {}).get("status") == "done"]
     done.sort(key=lambda row: _time_to_target(row[1].status))
+    if done:
+        _print_table(done, _Singles(cells))
+    folders = [folder for _, folder in done]
+    composed = composed_note(sum(map(is_composed, folders)), len(done), [e.error for e in composed_errors(folders)])
+    for note in (composed, provenance_note(folders)):
+        if note:
+            stderr().print(f"note: {note}")
+    undone = [(item, folder.status) for item, folder in cells if folder.status and folder.status["status"] != "done"]
+    for item, status in undone[:MOST_REASONS]:
+        stderr().print(f"{item.cell.slug}: {status['status']}: {status.get('reason', '')}")
+    if len(undone) > MOST_REASONS:
+        stderr().print(f"… and {len(undone) - MOST_REASONS} more; `bwbench status` lists all")
+    if left := {status: count for status, count in tally.earlier.items() if status != "done"}:
+        again = " ".join(f"--retry {status}" for status in sorted(left))
+        stderr().print(
+            f"{sum(left.values())} cell(s) had ended badly before and were left alone; {again} runs them again"
+        )
+
+
+def _print_table(done: Sequence[tuple[PlannedCell, CellFolder]], singles: _Singles) -> None:
     table = new_table(
         "method", "link", "time to target", "vs single", "samples to target", "final", "payload/step", "wire/step",
         "goodput asked", "achieved",
         right=("time to target", "vs single", "samples to target", "final", "payload/step", "wire/step"),
     )  # fmt: skip
-    single_s = {_workload(item): _time_to_target(folder.status) for item, folder in done if item.cell.arm == "single"}
-    for item, folder in done:
-        status = folder.status or {}
-        table.add_row(*_row(item, folder, status, single_s.get(_workload(item), math.nan)))
-    if done:
-        stdout().print(table)
-    errors = [error.error for error in composed_errors(folder for _, folder in done)]
-    if note := composed_note(sum(is_composed(folder) for _, folder in done), len(done), errors):
-        stderr().print(f"note: {note}")
-    for item, folder in rows:
-        status = folder.status or {}
-        if status.get("status") not in ("done", None):
-            stderr().print(f"{item.cell.slug}: {status['status']}: {status.get('reason', '')}")
-    if left := sum(count for status, count in tally.earlier.items() if status != "done"):
-        stderr().print(
-            f"{left} cell(s) ended badly in an earlier run and were left alone; --retry STATUS runs them again"
-        )
+    for item, folder in done[:MAX_ROWS]:
+        table.add_row(*_row(item, folder, folder.status or {}, singles.time_s(item)))
+    stdout().print(table)
+    if len(done) > MAX_ROWS:
+        stderr().print(f"… and {len(done) - MAX_ROWS} slower ones; `bwbench status` lists all")
 
 
 def _row(item: PlannedCell, folder: CellFolder, status: dict[str, Any], single_s: float) -> tuple[str, ...]:
-    shown = time_to_target(status)
-    ratio = single_s / _time_to_target(status)
+    own_s = _time_to_target(status)
+    ratio = single_s / own_s if own_s > 0 else math.nan  # 0: a target that is met before the first step
     wire = (folder.link or {}).get("wire") or {}
     asked, achieved = _goodput(folder)
     return (
         f"{item.cell.arm}" + (f" (seed {item.cell.config.seed})" if item.cell.config.seed else ""),
         item.cell.config.link.describe().partition(" (")[0],
-        shown,
+        time_to_target(status),
         f"{ratio:.2f}x" if math.isfinite(ratio) and ratio > 0 else "-",
         str(status.get("samples_to_target") or "-"),
         f"{status['final_metric']:.3f}" if status.get("final_metric") is not None else "-",
@@ -84,7 +94,30 @@ def _time_to_target(status: dict[str, Any] | None) -> float:
     return float(reached_s) if reached_s is not None else math.inf
 
 
-def _workload(item: PlannedCell) -> str:
-    """What is trained, apart from how nodes agree and over what: cells with the same workload compare with `single`."""
-    config = item.cell.config.model_dump(mode="json", by_alias=True)
-    return json.dumps({key: value for key, value in config.items() if key not in _METHOD_KEYS}, sort_keys=True)
+class _Singles:
+    """The `single` cell that each other one compares with: they differ in how nodes agree, and over what link.
+
+    Where every arm has a learning rate of its own, it is the only one that differs in nothing but its optimizer.
+    """
+
+    def __init__(self, cells: Sequence[tuple[PlannedCell, CellFolder]]) -> None:
+        self._found: dict[str, list[float]] = {}
+        for item, folder in cells:
+            if item.cell.arm == "single":
+                done = (folder.status or {}).get("status") == "done"
+                for workload in _workloads(item):
+                    self._found.setdefault(workload, []).append(_time_to_target(folder.status) if done else math.nan)
+
+    def time_s(self, item: PlannedCell) -> float:
+        """Its time to target; nan where there is none to compare with."""
+        if not self._found:
+            return math.nan
+        found = (self._found.get(workload, []) for workload in _workloads(item))
+        return next((times_s[0] for times_s in found if len(times_s) == 1), math.nan)
+
+
+def _workloads(item: PlannedCell) -> list[str]:
+    """What is trained, with and without its optimizer."""
+    config = item.cell.config.model_dump(mode="json", by_alias=True, exclude=set(_METHOD_KEYS))
+    without = {key: value for key, value in config.items() if key != "optimizer"}
+    return [json.dumps(content, sort_keys=True) for content in (config, without)]

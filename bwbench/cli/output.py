@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
 PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing there wraps it
 
 
@@ -25,6 +28,22 @@ def stderr() -> Console:
 def print_json(content: Any) -> None:
     """Print ``content`` as one JSON document on stdout."""
     print(json.dumps(content, indent=1, allow_nan=False))
+
+
+def print_json_rows(key: str, rows: Iterable[Any], rest: Callable[[], Mapping[str, Any]]) -> None:
+    """Print ``{KEY: rows, **rest()}`` as one JSON document, a row a line: quick, and never all in memory.
+
+    Args:
+        rest: called once all rows are printed.
+    """
+    dumps = json.JSONEncoder(allow_nan=False).encode  # with indent it would be the encoder written in Python
+    sys.stdout.write(f"{{{dumps(key)}: [")
+    for number, row in enumerate(rows):
+        sys.stdout.write(f"{',' if number else ''}\n{dumps(row)}")
+    sys.stdout.write("\n]")
+    for name, value in rest().items():
+        sys.stdout.write(f",\n{dumps(name)}: {dumps(value)}")
+    print("}")
 
 
 def new_table(*columns: str, right: tuple[str, ...] = ()) -> Table:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from bwbench.sweep import SweepPlan
 
 
-MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
-
-
 def plan(
     files: Files = None,
     set_: Set = None,
@@ -48,7 +45,7 @@ def plan(
 
 def show_sweep(sweep: SweepPlan, json: bool) -> int:
     """Print what a sweep would do, in the order of the files. Returns the exit status."""
-    from bwbench.cli.output import print_json, seconds, stderr
+    from bwbench.cli.output import MAX_ROWS, print_json_rows, seconds, stderr
     from bwbench.errors import EXIT_OK, LaunchError
     from bwbench.plan import doubts, estimate_cells, expected_s
 
@@ -62,7 +59,11 @@ def show_sweep(sweep: SweepPlan, json: bool) -> int:
     except LaunchError as error:
         stderr().print(f"no predictions: {error}")
     if json:
-        print_json(_content(sweep, planned, position, estimates))
+        cells = (
+            _cell(item, position.get((item.cell.experiment, item.cell.id)), estimates.get(item.cell.id))
+            for item in planned
+        )
+        print_json_rows("cells", cells, lambda: _beside_cells(sweep))
         return EXIT_OK
     _print_table(planned[:MAX_ROWS], estimates)
     if len(planned) > MAX_ROWS:
@@ -96,22 +97,13 @@ def _print_table(planned: Sequence[PlannedCell], estimates: Mapping[str, Estimat
     stdout().print(table)
 
 
-def _content(
-    sweep: SweepPlan,
-    planned: Sequence[PlannedCell],
-    position: Mapping[tuple[str, str], int],
-    estimates: Mapping[str, Estimate],
-) -> dict[str, Any]:
-    """What ``--json`` prints; more fields may come to stand beside these."""
+def _beside_cells(sweep: SweepPlan) -> dict[str, Any]:
+    """What ``--json`` prints beside the cells; more fields may come."""
     names = [plan.experiment.name for plan in sweep.plans]
     return {
         "experiment": names[0] if len(names) == 1 else None,
         "experiments": names,
         "order_seed": sweep.order_seed,
-        "cells": [
-            _cell(item, position.get((item.cell.experiment, item.cell.id)), estimates.get(item.cell.id))
-            for item in planned
-        ],
         "warnings": sweep.warnings,
         "notes": [text for text in sweep.notes if text not in sweep.warnings],
     }

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bwbench.cli.plot import check_folder
 from bwbench.errors import EXIT_OK, RecordError
+
+if TYPE_CHECKING:
+    from bwbench.records import CellFolder
 
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 
@@ -26,31 +30,57 @@ def status(
     Works while they run, from anywhere that sees the folder: a cell that runs shows what is being done, and how far it
     is.
     """
-    from bwbench.analysis.composed_error import composed_note
-    from bwbench.analysis.provenance import provenance_note
+    from bwbench.cli.output import print_json_rows
     from bwbench.records import iter_cells
 
     check_folder(folder)
-    folders = list(iter_cells(folder))
-    cells = [status_entry(cell) for cell in folders]
-    mixed = provenance_note(cell for cell, entry in zip(folders, cells, strict=True) if entry["status"] == "done")
-    done = sum(cell["status"] == "done" for cell in cells)
-    errors = [cell["composed_error"] for cell in cells if cell["composed_error"] is not None]
-    composed = composed_note(sum(cell["composed"] for cell in cells), done, errors)
+    overview = _Overview()
+    entries = (overview.take(cell) for cell in iter_cells(folder))  # one after another: all would fill the memory
     if json:
-        _print_json(cells, [note for note in (composed, mixed) if note])
+        print_json_rows("cells", entries, lambda: {"notes": overview.notes})
         return EXIT_OK
-    _print_table(cells)
-    counts = Counter(cell["status"] for cell in cells)
-    tally = ", ".join(f"{number} {name}" for name, number in counts.most_common())
-    print(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}: {tally}", file=sys.stderr)
-    for note in (composed, mixed):
-        if note:
-            print(f"note: {note}", file=sys.stderr)
+    _print_table(entries)
+    total = overview.counts.total()
+    tally = ", ".join(f"{number} {name}" for name, number in overview.counts.most_common())
+    print(f"{total} {'cell' if total == 1 else 'cells'}: {tally}", file=sys.stderr)
+    for note in overview.notes:
+        print(f"note: {note}", file=sys.stderr)
     return EXIT_OK
 
 
-def status_entry(folder: Any) -> dict[str, Any]:
+class _Overview:
+    """What is to be said of all cells together, taken in one by one."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._provenances: set[tuple[str, str, str]] = set()
+        self._num_composed = 0
+        self._errors: list[float] = []
+
+    def take(self, folder: CellFolder) -> dict[str, Any]:
+        """The entry of a cell, which is counted."""
+        from bwbench.analysis.provenance import provenance_of
+
+        entry = status_entry(folder)
+        self.counts[entry["status"]] += 1
+        self._num_composed += entry["composed"]
+        if entry["composed_error"] is not None:
+            self._errors.append(entry["composed_error"])
+        if entry["status"] == "done":
+            self._provenances.add(provenance_of(folder))
+        return entry
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said of the cells that were taken."""
+        from bwbench.analysis.composed_error import composed_note
+        from bwbench.analysis.provenance import mixed_note
+
+        composed = composed_note(self._num_composed, self.counts["done"], self._errors)
+        return [note for note in (composed, mixed_note(self._provenances)) if note]
+
+
+def status_entry(folder: CellFolder) -> dict[str, Any]:
     """One cell of ``--json``. Reads cell.json and status.json only, so that ten thousand cells take seconds.
 
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
@@ -79,7 +109,7 @@ def status_entry(folder: Any) -> dict[str, Any]:
     return entry | {"running": running, "folder": str(folder.path), "config": cell.get("config")}
 
 
-def running_now(folder: Any) -> dict[str, Any] | None:
+def running_now(folder: CellFolder) -> dict[str, Any] | None:
     """Who runs a cell and how far it is, from its claim and from what rank 0 has recorded; None where nobody does."""
     from bwbench.records.lock import claim_of
 
@@ -116,33 +146,16 @@ def _in_words(running: dict[str, Any]) -> str:
     return f"{text}: {share}, {seconds(running['clock_s'])}{metric}"
 
 
-def _print_json(cells: list[dict[str, Any]], notes: list[str]) -> None:
-    """A cell a line: json's indenting encoder takes a second for ten thousand cells."""
-    from json import dumps
-
-    print('{"cells": [')
-    print(",\n".join(dumps(cell, allow_nan=False) for cell in cells))
-    print(f'], "notes": {dumps(notes)}}}')
-
-
-def _print_table(cells: list[dict[str, Any]]) -> None:
+def _print_table(cells: Iterable[dict[str, Any]]) -> None:
     from bwbench.cli.plain_table import plain_table
 
-    several = len({cell["experiment"] for cell in cells}) > 1
     rows = []
     for cell in cells:
-        row = [str(cell["experiment"])] if several else []
-        row += [str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"], time_to_target(cell), _metric(cell)]
-        rows.append([*row, _first_line(cell["reason"])])
-    columns = [
-        *(["experiment"] if several else []),
-        "arm",
-        "cell",
-        "status",
-        "time to target",
-        "final metric",
-        "reason",
-    ]
+        row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
+        rows.append([*row, time_to_target(cell), _metric(cell), _first_line(cell["reason"])])
+    columns = ["experiment", "arm", "cell", "status", "time to target", "final metric", "reason"]
+    if len({row[0] for row in rows}) <= 1:
+        columns, rows = columns[1:], [row[1:] for row in rows]
     for line in plain_table(columns, rows, right={"time to target"}):
         print(line)
 

@@ -47,7 +47,8 @@ def sync_folder(folder: Path) -> None:
 def read_json(path: Path) -> Any | None:
     """Content of a JSON file; None where it is missing or not (yet) whole."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb", buffering=0) as file:  # half the time of a text file, and there are tens of thousands
+            return json.loads(file.read())
     except (OSError, ValueError):
         return None
 

@@ -91,17 +91,21 @@ class CellFolder:
     @cached_property
     def link(self) -> dict[str, Any] | None:
         """What was asked of the link and what it did (link.json of the last attempt, or of the timing run)."""
-        if self.composed is not None:
-            return self.composed.get("link")
-        content = read_json(self.last_attempt / "link.json") if self.last_attempt else None
-        return content if isinstance(content, dict) else None
+        return self.composed.get("link") if self.composed is not None else self._of_last_attempt("link.json")
 
     @cached_property
     def environment(self) -> dict[str, Any] | None:
         """Host, kernel and versions (environment.json of the last attempt, or of the timing run)."""
         if self.composed is not None:
             return self.composed.get("environment")
-        content = read_json(self.last_attempt / "environment.json") if self.last_attempt else None
+        return self._of_last_attempt("environment.json")
+
+    def _of_last_attempt(self, name: str) -> dict[str, Any] | None:
+        """A file of the last attempt; status.json says which that is, so that ten thousand folders need no listing."""
+        number = (self.status or {}).get("attempt")
+        content = read_json(self.path / f"attempt-{number}" / name) if number else None
+        if content is None and self.last_attempt is not None:
+            content = read_json(self.last_attempt / name)
         return content if isinstance(content, dict) else None
 
     def new_attempt(self) -> Path:
