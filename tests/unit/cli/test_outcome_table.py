@@ -1,0 +1,98 @@
+"""The table at the end of a run: short with many cells, and honest about where they come from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bwbench.cli import outcome_table
+from bwbench.cli.outcome_table import print_outcome
+from bwbench.plan.assess import PlannedCell
+from bwbench.sweep import plan_sweep
+from bwbench.sweep.loop import Tally
+from tests.unit.sweep.studies import write_study
+
+
+def study(folder: Path, arms: str = "ring, single") -> list[PlannedCell]:
+    return list(plan_sweep([write_study(folder, arms=arms)], folder / "results").selected)
+
+
+def record(item: PlannedCell, host: str = "a", **status: Any) -> None:
+    attempt = item.folder / "attempt-1"
+    attempt.mkdir(parents=True)
+    (attempt / "environment.json").write_text(json.dumps({"host": host, "kernel": "6"}))
+    content = {"status": "done", "reason": "target", "attempt": 1, "time_to_target_s": 2.0, **status}
+    (item.folder / "status.json").write_text(json.dumps(content))
+
+
+def printed(items: list[PlannedCell], capsys: pytest.CaptureFixture[str], **earlier: int) -> tuple[list[str], str]:
+    print_outcome(items, Tally(earlier=earlier))
+    said = capsys.readouterr()
+    return said.out.splitlines()[1:], said.err
+
+
+def test_the_fastest_are_shown_and_the_others_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = study(tmp_path, "ring, ddp")
+    for number, item in enumerate(items):
+        record(item, time_to_target_s=10.0 - number)
+    monkeypatch.setattr(outcome_table, "MAX_ROWS", 3)
+    rows, said = printed(items, capsys)
+    assert len(rows) == 3 and "3 s" in rows[0] and "and 5 slower ones" in said
+
+
+def test_of_many_that_are_not_done_some_are_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = study(tmp_path)
+    for item in items:
+        record(item, status="failed", reason="boom")
+    monkeypatch.setattr(outcome_table, "MOST_REASONS", 2)
+    rows, said = printed(items, capsys, failed=3, invalid=1)
+    assert not rows and said.count("boom") == 2 and f"{len(items) - 2} more" in said
+    assert "4 cell(s)" in said and "--retry failed --retry invalid" in said
+
+
+@pytest.mark.parametrize("hosts, mixed", [("aaaa", False), ("abab", True)])
+def test_unlike_hosts_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str], hosts: str, mixed: bool) -> None:
+    items = study(tmp_path)
+    for item, host in zip(items, hosts, strict=False):
+        record(item, host)
+    assert ("Mixed: 2 hosts (a, b)" in printed(items, capsys)[1]) == mixed
+
+
+def test_single_is_compared_with_by_seed_and_a_target_met_at_once_has_no_ratio(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    items = study(tmp_path)
+    for item in items:
+        first = item.cell.repeat == 0
+        record(item, time_to_target_s=(0.0 if first else 4.0) if item.cell.arm == "ring" else 6.0)
+    rows, _ = printed(items, capsys)
+    rings = {"seed 1" in row: row for row in rows if row.startswith("ring")}
+    assert "1.50x" in rings[True] and "x " not in rings[False].replace("Mbit/s", "")
+
+
+def test_rates_of_a_matrix_are_compared_each_with_its_like_and_tuned_ones_across(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path, repeats=1, arms="ring, single")
+    path.write_text(path.read_text() + "  optimizer.lr: [0.1, 0.2]\n")
+    items = list(plan_sweep([path], tmp_path / "results").selected)
+
+    def rate(item: PlannedCell) -> float:
+        return float(item.cell.config.optimizer.to_json()["lr"])
+
+    def ratios(kept: list[PlannedCell]) -> list[str]:
+        rows, _ = printed(kept, capsys)
+        return sorted(row.partition("x ")[0].split()[-1] for row in rows if row.startswith("ring"))
+
+    for item in items:
+        record(item, time_to_target_s=1.0 if item.cell.arm == "ring" else 100 * rate(item))
+    assert ratios(items) == ["10.00", "10.00", "20.00", "20.00"]
+    tuned = [item for item in items if rate(item) == (0.1 if item.cell.arm == "ring" else 0.2)]
+    assert ratios(tuned) == ["20.00", "20.00"]
