@@ -27,7 +27,9 @@ def compare(
     Besides: the bandwidth at which two arms are equally fast, and the arms that no other beats in both time and
     accuracy. A target that was not reached gives bounds. Notes on what is left out go to stderr.
     """
+    from bwbench.analysis.cells import is_composed
     from bwbench.analysis.comparison import compare_cells
+    from bwbench.analysis.composed_error import composed_errors, composed_note
     from bwbench.analysis.left_out import left_out_notes
     from bwbench.analysis.provenance import provenance_note
     from bwbench.cli.compare_text import comparison_json, comparison_lines
@@ -48,8 +50,9 @@ def compare(
             unreadable.append(f"{cell.path / 'cell.json'}: no arm or no configuration in it")
     comparison = compare_cells(cells, baseline, by)
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
-    mixed = provenance_note(cell for cell in cells if (cell.status or {}).get("status") == "done")
-    notes = [*unreadable, *comparison.notes, *left_out, *([mixed] if mixed else [])]
+    done = [cell for cell in cells if (cell.status or {}).get("status") == "done"]
+    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    notes = [*unreadable, *comparison.notes, *left_out, *filter(None, (composed, provenance_note(done)))]
     if json:
         print_json({**comparison_json(comparison), "notes": notes})
         return EXIT_OK
