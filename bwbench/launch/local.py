@@ -26,6 +26,7 @@ from bwbench.plan.cell import Cell
 POLL_S = 0.2
 LOOK_S = 1.0  # how often to ask the agent for counters and health: looking costs time that the workers need
 STARTUP_LIMIT_S = 180.0  # importing torch and loading data, many workers on few cores
+CHECKPOINT_LIMIT_S = 600.0  # to write one: waiting for a slow disk is neither computing nor sending
 SLEPT_S = 10.0  # no look for so long: this program was stopped, and knows nothing of the meantime
 END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
 BLAME_S = 0.3  # what the peers of a dead rank need to notice and to fail in turn
@@ -55,6 +56,7 @@ class LocalLauncher:
         self._counts: dict[str, WireCounters] = {}
         self._health: dict[str, dict[str, Any]] = {}
         self._playing_since_mono_s = 0.0
+        self._writing_checkpoint = False
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
         self._stalls = Stalls(self._num_ranks, cell.config.compute.step_time_s or 0.0)
 
@@ -150,7 +152,8 @@ class LocalLauncher:
         )
         started = len(self._waiting.get("ready", ())) == self._num_ranks
         dead = self._dead_links.verdict(now, counters)
-        return dead or self._stalls.verdict(now, STALL_AFTER_S if started else STARTUP_LIMIT_S)
+        limit_s = STALL_AFTER_S if started else STARTUP_LIMIT_S
+        return dead or self._stalls.verdict(now, CHECKPOINT_LIMIT_S if self._writing_checkpoint else limit_s)
 
     def _note(self, channels: Channels, rank: int, event: dict[str, Any]) -> None:
         """Take in one event; answer a phase once every rank has reached it."""
@@ -160,6 +163,7 @@ class LocalLauncher:
             self._errors[rank] = str(event.get("message", ""))
         elif event.get("event") == "phase":
             phase = str(event.get("phase"))
+            self._writing_checkpoint &= phase != "going on"  # said by whoever knows that all have written
             reached = self._waiting.setdefault(phase, set())
             reached.add(rank)
             if len(reached) == self._num_ranks and phase in ("training", "checkpoint", "drained"):
@@ -181,6 +185,7 @@ class LocalLauncher:
     def _checkpoint(self) -> dict[str, Any]:
         """What the ranks are to keep for the launcher of a later attempt; ``unfit``: why this is not worth keeping."""
         self._waiting.pop("checkpoint")
+        self._writing_checkpoint = True
         counters, health = self._settled_counters(), self._network.health()
         if unfit := emulator_unfit(health, lateness_between(self._health["training"], health)):
             return {"unfit": unfit}

@@ -74,6 +74,7 @@ class Checkpoints:
             print(f"no checkpoint after step {progress.steps}: {why_not}", file=sys.stderr)
         else:
             self._take(progress, clock_s, save, answer.get("carried") or {})
+        self._channel.phase("going on")
         self._last_mono_s = time.monotonic()
 
     def _take(

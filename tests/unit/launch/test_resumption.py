@@ -44,6 +44,15 @@ class Network:
         return WireCounters({(0, 1): PairCounter(frames=self.sent, bytes=1000 * self.sent)})
 
 
+class Waiting:
+    """A worker that computes nothing."""
+
+    pid = 0
+
+    def cpu_time_s(self) -> float:
+        return 0.0
+
+
 class Channels:
     """Keeps what each rank is answered."""
 
@@ -103,6 +112,31 @@ def test_what_varies_goes_on_from_where_it_was_and_the_next_checkpoint_says_how_
         assert told["wall_s"] == pytest.approx(before["wall_s"] + 4.0 + seconds)
         assert told["wire"]["bytes"] == before["wire"]["bytes"] + 1000 * network.sent
     assert network.played_at_s == [before["played_s"]], "a checkpoint interrupts nothing"
+
+
+def test_a_disk_that_takes_minutes_for_a_checkpoint_is_no_stall(
+    tmp_path: Path, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = launcher_of(Network(), tmp_path, Resumption(began_mono_s=now[0]))
+    launcher._processes = [Waiting() for _ in range(NUM_RANKS)]
+    monkeypatch.setattr(module, "unanswered", lambda pid: [])
+    monkeypatch.setattr(module, "is_stopped", lambda pid: False)
+
+    def said_within(seconds: int) -> str | None:
+        launcher._stalls.forget(now[0])
+        for _ in range(seconds):
+            now[0] += 1.0
+            if reason := launcher._look(now[0]):
+                return reason
+        return None
+
+    for phase in ("ready", "training"):
+        reach(launcher, phase)
+    assert "computed or sent anything" in str(said_within(60))
+    reach(launcher, "checkpoint")
+    assert said_within(200) is None
+    reach(launcher, "going on")
+    assert "computed or sent anything" in str(said_within(60))
 
 
 def checkpoint_of(attempt: Path, step: int, environment: dict[str, Any]) -> None:

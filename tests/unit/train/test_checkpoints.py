@@ -37,11 +37,17 @@ class Parent(Channel):
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(None)
-        self.answer, self.asked = answer, 0
+        self.answer = answer
+        self.phases: list[str] = []
 
     def phase(self, name: str) -> dict[str, Any]:
-        self.asked += name == "checkpoint"
+        self.phases.append(name)
         return self.answer
+
+    @property
+    def asked(self) -> int:
+        assert self.phases == ["checkpoint", "going on"] * (len(self.phases) // 2)
+        return self.phases.count("checkpoint")
 
 
 def take(attempt: Path, steps: list[int], answer: dict[str, Any] | None = None, interval_s: float = 0.0) -> list[int]:
