@@ -3,11 +3,13 @@
 A sweep of 24 tiny cells runs undisturbed. The same sweep then runs in another folder and is killed at a random moment,
 is started again and killed again, until it has been killed as often as asked for; a sweep that ends before its kill
 begins anew in a fresh folder. After every kill all files are read (every JSON file has to be whole, every cell that
-was done has to be done still, by the same attempt), and the machine is looked at 5 s later: processes, namespaces,
-interfaces, qdiscs. Whenever a sweep is complete its cells are compared with those of the undisturbed one: the same set,
-all done, none run again once it was done, no claim and no half-written file left.
+was done has to be done still, by the same attempt), and 5 s later nothing may be there of what the sweep had made: its
+processes, and whatever is in one of its network namespaces (interfaces and qdiscs are in these alone, and go with
+them). What other programs do meanwhile does not count. Whenever a sweep is complete its cells are compared with those
+of the undisturbed one: the same set, all done, none run again once it was done, no claim and no half-written file left.
 
-Nothing else on the machine may make or end network namespaces meanwhile: they would be counted.
+Kills come up to three cells' time after a start, so that each lets about one cell end: 50 of them take as long as 120
+cells, some ten minutes where a cell takes 4 s.
 
 Usage: python benchmarks/sweep_trials.py [--trials N] [--json FILE] [--quick] [--seed N]
 """
@@ -15,6 +17,7 @@ Usage: python benchmarks/sweep_trials.py [--trials N] [--json FILE] [--quick] [-
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -26,10 +29,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kill_trials import LEFT_AFTER_S, TAG, machine, processes
+import psutil
+from kill_trials import LEFT_AFTER_S, TAG, processes
 
 TRIALS, QUICK_TRIALS = 50, 2
-LATEST_S = 30.0  # after its start; a cell takes some seconds, so that a sweep of 24 survives several kills
+LATEST_CELLS = 3.0  # of a kill after the start, in times that a cell took undisturbed: about one ends before
 END_LIMIT_S = 1800.0
 BWBENCH = [sys.executable, "-m", "bwbench.cli.main"]
 EXPERIMENT = """
@@ -108,7 +112,29 @@ def problems_at_end(wanted: set[str], results: Path) -> list[str]:
     return problems + [f"left: {path}" for path in left]
 
 
-def trial(folder: Path, results: str, number: int, moment_s: float, quiet: dict[str, Any]) -> dict[str, Any]:
+def namespace_of(pid: int | str) -> str | None:
+    """The network namespace of a process; None where it is gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+
+
+def still_there(made: set[psutil.Process], namespaces: set[str], before_s: float) -> set[psutil.Process]:
+    """Of these processes those that live, and all others in these namespaces that are as old.
+
+    A younger one belongs to somebody else: the kernel gives the numbers of namespaces that are gone to new ones.
+    """
+    found = set()
+    for process in (*made, *psutil.process_iter()):
+        with contextlib.suppress(psutil.Error):
+            ours = process in made or (namespace_of(process.pid) in namespaces and process.create_time() <= before_s)
+            if ours and process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+    return found
+
+
+def trial(folder: Path, results: str, number: int, moment_s: float) -> dict[str, Any]:
     """Start the sweep, kill it, look."""
     tag = f"{os.getpid()}-{number}"
     before = ended(folder / results)
@@ -118,15 +144,19 @@ def trial(folder: Path, results: str, number: int, moment_s: float, quiet: dict[
     except subprocess.TimeoutExpired:
         pass
     had_ended = sweep.poll()
+    made = {process for process in processes(tag) if process.pid != sweep.pid}
+    namespaces = {namespace_of(process.pid) for process in made} - {namespace_of("self"), None}
     sweep.send_signal(signal.SIGKILL)
     sweep.wait()
-    killed_s = time.monotonic()
-    left, now = processes(tag), machine()
-    while (left or now != quiet) and time.monotonic() - killed_s < LEFT_AFTER_S:
+    killed_s, before_s = time.monotonic(), time.time()
+    while (left := still_there(made | set(processes(tag)), namespaces, before_s)) and (
+        time.monotonic() - killed_s < LEFT_AFTER_S
+    ):
         time.sleep(0.05)
-        left, now = processes(tag), machine()
+    gone_s = time.monotonic() - killed_s
     for process in left:
-        process.kill()
+        with contextlib.suppress(psutil.Error):
+            process.kill()
     after = ended(folder / results)
     return {
         "trial": number,
@@ -134,8 +164,10 @@ def trial(folder: Path, results: str, number: int, moment_s: float, quiet: dict[
         "exit_status": had_ended,
         "done_before": sum(status == "done" for status, _ in before.values()),
         "done_after": sum(status == "done" for status, _ in after.values()),
+        "processes_made": len(made),
+        "namespaces_made": len(namespaces),
+        "gone_after_s": gone_s,
         "processes_left": len(left),
-        "changed": [name for name in quiet if now[name] != quiet[name]],
         "problems": problems_after_kill(before, after),
     }
 
@@ -149,6 +181,7 @@ def main() -> None:
     options = parser.parse_args()
     num_trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
     moments, rows, problems, sweeps = random.Random(options.seed), [], [], 0
+    began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "experiments").mkdir()
@@ -157,29 +190,34 @@ def main() -> None:
             (folder / "experiments" / f"{experiment}.yaml").write_text(text)
         complete(folder, "undisturbed")
         wanted = set(ended(folder / "undisturbed"))
-        print(f"undisturbed: {len(wanted)} cells done", flush=True)
-        quiet = machine()
+        undisturbed_s = time.monotonic() - began_s
+        latest_s = LATEST_CELLS * undisturbed_s / len(wanted)
+        print(f"undisturbed: {len(wanted)} cells done in {undisturbed_s:.0f} s", flush=True)
         while len(rows) < num_trials:
             sweeps += 1
             results = f"disturbed-{sweeps}"
             while len(rows) < num_trials:
-                row = trial(folder, results, len(rows) + 1, moments.uniform(0.1, LATEST_S), quiet)
+                row = trial(folder, results, len(rows) + 1, moments.uniform(0.1, latest_s))
                 if row["exit_status"] is not None:
                     break  # it was quicker: on with a fresh folder
                 rows.append(row)
                 print(
                     f"trial {row['trial']:2}: killed after {row['moment_s']:5.2f} s, {row['done_after']} done, "
-                    f"left {row['processes_left']}, changed {row['changed']}, problems {row['problems']}",
+                    f"{row['processes_made']} processes gone after {row['gone_after_s']:.2f} s, "
+                    f"left {row['processes_left']}, problems {row['problems']}",
                     flush=True,
                 )
             complete(folder, results)
             found = problems_at_end(wanted, folder / results)
             problems += found
             print(f"sweep {sweeps} completed: {len(ended(folder / results))} cells, problems {found}", flush=True)
-    good = not problems and not any(row["processes_left"] or row["changed"] or row["problems"] for row in rows)
+    wall_s = time.monotonic() - began_s
+    print(f"{len(rows)} kills of {sweeps} sweeps in {wall_s / 60:.1f} min")
+    good = not problems and not any(row["processes_left"] or row["problems"] for row in rows)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        content = {"cells": len(wanted), "kills": len(rows), "sweeps": sweeps, "problems": problems, "rows": rows}
+        content = {"cells": len(wanted), "kills": len(rows), "sweeps": sweeps, "undisturbed_s": undisturbed_s}
+        content |= {"wall_s": wall_s, "problems": problems, "rows": rows}
         options.json.write_text(json.dumps(content, indent=1) + "\n")
     if not good:
         raise SystemExit("a sweep was not what it should have been after its kills")
