@@ -10,7 +10,8 @@ from typing import Any
 
 from bwbench.analysis.compose import NotComposableError
 from bwbench.composed.content import composed_content, composed_status, put_together
-from bwbench.errors import CellTakenError
+from bwbench.errors import CellTakenError, UnfitMachineError
+from bwbench.launch.machine_turn import LIMIT_S
 from bwbench.plan.assess import PlannedCell
 from bwbench.plan.cell import Cell
 from bwbench.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, Parts, parts_of
@@ -23,6 +24,7 @@ from bwbench.runner import CellObserver, run_cell
 from bwbench.runner import wall_limit_s as wall_limit_of
 
 LOOK_AT_CLAIMS_S = 0.5
+WAIT_LIMIT_S = 2 * LIMIT_S  # for a run elsewhere, which may itself wait for its turn
 _STARTED_UNIX_S = time.time()  # parts that failed in an earlier run are tried again, once
 
 
@@ -141,8 +143,17 @@ def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObser
             return run_cell(PlannedCell(cell, folder, "missing", True, "needed", attempt), limit_s, observer)
         except CellTakenError:
             observer.cell_phase(cell, "waiting for another bwbench that runs it")
-            while claim_of(folder) is not None:  # without a limit of our own: it has one where it runs
-                time.sleep(LOOK_AT_CLAIMS_S)
+            _wait_for(folder)
+
+
+def _wait_for(folder: Path, limit_s: float = WAIT_LIMIT_S) -> None:
+    """Until no process holds a cell any more. Raises UnfitMachineError after ``limit_s``: its holder is stopped then."""
+    deadline = time.monotonic() + limit_s
+    while claim_of(folder) is not None:
+        if time.monotonic() > deadline:
+            text = f"another bwbench has been running {folder.name} for {limit_s / 3600:.0f} h; is it stopped?"
+            raise UnfitMachineError(f"{text} End it, then run this again")
+        time.sleep(LOOK_AT_CLAIMS_S)
 
 
 class _Standing:

@@ -8,11 +8,12 @@ import bwbench.composed.run as composed_run
 from bwbench.analysis.trial import summarise
 from bwbench.composed import run_item
 from bwbench.config.load import load_experiment
-from bwbench.errors import CellTakenError
+from bwbench.errors import CellTakenError, UnfitMachineError
 from bwbench.plan import assess, build_plan
 from bwbench.plan.describe import Description
 from bwbench.plan.ways import ways
 from bwbench.records import CellFolder, iter_cells, write_json_atomic
+from bwbench.records.lock import claimed
 from bwbench.registry import ALGORITHMS
 from bwbench.runner import WALL_LIMIT_FACTOR, WALL_LIMIT_S
 
@@ -203,6 +204,12 @@ def test_a_part_that_another_process_runs_is_waited_for(machines, planned, monke
     assert run_item(item, 60.0, observer)["status"] == "done"
     assert any("waiting" in phase for _, phase in observer.phases)
     assert {slug for slug, _ in observer.phases} == {item.cell.slug}
+
+
+def test_the_wait_for_another_process_has_a_limit(machines, planned, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(composed_run, "LOOK_AT_CLAIMS_S", 0.001)
+    with claimed(tmp_path / "part"), pytest.raises(UnfitMachineError, match="has been running part"):
+        composed_run._wait_for(tmp_path / "part", limit_s=0.01)
 
 
 def test_a_composed_cell_that_lost_its_files_is_made_from_the_same_parts(machines, planned) -> None:
