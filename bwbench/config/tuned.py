@@ -64,7 +64,7 @@ class TunedRates:
 
     def path(self, reference: Reference) -> Path:
         """Where the table lies."""
-        return _absolute(self.folder, reference.file)
+        return _absolute(Path.cwd() / self.folder, reference.file)
 
     def choose(self, reference: Reference, config: CellConfig) -> Choice:
         """The optimizer of one cell.
