@@ -147,7 +147,7 @@ def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObser
 
 
 def _wait_for(folder: Path, limit_s: float = WAIT_LIMIT_S) -> None:
-    """Until no process holds a cell any more. Raises UnfitMachineError after ``limit_s``: its holder is stopped then."""
+    """Until no process holds a cell any more. Raises UnfitMachineError after ``limit_s``: its holder is stopped."""
     deadline = time.monotonic() + limit_s
     while claim_of(folder) is not None:
         if time.monotonic() > deadline:
