@@ -123,6 +123,16 @@ def test_training_resumes_bit_exactly(method: str, tmp_path: Path) -> None:
     assert_alike(tmp_path)
 
 
+def test_what_an_optimizer_keeps_of_whole_buckets_resumes_too(tmp_path: Path) -> None:
+    """Two micro-steps a step, momentum in one vector, a learning rate that depends on the samples."""
+    sgd = {"lr": 0.05, "momentum": 0.9, "flat": True, "warmup": f"{64 * CHECKPOINT + 128} samples"}
+    limits = {"evaluate": {"every": f"{64 * EVERY} samples"}, "limit": {"samples": 64 * STEPS}}
+    config = config_of("threshold", accumulate=2, optimizer={"sgd": sgd}, **limits)
+    train(config, tmp_path / "attempt-1")
+    resume(config, tmp_path)
+    assert_alike(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cell = tmp_path_factory.mktemp("ring")
