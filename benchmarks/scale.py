@@ -45,7 +45,7 @@ SWEEP = """
 import sys
 from pathlib import Path
 from bwbench.cli.progress import PlainProgress
-from bwbench.plan import estimate_cells
+from bwbench.plan import foresee
 from bwbench.records import CellFolder, write_json_atomic
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import claimed
@@ -68,9 +68,10 @@ def run(item, wall_limit_s, observer):
     return status
 
 sweep = plan_sweep([Path(sys.argv[1])], Path(sys.argv[2]))
-predicted_s = {name: found.predicted_s for name, found in estimate_cells([i.cell for i in sweep.todo]).items()}
+foreseen = foresee(sweep.foreseen)
+predicted_s = {name: found.predicted_s for name, found in foreseen.estimates.items()}
 freeze_sweep(sweep)
-with PlainProgress(TimeLeft(predicted_s), sweep.todo) as progress:
+with PlainProgress(TimeLeft(foreseen), sweep.todo) as progress:
     tally = run_sweep(sweep.selected, predicted_s, progress, Notifier(None, print), run=run)
 assert tally.all_done, tally
 """

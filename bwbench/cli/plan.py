@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,8 @@ import typer
 from bwbench.cli.sweep import EXPERIMENTS, Files, Mode, Only, OrderSeed, Results, Set, Shard
 
 if TYPE_CHECKING:
-    from bwbench.plan import Estimate, PlannedCell
+    from bwbench.plan import Estimate, Forecast, PlannedCell
+    from bwbench.plan.calibration import Prediction
     from bwbench.sweep import SweepPlan
 
 
@@ -31,8 +32,9 @@ def plan(
 ) -> int:
     """Show the cells of experiments: what is done, why each other one will run, bytes a step, predicted time.
 
-    Without FILES those in experiments/. The time is that until the training limit, without overlap of computing and
-    sending: a cell that reaches its target ends earlier. Nothing is written to the results.
+    Without FILES those in experiments/. The time is that of a whole cell, from its start-up to the training limit: one
+    that reaches its target ends earlier. Cells that have finished correct the times of the others. Nothing is written
+    to the results.
     """
     from bwbench.cli.sweep import check_retry, overrides
     from bwbench.sweep import Selection, plan_sweep
@@ -45,52 +47,64 @@ def plan(
 
 def show_sweep(sweep: SweepPlan, json: bool) -> int:
     """Print what a sweep would do, in the order of the files. Returns the exit status."""
-    from bwbench.cli.output import MAX_ROWS, print_json_rows, seconds, stderr
+    from bwbench.cli.output import MAX_ROWS, print_json_rows, stderr
     from bwbench.errors import EXIT_OK, LaunchError
-    from bwbench.plan import doubts, estimate_cells, expected_s
+    from bwbench.plan import Forecast, doubts, foresee
 
     position = {(item.cell.experiment, item.cell.id): number for number, item in enumerate(sweep.todo, 1)}
     written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
     selected = {(item.cell.experiment, item.cell.id): item for item in sweep.selected}
     planned = [selected[key] for key in written if key in selected]
-    estimates: dict[str, Estimate] = {}
+    foreseen = Forecast({})
     try:
-        estimates = estimate_cells([item.cell for item in planned])
+        foreseen = foresee(sweep.foreseen)
     except LaunchError as error:
         stderr().print(f"no predictions: {error}")
     if json:
-        cells = (
-            _cell(item, position.get((item.cell.experiment, item.cell.id)), estimates.get(item.cell.id))
-            for item in planned
-        )
+        cells = (_cell(item, position.get((item.cell.experiment, item.cell.id)), foreseen) for item in planned)
         print_json_rows("cells", cells, lambda: _beside_cells(sweep))
         return EXIT_OK
-    _print_table(planned[:MAX_ROWS], estimates)
+    _print_table(planned[:MAX_ROWS], foreseen)
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
     for text in (*sweep.notes, *doubts(planned)):
         stderr().print(f"note: {text}")
     skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
-    total_s = sum(expected_s(sweep.todo, estimates).values()) if estimates else None
-    within = f", at most about {seconds(total_s)} of training" if total_s is not None else ""
     left_out = f", {skipped} skipped" if skipped else ""
-    stderr().print(f"{len(planned)} cells, {len(sweep.todo)} to run{left_out}{within}")
+    stderr().print(f"{len(planned)} cells, {len(sweep.todo)} to run{left_out}{_total_in_words(sweep.todo, foreseen)}")
     return EXIT_OK
 
 
-def _print_table(planned: Sequence[PlannedCell], estimates: Mapping[str, Estimate]) -> None:
+def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
+    """``, at most about 3 min 10 s (predicted from 4 finished cells)``; nothing where there are no predictions."""
+    from bwbench.cli.output import seconds
+
+    if not foreseen.estimates:
+        return ""
+    expected = [foreseen.predict(item) for item in todo]
+    total_s = sum(one.total_s for one in expected)
+    at_most = "" if expected and all(one.to_target for one in expected) else "at most "
+    cells = f"{foreseen.num_cells} finished cell{'s' if foreseen.num_cells > 1 else ''}"
+    return f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}"
+
+
+def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
     from bwbench.cli.output import new_table, seconds, size, stdout
+    from bwbench.plan.ways import COMPOSED
     from bwbench.units import DURATION
 
     numbers = ("RTT", "payload/step", "wire/step", "step", "at most")
     table = new_table("cell", "link", "RTT", "status", "why", *numbers[1:], right=numbers)
     for item in planned:
-        link, found = item.cell.config.link, estimates.get(item.cell.id)
+        link, found = item.cell.config.link, foreseen.estimates.get(item.cell.id)
         rtt = DURATION.format(float(f"{link.rtt_s:.6g}")) if link.shaped else "-"
         predicted = ("-",) * 4
         if found is not None:
             volumes = (size(found.payload_bytes_per_step), size(found.wire_bytes_per_step))
-            predicted = (*volumes, seconds(found.step_s), seconds(found.predicted_s))
+            expected = foreseen.predict(item) if item.runs or item.way != COMPOSED else None
+            about = "about " if expected is not None and expected.to_target else ""
+            total = seconds(expected.total_s) if expected is not None else "-"
+            predicted = (*volumes, seconds(found.step_s), f"{about}{total}")
         asked = link.describe()
         description = asked.partition(" (")[0] + asked.partition(")")[2]
         table.add_row(item.cell.slug, description, rtt, item.status, item.why, *predicted)
@@ -109,10 +123,8 @@ def _beside_cells(sweep: SweepPlan) -> dict[str, Any]:
     }
 
 
-def _cell(item: PlannedCell, position: int | None, found: Estimate | None) -> dict[str, Any]:
-    from bwbench.plan import Estimate
-
-    predicted: dict[str, Any] = vars(found) if found is not None else dict.fromkeys(Estimate.__dataclass_fields__)
+def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, Any]:
+    found = foreseen.estimates.get(item.cell.id)
     return {
         "id": item.cell.id,
         "slug": item.cell.slug,
@@ -128,5 +140,21 @@ def _cell(item: PlannedCell, position: int | None, found: Estimate | None) -> di
         "why": item.why,
         "way": item.way,
         "folder": str(item.folder),
-        **predicted,
+        **_of_a_step(found),
+        **_times(foreseen.predict(item) if found is not None else None),
     }
+
+
+def _of_a_step(found: Estimate | None) -> dict[str, Any]:
+    """What is estimated from the configuration alone; ``steps`` is up to the limit."""
+    names = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_rank", "wire_bytes_per_step",
+             "ack_bytes_per_step", "compute_s", "communication_s", "step_s", "steps")  # fmt: skip
+    return {name: getattr(found, name) if found is not None else None for name in names}
+
+
+def _times(expected: Prediction | None) -> dict[str, Any]:
+    """The whole cell, what that consists of, and what it rests on."""
+    names = {"predicted_s": "total_s", "predicted_overhead_s": "overhead_s", "predicted_training_s": "training_s",
+             "predicted_evaluation_s": "evaluation_s", "predicted_steps": "steps", "predicted_to_target": "to_target",
+             "calibrated_by": "num_cells"}  # fmt: skip
+    return {key: getattr(expected, name) if expected is not None else None for key, name in names.items()}

@@ -136,7 +136,7 @@ def carry_out(
     from bwbench.cli.output import stderr
     from bwbench.cli.progress import LiveProgress, PlainProgress
     from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
-    from bwbench.plan import doubts, estimate_cells, expected_s
+    from bwbench.plan import Forecast, doubts, foresee
     from bwbench.sweep import freeze_sweep
     from bwbench.sweep.loop import Account, Tally, run_sweep
     from bwbench.sweep.notify import Notifier
@@ -147,20 +147,9 @@ def carry_out(
         console.print(f"note: {text}")
     if elsewhere is None:
         check_data([item.cell for item in sweep.todo])
-    predicted_s: dict[str, float] = {}
-    taken_s: dict[tuple[str, str], float] = {}
-    if sweep.todo:
-        estimates = estimate_cells([item.cell for item in sweep.selected])
-        predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in estimates.items()}
-        taken_s = expected_s(sweep.todo, estimates)
-    whole = [item for item in sweep.selected if item.way != "composed" or item.runs]
-    left = TimeLeft(
-        {
-            item.cell.id: taken_s.get((item.cell.experiment, item.cell.id), predicted_s.get(item.cell.id, 0.0))
-            for item in whole
-        }
-    )
-    left.note_earlier(whole)
+    foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
+    predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in foreseen.estimates.items()}
+    left = TimeLeft(foreseen)
     freeze_sweep(sweep)
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _EndTold(notifier, tally):

@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from bwbench.config.experiment import Experiment
     from bwbench.config.tuned_table import Entry
+    from bwbench.plan import Estimate
     from bwbench.sweep.time_left import TimeLeft
     from bwbench.tuning.searches import Search
 
@@ -69,11 +70,11 @@ def tune(
         stderr().print(f"note: {warning}")
     first = [search.cell(search.grid[0]) for search in searches]  # the rate changes nothing about the time
     estimates = estimate_cells(first)
-    predicted_s = [estimates[cell.id].predicted_s for cell in first]
+    of_searches = [estimates[cell.id] for cell in first]
     if dry_run:
-        _print_plan(searches, results, wanted, predicted_s, json_)
+        _print_plan(searches, results, wanted, of_searches, json_)
         return EXIT_OK
-    return _run(experiment, path, searches, results, seed, wanted, predicted_s, json_)
+    return _run(experiment, path, searches, results, seed, wanted, of_searches, json_)
 
 
 def _run(
@@ -83,7 +84,7 @@ def _run(
     results: Path,
     seed: int,
     retry: tuple[str, ...],
-    predicted_s: Sequence[float],
+    estimates: Sequence[Estimate],
     json_: bool,
 ) -> int:
     from bwbench.cli.output import print_json
@@ -104,7 +105,8 @@ def _run(
         rows = read_rows(path, seed, plugins)  # anew: another experiment may fill the same table at the same time
         write_table(path, experiment.name, seed, merged(rows, entries))
 
-    left = _time_left(searches, predicted_s)
+    left = _time_left(searches, estimates)
+    predicted_s = [estimate.predicted_s for estimate in estimates]
     todo = [item for search in searches for item in waiting(search, results, retry)]
     show = LiveProgress if sys.stderr.isatty() else PlainProgress
     with full_disk_said(path.parent), show(left, todo) as observer:
@@ -160,7 +162,7 @@ def _print_plan(
     searches: Sequence[Search],
     results: Path,
     retry: tuple[str, ...],
-    predicted_s: Sequence[float],
+    estimates: Sequence[Estimate],
     json_: bool,
 ) -> None:
     """What would run now; what comes after that depends on what these trials come to."""
@@ -168,7 +170,7 @@ def _print_plan(
     from bwbench.tuning.trials import planned, progress, waiting
 
     rows: list[dict[str, Any]] = []
-    left = _time_left(searches, predicted_s)
+    left = _time_left(searches, estimates)
     for search in searches:
         found, first = progress(search, results), planned(search, search.grid[0], results)
         rows.append(
@@ -204,12 +206,13 @@ def _print_plan(
     stderr().print(f"{text}; at most {seconds(most_s)}, if every search goes through its whole grid")
 
 
-def _time_left(searches: Sequence[Search], predicted_s: Sequence[float]) -> TimeLeft:
+def _time_left(searches: Sequence[Search], estimates: Sequence[Estimate]) -> TimeLeft:
     """Knows how long the trials take, with start-up."""
+    from bwbench.plan import Forecast
     from bwbench.sweep.time_left import TimeLeft
 
-    pairs = zip(searches, predicted_s, strict=True)
-    return TimeLeft({search.cell(lr).id: trial_s for search, trial_s in pairs for lr in search.grid})
+    pairs = zip(searches, estimates, strict=True)
+    return TimeLeft(Forecast({search.cell(lr).id: estimate for search, estimate in pairs for lr in search.grid}))
 
 
 def _default_output(experiment: Experiment) -> Path:

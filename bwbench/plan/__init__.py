@@ -5,12 +5,13 @@ from bwbench.plan.build import Plan, build_plan
 from bwbench.plan.cell import Cell, identity
 from bwbench.plan.doubts import doubts
 from bwbench.plan.estimate import Estimate, estimate_cells
-from bwbench.plan.expected import expected_s
+from bwbench.plan.forecast import Forecast, foresee
 from bwbench.plan.traffic import Traffic
 
 __all__ = [
     "Cell",
     "Estimate",
+    "Forecast",
     "Plan",
     "PlannedCell",
     "Traffic",
@@ -18,7 +19,7 @@ __all__ = [
     "build_plan",
     "doubts",
     "estimate_cells",
-    "expected_s",
+    "foresee",
     "freeze_plan",
     "identity",
 ]

@@ -64,17 +64,32 @@ class Description:
         num_parameters: values that are trained.
         parameter_shapes: shape of each parameter tensor, in the model's order.
         compute_s: seconds of forward, backward and optimizer for one batch, measured on this machine.
+        sample_s: seconds to evaluate one sample, likewise.
+        num_validation, num_test: samples of these splits.
+        start_s: what a worker takes of one processor until it can begin: imports, and reading the data.
     """
 
     num_parameters: int
     parameter_shapes: tuple[tuple[int, ...], ...]
     compute_s: float
+    sample_s: float = 0.0
+    num_validation: int = 0
+    num_test: int = 0
+    start_s: float = 0.0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Description:
         """Read one result of the describing process."""
         shapes = tuple(tuple(map(int, shape)) for shape in data["parameter_shapes"])
-        return cls(int(data["num_parameters"]), shapes, float(data["compute_s"]))
+        return cls(
+            num_parameters=int(data["num_parameters"]),
+            parameter_shapes=shapes,
+            compute_s=float(data["compute_s"]),
+            sample_s=float(data["sample_s"]),
+            num_validation=int(data["num_validation"]),
+            num_test=int(data["num_test"]),
+            start_s=float(data["start_s"]),
+        )
 
 
 def describe(requests: Sequence[Request]) -> dict[Request, Description]:
@@ -169,7 +184,7 @@ def _torch_version() -> str:
 def _read_cache(path: Path | None) -> dict[str, Any]:
     content = read_json(path) if path is not None else None
     entries = content.items() if isinstance(content, dict) else ()
-    return {key: value for key, value in entries if isinstance(value, dict) and "compute_s" in value}
+    return {key: value for key, value in entries if isinstance(value, dict) and "start_s" in value}
 
 
 def _write_cache(path: Path | None, known: dict[str, Any]) -> None:

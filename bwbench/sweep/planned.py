@@ -41,6 +41,12 @@ class SweepPlan:
         return [item for item in self.selected if item.runs]
 
     @property
+    def foreseen(self) -> list[PlannedCell]:
+        """The selected cells, and those that are done, selected or not: what they took says how long others take."""
+        selected = {_key(item) for item in self.selected}
+        return [item for item in self.planned if item.status == "done" or _key(item) in selected]
+
+    @property
     def notes(self) -> list[str]:
         """What the experiments warn of and decided, each once."""
         texts = [text for plan in self.plans for text in (*plan.experiment.warnings, *plan.notes)]

@@ -5,7 +5,8 @@ import pytest
 from bwbench.config.load import load_experiment
 from bwbench.config.mode import WholeConfig
 from bwbench.errors import ConfigError
-from bwbench.plan import assess, build_plan, estimate_cells, expected_s
+from bwbench.plan import assess, build_plan, estimate_cells, foresee
+from bwbench.plan.calibration import Calibration
 from bwbench.plan.composed import convergence_config, parts_of, runs_whole_anyway
 from bwbench.plan.describe import Description
 from bwbench.plan.phases import LEAST_PERIODS, LEAST_STEPS, walk
@@ -162,29 +163,32 @@ def test_a_fixed_overlap_is_composed(load) -> None:
 def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> None:
     """Convergence runs for the first link, timing runs for the first repeat, and nothing once they are done."""
     known = Description(650, ((10, 64), (10,)), 0.001)
-    for module in ("estimate", "expected"):
+    for module in ("estimate", "forecast"):
         monkeypatch.setattr(f"bwbench.plan.{module}.describe", lambda requests: dict.fromkeys(requests, known))
     experiment = load(MATRIX, "whole.share=0", "whole.at_least=0")
     cells = build_plan(experiment).cells
     items = assess(cells, tmp_path, ways=ways(experiment, cells))
-    estimates = estimate_cells(cells)
-    found = expected_s(items, estimates)
+
+    def expected_s(items):
+        found = foresee(items)
+        return [found.predict(item).total_s for item in items]
+
     convergence = {parts_of(cell).convergence.id: parts_of(cell).convergence for cell in cells}
     timing = {parts_of(cell).timing.id: parts_of(cell).timing for cell in cells}
-    parts = estimate_cells([*convergence.values(), *timing.values()])
-    assert sum(found.values()) == pytest.approx(sum(part.predicted_s for part in parts.values()))
-    assert found["study", cells[-1].id] == 0  # the last link of the second repeat
-    assert sum(found.values()) < 0.3 * sum(estimate.predicted_s for estimate in estimates.values())
+    by_itself = Calibration(estimate_cells([*convergence.values(), *timing.values()]))
+    parts_s = {cell.id: by_itself.predict(cell).total_s for cell in (*convergence.values(), *timing.values())}
+    found_s = expected_s(items)
+    assert sum(found_s) == pytest.approx(sum(parts_s.values()))
+    assert found_s[-1] == 0  # the last link of the second repeat
+    whole = assess(cells, tmp_path)
+    assert sum(found_s) < 0.6 * sum(expected_s(whole))
     for cell, store in [(c, tmp_path / ".convergence") for c in convergence.values()]:
         (store / cell.folder_name).mkdir(parents=True)
         write_json_atomic(store / cell.folder_name / "status.json", {"id": cell.id, "status": "done"})
-    left = expected_s(items, estimates)
-    assert sum(left.values()) == pytest.approx(sum(parts[cell_id].predicted_s for cell_id in timing))
-    whole = assess(cells, tmp_path)
-    assert expected_s(whole, estimates) == {("study", cell.id): estimates[cell.id].predicted_s for cell in cells}
+    timed_s = sum(parts_s[cell_id] for cell_id in timing)
+    assert sum(expected_s(items)) == pytest.approx(timed_s)
     other = [
         replace(item, cell=replace(item.cell, experiment="other"), folder=tmp_path / "other" / item.folder.name)
         for item in items
     ]
-    timed_s = sum(parts[cell_id].predicted_s for cell_id in timing)
-    assert sum(expected_s([*items, *other], estimates).values()) == pytest.approx(2 * timed_s)  # timing is not shared
+    assert sum(expected_s([*items, *other])) == pytest.approx(2 * timed_s)  # timing is not shared

@@ -15,7 +15,7 @@ from bwbench.network.link import UNSHAPED, Link
 from bwbench.plan import Traffic, build_plan, estimate_cells
 from bwbench.plan import describe as describing
 from bwbench.plan.describe import Description
-from bwbench.plan.estimate import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, estimate, traffic_of, transfer_time_s
+from bwbench.plan.estimate import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, Sending, estimate, traffic_of, transfer_time_s
 
 SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's
 S = 4 * sum(map(math.prod, SHAPES))  # bytes of the gradient
@@ -94,7 +94,7 @@ def test_an_unshaped_link_takes_no_time() -> None:
 
 def test_steps_padding_contention_and_limits(tmp_path: Path) -> None:
     known = Description(S // 4, SHAPES, 0.01)
-    none = Traffic.none(N)
+    none = Sending(Traffic.none(N))
     plain = estimate(config(tmp_path), known, none, num_cores=8)
     assert plain.compute_s == 0.01 and plain.steps == 100 and plain.predicted_s == pytest.approx(1.0)
     assert estimate(config(tmp_path), known, none, num_cores=2).compute_s == pytest.approx(0.02)
@@ -106,7 +106,7 @@ def test_steps_padding_contention_and_limits(tmp_path: Path) -> None:
 
 def test_bytes_on_the_wire(tmp_path: Path) -> None:
     traffic = traffic_of(config(tmp_path), SHAPES)
-    found = estimate(config(tmp_path), Description(1, SHAPES, 0.01), traffic)
+    found = estimate(config(tmp_path), Description(1, SHAPES, 0.01), Sending(traffic))
     assert found.wire_bytes_per_step == pytest.approx(found.payload_bytes_per_step * 1514 / 1448)
     assert (
         WIRE_PER_PAYLOAD == 1514 / 1448 and found.ack_bytes_per_step == found.payload_bytes_per_step * ACK_PER_PAYLOAD
@@ -128,7 +128,8 @@ def answering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> 
 
 ANSWER = """
 requests = json.loads(asked)["requests"]
-answer = {"num_parameters": 110, "parameter_shapes": [[10, 10], [10]], "compute_s": 0.5}
+answer = {"num_parameters": 110, "parameter_shapes": [[10, 10], [10]], "compute_s": 0.5, "sample_s": 0.001}
+answer |= {"num_validation": 100, "num_test": 200, "start_s": 2.0}
 print(json.dumps({"results": [answer] * len(requests)}))
 """
 

@@ -1,4 +1,4 @@
-"""Predictions that are corrected by what finished cells took."""
+"""What is left of a sweep, by predictions that finished cells correct."""
 
 from __future__ import annotations
 
@@ -6,25 +6,39 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.sweep import plan_sweep
-from bwbench.sweep.time_left import USUAL_OVERHEAD_S, TimeLeft
+from bwbench.plan import foresee
+from bwbench.sweep import plan_sweep, time_left
+from bwbench.sweep.time_left import TimeLeft
+from tests.unit.plan.records import KNOWN, finished
 from tests.unit.sweep.studies import write_study
 
 
-def test_ratio_and_overhead_of_an_arm_else_of_all(tmp_path: Path) -> None:
-    items = plan_sweep([write_study(tmp_path)], tmp_path / "results").selected
-    rings = [item for item in items if item.cell.arm == "ring"]
-    other = next(item for item in items if item.cell.arm == "ddp")
-    left = TimeLeft({item.cell.id: 100.0 for item in items})
-    assert not left.is_measured and left.cell_s(other) == pytest.approx(100 + USUAL_OVERHEAD_S)
-    left.note(rings[0], {"status": "failed", "wall_s": 1.0, "training_clock_s": 0.5})
-    assert not left.is_measured
-    left.note(rings[0], {"status": "done", "wall_s": 58.0, "training_clock_s": 50.0})
-    left.note(rings[1], {"status": "done", "wall_s": 58.0, "training_clock_s": 50.0})
-    assert left.is_measured and left.cell_s(rings[2]) == left.cell_s(other) == pytest.approx(58.0)
-    left.note(other, {"status": "done", "wall_s": 212.0, "training_clock_s": 200.0})
-    assert left.cell_s(other) == pytest.approx(212.0) and left.cell_s(rings[2]) == pytest.approx(58.0)
-    for item in (rings[2], rings[3], other):
+@pytest.fixture
+def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for module in ("estimate", "forecast"):
+        monkeypatch.setattr(f"bwbench.plan.{module}.describe", lambda requests: dict.fromkeys(requests, KNOWN))
+    return plan_sweep([write_study(tmp_path)], tmp_path / "results").selected
+
+
+@pytest.mark.parametrize("few", [500, 0])
+def test_cells_to_come_are_predicted_anew_when_one_has_finished(items, few: int, monkeypatch) -> None:
+    monkeypatch.setattr(time_left, "FEW", few)
+    monkeypatch.setattr(time_left, "REFRESHED_S", 0.0)
+    foreseen = foresee(items)
+    left = TimeLeft(foreseen)
+    for item in items:
         left.expect(item)
-    left.expect(rings[3], -1)
-    assert left.waiting_s() == pytest.approx(270.0)
+    before_s = left.waiting_s()
+    assert not left.is_measured
+    assert before_s == pytest.approx(sum(foreseen.predict(item).total_s for item in items))
+    left.expect(items[0], -1)
+    assert left.waiting_s() == pytest.approx(before_s - foreseen.predict(items[0]).total_s)
+    left.note(items[0], {"status": "failed", "wall_s": 1.0, "training_clock_s": 0.5})
+    assert not left.is_measured
+    left.note(items[0], finished(items[0].cell, foreseen.estimates[items[0].cell.id], starting=3.0))
+    assert left.is_measured
+    assert left.waiting_s() == pytest.approx(sum(left.cell_s(item) for item in items[1:]))
+    assert left.waiting_s() > before_s
+    for item in items:
+        left.expect(item, -1)
+    assert left.waiting_s() == pytest.approx(0, abs=1e-6)

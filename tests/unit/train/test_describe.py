@@ -52,7 +52,8 @@ def test_describe_answers_each_request(tmp_path):
     logistic, wrong_task, wrong_option, plugged, wrong_shape, transformer = json.loads(done.stdout)["results"]
     assert logistic["num_parameters"] == 650
     assert logistic["parameter_shapes"] == [[10, 64], [10]]
-    assert 0 < logistic["compute_s"] < 1
+    assert 0 < logistic["compute_s"] < 1 and 0 < logistic["sample_s"] < 0.1 and 0 < logistic["start_s"] < 60
+    assert (logistic["num_validation"], logistic["num_test"]) == (143, 359)
     assert "does classification" in wrong_task["error"]
     assert wrong_option["error"] == "width: -1 is out of range: it must be 1 or more"
     assert plugged["parameter_shapes"] == [[2, 64], [10, 2], [10]]
