@@ -1,0 +1,48 @@
+"""Pages lead to files and headings that are there, and the README knows every command and every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "configs/*.md", "examples/*.md", "experiments/*.md", "benchmarks/*.md")
+    for path in ROOT.glob(pattern)
+)
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+CODE = re.compile(r"^(```.*?^```|    .*?$)", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings as they are linked to: lower case, words joined by hyphens, nothing else."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    dead = []
+    for target in LINK.findall(CODE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            dead.append(target)
+    assert not dead
+
+
+def test_the_readme_names_every_page_and_every_command() -> None:
+    from bwbench.cli.main import app
+
+    text = (ROOT / "README.md").read_text()
+    linked = {(ROOT / target.partition("#")[0]).resolve() for target in LINK.findall(text)}
+    assert {page.name for page in (ROOT / "docs").glob("*.md") if page.resolve() not in linked} == set()
+    table = "".join(line for line in text.splitlines(keepends=True) if line.startswith("| `"))
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert [name for name in commands if f"`{name}`" not in table] == []
