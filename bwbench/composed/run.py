@@ -54,11 +54,14 @@ class _Made:
 
 
 class _PartUndoneError(Exception):
-    """One of the runs that a cell is composed from did not end as it should; ``status`` is what it is to be called."""
+    """One of the runs that a cell is composed from did not end as it should.
 
-    def __init__(self, status: str, reason: str) -> None:
+    ``status`` is what the cell is to be called; ``part`` the id of that run, which other cells may need as well.
+    """
+
+    def __init__(self, status: str, reason: str, part: str) -> None:
         super().__init__(reason)
-        self.status = status
+        self.status, self.part = status, part
 
 
 def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
@@ -74,9 +77,11 @@ def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         try:
             made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
             found = put_together(item.cell, made.parts, made.convergence, made.timing)
-        except (_PartUndoneError, NotComposableError) as error:
-            status = error.status if isinstance(error, _PartUndoneError) else "failed"
-            about |= {"status": status, "reason": f"cannot be composed: {error}", "attempt": item.attempt}
+        except _PartUndoneError as error:
+            about |= {"status": error.status, "reason": f"cannot be composed: {error}", "attempt": item.attempt}
+            about["undone_part"] = error.part
+        except NotComposableError as error:
+            about |= {"status": "failed", "reason": f"cannot be composed: {error}", "attempt": item.attempt}
         else:
             content = composed_content(item.cell, made.parts, found, made.convergence, made.timing)
             write_json_atomic(CellFolder(item.folder).composed_file, content)
@@ -112,7 +117,7 @@ def _make(item: PlannedCell, wall_limit_s: float, standing: _Standing) -> _Made:
         standing.doing = name
         status = _run_part(cell, folder, wall_limit_s, standing)
         if status["status"] != "done":
-            raise _PartUndoneError(str(status["status"]), f"its {name} run ({folder}): {status['reason']}")
+            raise _PartUndoneError(str(status["status"]), f"its {name} run ({folder}): {status['reason']}", cell.id)
         folders.append(CellFolder(folder))
     return _Made(parts, *folders)
 

@@ -34,6 +34,7 @@ class StoppedArms:
 
     def __init__(self) -> None:
         self._ended: Counter[_Way] = Counter()
+        self._parts: set[tuple[str, str, str]] = set()
         self._stopped: dict[tuple[str, str, str], str] = {}
 
     def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
@@ -41,6 +42,10 @@ class StoppedArms:
         if status.get("status") not in ENDED_UNDONE:
             return
         way = _way(item, status)
+        if (part := status.get("undone_part")) is not None:  # a run that repeats share fails all of them, but once
+            if (way.experiment, way.arm, str(part)) in self._parts:
+                return
+            self._parts.add((way.experiment, way.arm, str(part)))
         self._ended[way] += 1
         if self._ended[way] == MOST_ALIKE:
             where = f" on {way.link}" if way.link else ""

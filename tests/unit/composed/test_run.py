@@ -173,6 +173,7 @@ def test_what_becomes_of_a_cell_whose_part_fails(machines, planned) -> None:
     statuses = run_all(items)
     assert {status["status"] for status in statuses} == {"invalid"}
     assert "timing run" in statuses[0]["reason"]
+    assert len({status["undone_part"] for status in statuses}) == len(items)
     assert not any(item.runs for item in planned() if item.cell.repeat == 0)
     ran = len(machines.ran)
     run_all(
