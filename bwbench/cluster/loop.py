@@ -82,8 +82,9 @@ class ClusterLoop:
                 running.claim.close()
 
     def _fill(self) -> None:
-        """Give cells to machines that are free, in order."""
+        """Give cells to machines that are free, in order; one that none of them can take lets others pass."""
         machines = [machine for machine in self._usable() if machine.node not in self._unfit]
+        passed: list[PlannedCell] = []
         for _ in range(len(self._waiting)):
             item = self._waiting.popleft()
             if self._account.settled(item):
@@ -91,16 +92,19 @@ class ClusterLoop:
             if claim_of(item.folder) is not None:
                 self._taken.append(item)
                 continue
-            fitting = [machine for machine in machines if machine.shared or item.way == WHOLE]
             busy = [running.machine for running in self._running.values()]
-            free = free_machines(fitting, busy, self._cells_per_machine)
-            if free:
-                self._start(item, free[0])
+            free = free_machines(machines, busy, self._cells_per_machine)
+            fitting = [machine for machine in free if _fits(machine, item)]
+            if fitting:
+                self._start(item, fitting[0])
                 continue
-            self._waiting.appendleft(item)
-            if not fitting:
-                self._give_up_without(machines, item)
-            return
+            passed.append(item)
+            if not free:
+                break
+        self._waiting.extendleft(reversed(passed))
+        stuck = next((item for item in passed if not any(_fits(machine, item) for machine in machines)), None)
+        if stuck is not None:
+            self._give_up_without(machines, stuck)
 
     def _usable(self) -> list[Machine]:
         for machine in self._pool.machines():
@@ -130,8 +134,8 @@ class ClusterLoop:
         claim = contextlib.ExitStack()
         try:
             if not machine.shared:
-                claim.enter_context(full_disk_said(item.folder))
-                claim.enter_context(claimed(item.folder))
+                with full_disk_said(item.folder):
+                    claim.enter_context(claimed(item.folder))
         except CellTakenError:
             self._taken.append(item)
             return
@@ -213,3 +217,8 @@ class ClusterLoop:
         if self._taken != self._said_waiting:
             self._said_waiting = list(self._taken)
             self._account.observer.waiting(self._taken)
+
+
+def _fits(machine: Machine, item: PlannedCell) -> bool:
+    """Whether a machine can do it: composed cells share runs through the results folder."""
+    return machine.shared or item.way == WHOLE

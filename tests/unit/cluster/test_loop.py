@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
+import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -202,6 +205,27 @@ def test_composed_cells_need_a_machine_that_sees_the_folder(planned: list[Planne
     fresh = planned_cells(planned[0].folder.parent.parent.parent / "other", 1)
     with pytest.raises(UnfitMachineError, match="far does not see"):
         sweep(FakePool(machine("far", shared=False)), [replace(item, way="composed") for item in fresh])
+
+
+def test_cells_that_fit_no_free_machine_let_others_pass(planned: list[PlannedCell]) -> None:
+    mixed = [replace(item, way="composed") if number < 4 else item for number, item in enumerate(planned)]
+    pool = FakePool(machine("far", shared=False))
+    with pytest.raises(UnfitMachineError, match="far does not see"):
+        sweep(pool, mixed)
+    assert {cell for _, cell in pool.worked_on} == {item.cell.id for item in mixed[4:]}, "what can be done is done"
+
+
+def test_a_full_disk_is_said_before_a_machine_gets_anything(
+    planned: list[PlannedCell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def full(folder: Path) -> Iterator[None]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+        yield
+
+    monkeypatch.setattr("bwbench.cluster.loop.claimed", full)
+    with pytest.raises(UnfitMachineError, match="No space left"):
+        sweep(FakePool(machine("far", shared=False)), planned)
 
 
 def test_cells_of_other_processes_come_last(planned: list[PlannedCell]) -> None:
