@@ -14,6 +14,8 @@ from bwbench.errors import UnfitMachineError
 
 SHARE = "BWBENCH_SHARE_MACHINE"  # in the environment, not empty: whoever sets it accepts that times disturb each other
 LIMIT_S = 48 * 3600.0  # another sweep may well take a day
+_LOCK = "bwbench-machine.lock"
+_NEXT = "bwbench-next.lock"  # held by who comes next: a sweep that has just ended a cell gets behind it
 _LOOK_S = 0.2
 
 
@@ -26,39 +28,51 @@ def machine_turn(waits: Callable[[], None], limit_s: float = LIMIT_S) -> Iterato
 
     Raises UnfitMachineError after ``limit_s``.
     """
-    descriptor = None if os.environ.get(SHARE) else _open(Path(tempfile.gettempdir()) / "bwbench-machine.lock")
-    if descriptor is None:
+    folder = Path(tempfile.gettempdir())
+    with contextlib.ExitStack() as held:
+        machine = None if os.environ.get(SHARE) else _open(folder / _LOCK, held)
+        if machine is not None:
+            patience = _Patience(waits, limit_s)
+            with contextlib.ExitStack() as queue:
+                if (in_front := _open(folder / _NEXT, queue)) is not None:
+                    patience.take(in_front)
+                patience.take(machine)
         yield
-        return
-    try:
-        _take(descriptor, waits, limit_s)
-        yield
-    finally:
-        os.close(descriptor)
 
 
-def _take(descriptor: int, waits: Callable[[], None], limit_s: float) -> None:
-    deadline, told = time.monotonic() + limit_s, False
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
-        if not told:
-            waits()
-            told = True
-        if time.monotonic() > deadline:
-            text = f"another bwbench has been running cells on this machine for {limit_s / 3600:.0f} h; is it stopped?"
-            raise UnfitMachineError(f"{text} End it, or run beside it with {SHARE}=1 in the environment")
-        time.sleep(_LOOK_S)
+class _Patience:
+    """Takes locks that others hold, within one limit for all of them."""
+
+    def __init__(self, waits: Callable[[], None], limit_s: float) -> None:
+        self._waits, self._limit_s = waits, limit_s
+        self._deadline, self._told = time.monotonic() + limit_s, False
+
+    def take(self, descriptor: int) -> None:
+        """Return once the lock is ours; raises UnfitMachineError after the limit."""
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            if not self._told:
+                self._waits()
+                self._told = True
+            if time.monotonic() > self._deadline:
+                text = f"another bwbench has been running cells on this machine for {self._limit_s / 3600:.0f} h"
+                raise UnfitMachineError(
+                    f"{text}; is it stopped? End it, or run beside it with {SHARE}=1 in the environment"
+                )
+            time.sleep(_LOOK_S)
 
 
-def _open(path: Path) -> int | None:
+def _open(path: Path, held: contextlib.ExitStack) -> int | None:
     """A descriptor to lock, of a file that any user may have made; None where there can be none."""
     for flags in (os.O_RDONLY, os.O_RDONLY | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
         try:  # not created where it is there: the kernel forbids that in /tmp to all but the file's owner
-            return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError:
             continue
+        held.callback(os.close, descriptor)
+        return descriptor
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,23 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, mo
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with machine_turn(lambda: None):
         pass
+
+
+def test_who_waits_comes_before_who_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SHARE, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    turns, waiting = list[str](), threading.Event()
+
+    def other() -> None:
+        with machine_turn(waiting.set, limit_s=60):
+            turns.append("other")
+
+    with machine_turn(lambda: None):
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert waiting.wait(60)
+    for _ in range(3):
+        with machine_turn(lambda: None, limit_s=60):
+            turns.append("again")
+    thread.join()
+    assert turns == ["other", "again", "again", "again"]
