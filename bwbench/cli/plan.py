@@ -62,7 +62,7 @@ def show_sweep(sweep: SweepPlan, json: bool) -> int:
         stderr().print(f"no predictions: {error}")
     if json:
         cells = (_cell(item, position.get((item.cell.experiment, item.cell.id)), foreseen) for item in planned)
-        print_json_rows("cells", cells, lambda: _beside_cells(sweep))
+        print_json_rows("cells", cells, lambda: _beside_cells(sweep, foreseen))
         return EXIT_OK
     _print_table(planned[:MAX_ROWS], foreseen)
     if len(planned) > MAX_ROWS:
@@ -111,20 +111,24 @@ def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
     stdout().print(table)
 
 
-def _beside_cells(sweep: SweepPlan) -> dict[str, Any]:
-    """What ``--json`` prints beside the cells; more fields may come."""
+def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, Any]:
+    """What ``--json`` prints beside the cells; more fields may come. ``predicted_s``: of all cells that are to run."""
     names = [plan.experiment.name for plan in sweep.plans]
     return {
         "experiment": names[0] if len(names) == 1 else None,
         "experiments": names,
         "order_seed": sweep.order_seed,
+        "predicted_s": sum(foreseen.predict(item).total_s for item in sweep.todo) if foreseen.estimates else None,
         "warnings": sweep.warnings,
         "notes": [text for text in sweep.notes if text not in sweep.warnings],
     }
 
 
 def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, Any]:
+    from bwbench.plan.ways import COMPOSED
+
     found = foreseen.estimates.get(item.cell.id)
+    costs = found is not None and (item.runs or item.way != COMPOSED)
     return {
         "id": item.cell.id,
         "slug": item.cell.slug,
@@ -141,7 +145,7 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
         "way": item.way,
         "folder": str(item.folder),
         **_of_a_step(found),
-        **_times(foreseen.predict(item) if found is not None else None),
+        **_times(foreseen.predict(item) if costs else None),
     }
 
 
@@ -153,7 +157,7 @@ def _of_a_step(found: Estimate | None) -> dict[str, Any]:
 
 
 def _times(expected: Prediction | None) -> dict[str, Any]:
-    """The whole cell, what that consists of, and what it rests on."""
+    """The whole cell, or the runs that a composed one brings about; what that consists of, and what it rests on."""
     names = {"predicted_s": "total_s", "predicted_overhead_s": "overhead_s", "predicted_training_s": "training_s",
              "predicted_evaluation_s": "evaluation_s", "predicted_steps": "steps", "predicted_to_target": "to_target",
              "calibrated_by": "num_cells"}  # fmt: skip

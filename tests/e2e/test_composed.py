@@ -60,8 +60,9 @@ def test_runs_are_shared(finished: Path) -> None:
 
 
 def test_the_same_command_again_runs_nothing_and_another_experiment_shares_convergence(finished: Path) -> None:
-    again = run("plan", "tiny.yaml", "--json", cwd=finished)
-    assert not any(cell["runs"] for cell in json.loads(again.stdout)["cells"])
+    again = json.loads(run("plan", "tiny.yaml", "--json", cwd=finished).stdout)
+    assert not any(cell["runs"] for cell in again["cells"]) and again["predicted_s"] == 0
+    assert [cell["predicted_s"] for cell in again["cells"] if cell["way"] == "composed"] == [None]
     (finished / "other.yaml").write_text(COMPOSED.replace("name: tiny", "name: other"))
     result = run(
         "run",

@@ -94,7 +94,22 @@ def test_plan_as_json(planned: tuple[Path, dict[str, Any]]) -> None:
     assert ring["wire_bytes_per_step"] > ring["payload_bytes_per_step"] > 0 and ring["predicted_s"] > 0
     assert set(ring) >= {"id", "slug", "status", "why", "predicted_s", "wire_bytes_per_step"}
     assert content["cells"][2]["wire_bytes_per_step"] == 0
+    assert content["predicted_s"] == pytest.approx(sum(cell["predicted_s"] for cell in content["cells"]))
     assert any("auto" in note for note in content["notes"]) is False
+
+
+def test_a_plan_counts_what_composed_cells_share_once(planned: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = planned
+    matrix = ["--set", "whole.at_least=0", "--set", "whole.share=0", "--set", "repeats=2"]
+    ended = bwbench(folder, "plan", "study.yaml", "--json", "--mode", "composed", *matrix)
+    assert ended.returncode == 0, ended.stderr
+    content = json.loads(ended.stdout)
+    composed = sorted((cell for cell in content["cells"] if cell["way"] == "composed"), key=lambda c: c["position"])
+    assert {cell["arm"] for cell in composed} == {"ring", "threshold"}
+    for arm in ("ring", "threshold"):
+        first, second = (cell["predicted_s"] for cell in composed if cell["arm"] == arm)
+        assert first > second > 0  # the timing run is there already
+    assert content["predicted_s"] == pytest.approx(sum(cell["predicted_s"] for cell in content["cells"]))
 
 
 def test_plan_shows_what_is_done_and_touches_nothing(planned: tuple[Path, dict[str, Any]]) -> None:
