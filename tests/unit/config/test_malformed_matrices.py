@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
-from bwbench.cli.main import _run
+from bwbench.cli import main
 
 BASE: dict[str, Any] = {
     "name": "bad",
@@ -94,6 +95,13 @@ def test_there_are_three_hundred() -> None:
     assert len({repr(case) for case in CASES}) >= 300
 
 
+@pytest.fixture
+def program_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typer makes all commands anew for every call, which takes longer than the call."""
+    monkeypatch.setattr(main, "app", typer.main.get_command(main.app))
+
+
+@pytest.mark.usefixtures("program_made_once")
 @pytest.mark.parametrize("part", range(8))
 def test_each_ends_with_2_and_a_clear_message_and_starts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], part: int
@@ -102,7 +110,7 @@ def test_each_ends_with_2_and_a_clear_message_and_starts_nothing(
     for number, (changes, word) in list(enumerate(CASES))[part::8]:
         path = tmp_path / f"bad{number}.yaml"
         path.write_text(yaml.safe_dump({**BASE, **changes}, sort_keys=False))
-        code = _run(["sweep", str(path), "--dry-run", "--results", str(tmp_path / "results")])
+        code = main._run(["sweep", str(path), "--dry-run", "--results", str(tmp_path / "results")])
         said = capsys.readouterr()
         lines = said.err.strip().splitlines()
         clear = bool(lines) and lines[0].startswith(f"error: {path}") and word in said.err and len(lines) <= 10
