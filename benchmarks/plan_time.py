@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import ConfigError
+from bwbench.errors import BwbenchError, ConfigError
 from bwbench.plan import Cell, Estimate, estimate_cells
 from bwbench.plan.calibration import Calibration
 from bwbench.records import iter_cells
@@ -174,7 +174,11 @@ def main() -> int:
     parser.add_argument("--step-time", default="100 ms", help="declared duration of a step's computing, or none")
     options = parser.parse_args()
     if options.results is not None:
-        cells = finished_in(options.results)
+        try:
+            cells = finished_in(options.results)
+        except BwbenchError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
     else:
         with tempfile.TemporaryDirectory() as folder:
             step_time = "20 ms" if options.quick else options.step_time

@@ -120,21 +120,22 @@ class Calibration:
         found = self._estimates.get(cell.id)
         if found is None:
             return Prediction()
-        kind, to_target = self._kind_of(cell), False
+        to_target = False
         if steps is None:
             known = self._steps_to_target(cell)
             to_target = known is not None and known < found.steps
             steps = known if known is not None and to_target else found.steps
-        training_s = self._training_s(kind, _Steps(found, steps))
+        overhead_s, evaluation_s = found.overhead_s, _evaluations_s(cell, found, steps)
+        if self.num_cells == 0:
+            training_s = _Steps(found, steps).clock_s(Fit(), computing=1.0)
+        else:
+            kind = self._kind_of(cell)
+            overhead_s *= self._starting.of(kind.work)
+            evaluation_s *= self._evaluating.of(kind.work)
+            training_s = self._training_s(kind, _Steps(found, steps))
         limit_s = cell.config.limit.time_s
-        return Prediction(
-            overhead_s=found.overhead_s * self._starting.of(kind.work),
-            training_s=training_s if limit_s is None else min(training_s, limit_s),
-            evaluation_s=_evaluations_s(cell, found, steps) * self._evaluating.of(kind.work),
-            steps=steps,
-            to_target=to_target,
-            num_cells=self.num_cells,
-        )
+        training_s = training_s if limit_s is None else min(training_s, limit_s)
+        return Prediction(overhead_s, training_s, evaluation_s, steps, to_target, self.num_cells)
 
     def _training_s(self, kind: _Kind, asked: _Steps) -> float:
         """By the method's fit; where it has run on this very link, corrected by what it took there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from bwbench.config.cell import CellConfig
@@ -25,15 +26,17 @@ def start_up_s(config: CellConfig, description: Description, num_cores: int) -> 
 
 def verification_s(link: Link, num_nodes: int, num_cores: int) -> float:
     """Seconds of both measurements of the link, before the training and behind it."""
-    return 2 * (_probing_s(_Shared(link), num_nodes) + PROBE_START_S * num_nodes / num_cores) if num_nodes > 1 else 0.0
+    if num_nodes == 1:
+        return 0.0
+    known = _Known(link.model_dump_json(exclude_defaults=True), link)
+    return 2 * (_probing_s(known, num_nodes) + PROBE_START_S * max(1.0, num_nodes / num_cores))
 
 
 def num_evaluations(config: CellConfig, steps: int) -> int:
     """Evaluations on the validation split in a training of so many steps: at its begin, on the grid, at its end."""
-    samples = steps * config.global_batch
-    every = config.evaluate.every_samples
+    samples, batch, every = steps * config.global_batch, config.global_batch, float(config.evaluate.every_samples)
     on_grid = min(steps, math.floor(samples / every))  # at most one a step
-    last_is_on_grid = samples // every > (samples - config.global_batch) // every
+    last_is_on_grid = samples // every > (samples - batch) // every
     return 1 + on_grid + (0 if last_is_on_grid else 1)
 
 
@@ -43,23 +46,18 @@ def evaluation_s(config: CellConfig, description: Description, num_samples: int,
     return num_samples * description.sample_s / at_a_time
 
 
-class _Shared:
-    """A link that many cells have in common: equal to itself alone, so that it need not be compared."""
+@dataclass(frozen=True)
+class _Known:
+    """A link by what it says: many cells have equal ones."""
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
-
-    def __hash__(self) -> int:
-        return id(self.link)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shared) and other.link is self.link
+    text: str
+    link: Link = field(compare=False)
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
-def _probing_s(shared: _Shared, num_nodes: int) -> float:
+def _probing_s(known: _Known, num_nodes: int) -> float:
     """One measurement, as ``network/probe/verify.py`` does it: round trips, loss, rate."""
-    link = shared.link
+    link = known.link
     pairs = probe_plan.pairs_of(link, num_nodes)
     each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
     total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, link.medium == "shared"))
