@@ -99,7 +99,7 @@ class _Noting:
 
 def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
     (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
-    environment = capture_environment()
+    environment = capture_environment(item.cell.config.plugins)
     resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
     attempt = CellFolder(item.folder).new_attempt()
     write_json_atomic(attempt / "environment.json", environment)

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,12 @@ _TCP_SETTINGS = (
 )
 
 
-def capture_environment() -> dict[str, Any]:
-    """Host, kernel, processor, versions and the commit of the program, as written to ``environment.json``."""
+def capture_environment(plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """Host, kernel, processor, versions and the commit of the program, as written to ``environment.json``.
+
+    Args:
+        plugins: Python files of the user's that take part.
+    """
     return {
         "schema": SCHEMA,
         "time_unix_s": time.time(),
@@ -44,6 +49,7 @@ def capture_environment() -> dict[str, Any]:
         "packages": _versions(),
         "git": _git_state(),
         "source_sha256": _source_digest(),
+        "plugins_sha256": {path: _digest(Path(path)) for path in plugins},
         "root": os.geteuid() == 0,
     }
 
@@ -86,6 +92,13 @@ def _source_digest() -> str:
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -36,7 +36,8 @@ class OptimizerConfig(ComponentConfig):
             ``none``. Without ``base_batch`` it has no effect.
         warmup_samples: samples over which ``lr`` rises linearly to its full value; None starts with the full value.
         flat: one update of a whole bucket in place of one a tensor: the same values, less overhead where a model has
-            many small tensors. Not with torch's own exchange, nor with algorithms that have their own update rule.
+            many small tensors. Not with torch's own exchange, buckets that are chosen by the link, nor algorithms that
+            have their own update rule.
     """
 
     lr: float = Field(0.05, gt=0)

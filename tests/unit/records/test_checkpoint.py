@@ -135,6 +135,7 @@ def test_a_damaged_one_is_refused_and_an_older_one_serves(tmp_path: Path, how: s
         ({"git": {"commit": "b" * 40}}, "its git commit is aaaaaaaaaaaa, and now it is bbbbbbbbbbbb"),
         ({"git": None}, "and now it is None"),
         ({"source_sha256": "1" * 64}, "its source sha256 is 000000000000, and now it is 111111111111"),
+        ({"plugins_sha256": {"/a.py": "1" * 64}}, "its plugins sha256 is None, and now it is /a.py 1111"),
         ({"host": "there"}, "its host is here, and now it is there"),
         ({"bwbench": "9"}, "its bwbench is None, and now it is 9"),
     ],
