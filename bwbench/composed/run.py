@@ -56,7 +56,7 @@ class _Made:
 class _PartUndoneError(Exception):
     """One of the runs that a cell is composed from did not end as it should.
 
-    ``status`` is what the cell is to be called; ``part`` the id of that run, which other cells may need as well.
+    ``status`` is what the cell is to be called; ``part`` says which attempt it was, that fails other cells as well.
     """
 
     def __init__(self, status: str, reason: str, part: str) -> None:
@@ -117,7 +117,8 @@ def _make(item: PlannedCell, wall_limit_s: float, standing: _Standing) -> _Made:
         standing.doing = name
         status = _run_part(cell, folder, wall_limit_s, standing)
         if status["status"] != "done":
-            raise _PartUndoneError(str(status["status"]), f"its {name} run ({folder}): {status['reason']}", cell.id)
+            reason, part = f"its {name} run ({folder}): {status['reason']}", f"{cell.id}/attempt-{status['attempt']}"
+            raise _PartUndoneError(str(status["status"]), reason, part)
         folders.append(CellFolder(folder))
     return _Made(parts, *folders)
 
@@ -135,11 +136,10 @@ def _located(cell: Cell, store: Path) -> Path:
 def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
     """Status of a cell that others may need as well: run here, found done, or waited for."""
     while True:
-        status_file = folder / "status.json"
-        recorded = read_json(status_file)
+        recorded = read_json(folder / "status.json")
         if isinstance(recorded, dict):
-            ended_here = status_file.stat().st_mtime >= _STARTED_UNIX_S
-            if recorded.get("status") == "done" or (ended_here and recorded.get("status") != "interrupted"):
+            ended_now = _written_unix_s(folder / "status.json") >= _STARTED_UNIX_S
+            if recorded.get("status") == "done" or (ended_now and recorded.get("status") != "interrupted"):
                 return recorded
         attempt = int(recorded.get("attempt") or 0) if isinstance(recorded, dict) else 0
         # The limit of the cell that needs it may be too low: limit.time ends that one, but not a convergence run.
@@ -149,6 +149,14 @@ def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObser
         except CellTakenError:
             observer.cell_phase(cell, "waiting for another bwbench that runs it")
             _wait_for(folder)
+
+
+def _written_unix_s(file: Path) -> float:
+    """When a file was written; 0 where another process has removed it meanwhile, to try again."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _wait_for(folder: Path, limit_s: float = WAIT_LIMIT_S) -> None:
