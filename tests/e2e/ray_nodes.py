@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,24 +34,23 @@ class Nodes:
 
     folder: Path
     address: str = ""
-    nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    nodes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, *arguments: str) -> None:
+    def start(self, number: int, *arguments: str) -> None:
         """``ray start ARGUMENTS``, kept in the foreground; returns once the node is part of the cluster."""
         command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
         command += [f"--object-store-memory={MEMORY}", "--include-log-monitor=false", *arguments]
         environment = {**os.environ, **QUICK, TAG: str(self.folder)}
-        log = self.folder / f"node{len(self.nodes)}.log"
+        log = self.folder / f"node{number}.log"
         for _ in range(TRIES):
             with log.open("wb") as file:
                 process = subprocess.Popen(
                     command, stdout=file, stderr=file, cwd=self.folder, env=environment, start_new_session=True
                 )
-            self.nodes.append(process)
+            self.nodes[number] = process
             wait_for(lambda: "Ray runtime started" in log.read_text() or process.poll(), 120, "a node of Ray")  # noqa: B023
             if process.poll() is None:
                 return
-            self.nodes.remove(process)
         raise AssertionError(log.read_text())
 
     def runs_a_cell(self, number: int) -> bool:
@@ -75,17 +75,23 @@ def ray_nodes(*cores: int) -> Iterator[Nodes]:
     folder = Path(tempfile.mkdtemp(prefix="bwray-", dir="/tmp"))  # sockets have short names only
     nodes = Nodes(folder)
     try:
-        nodes.start("--head", "--port=0", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/ray")
-        nodes.address = (folder / "ray" / "ray_current_cluster").read_text().strip()
-        for number in cores:
-            nodes.start(f"--address={nodes.address}", f"--num-cpus={number}")
+        nodes.start(0, "--head", "--port=0", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/ray")
+        address = folder / "ray" / "ray_current_cluster"  # written after Ray has said that it runs
+        nodes.address = wait_for(lambda: address.is_file() and address.read_text().strip(), 60, "the head's address")
+        with ThreadPoolExecutor() as side_by_side:  # a node mostly waits for the others
+            joined = [
+                side_by_side.submit(nodes.start, number, f"--address={nodes.address}", f"--num-cpus={count}")
+                for number, count in enumerate(cores, 1)
+            ]
+        for node in joined:
+            node.result()
         yield nodes
     finally:
-        _end(folder, nodes.nodes)
+        _end(folder, nodes.nodes.values())
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end(folder: Path, nodes: list[subprocess.Popen[bytes]]) -> None:
+def _end(folder: Path, nodes: Iterable[subprocess.Popen[bytes]]) -> None:
     for node in nodes:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(node.pid)  # processes that Ray renames lose their environment with their name
