@@ -41,12 +41,15 @@ def scale_of(folders: Sequence[CellFolder]) -> Scale:
         medians = [(folder.status or {}).get("compute_median_s") for folder in folders]
         known = [float(median) for median in medians if median]
         compute_s = statistics.median(known) if known else None
-    found = (size for folder in folders if (size := _gradient_bytes(folder)) is not None)
+    found = (size for folder in folders if (size := gradient_bytes_of(folder)) is not None)
     return Scale(next(found, None), compute_s)
 
 
-def _gradient_bytes(folder: CellFolder) -> int | None:
-    """From the first event of rank 0, the only line that is read of a file that may be long; or from composed.json."""
+def gradient_bytes_of(folder: CellFolder) -> int | None:
+    """Of the model of a cell; None where no record says.
+
+    From the first event of rank 0, the only line that is read of a file that may be long; or from composed.json.
+    """
     if folder.composed is not None:
         size = folder.composed.get("gradient_bytes")
         return int(size) if size else None

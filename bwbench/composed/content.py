@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bwbench.analysis.compose import Composition, compose
+from bwbench.analysis.scale import gradient_bytes_of
 from bwbench.analysis.trial import target_of
 from bwbench.composed.ledger import weighted_ledger
 from bwbench.plan.cell import Cell
@@ -47,7 +48,7 @@ def composed_content(
         "kinds": [asdict(kind) for kind in found.kinds],
         "curve": [_finite(point) for point in found.curve],
         "ledger": asdict(ledger) if ledger is not None else None,
-        "gradient_bytes": _gradient_bytes(convergence),
+        "gradient_bytes": gradient_bytes_of(convergence),
         "link": {**(timing.link or {}), "wire": None},  # whose bytes are those of the timing run
         "environment": timing.environment,
     }
@@ -99,11 +100,6 @@ def _sources(found: Composition, convergence: CellFolder, timing: CellFolder) ->
 
 def _events(folder: CellFolder) -> dict[int, list[dict[str, Any]]]:
     return {rank: folder.events(rank) for rank in folder.ranks}
-
-
-def _gradient_bytes(folder: CellFolder) -> int | None:
-    start = next((event for event in folder.events(0) if event.get("event") == "start"), {})
-    return start.get("gradient_bytes")
 
 
 def _wire_ratio(timed: Mapping[str, Any]) -> float | None:
