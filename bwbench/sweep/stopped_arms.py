@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,16 +13,17 @@ from bwbench.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.records import read_json
 
 MOST_ALIKE = 3
+_ON_ITS_LINK = ("invalid", "timeout")  # says nothing of the arm on other links
 _VARYING = re.compile(r"[0-9a-f]{10,}|\d+(\.\d+)?(e[-+]?\d+)?")  # numbers and ids differ between like failures
 
 
 @dataclass(frozen=True)
 class _Way:
-    """How a cell of an arm ended, without what differs from cell to cell."""
+    """How a cell of an arm ended, without what differs from cell to cell; ``where`` as ``_where`` gives it."""
 
     experiment: str
     arm: str
-    link: str
+    where: str
     status: str
     reason: str
 
@@ -29,7 +31,8 @@ class _Way:
 class StoppedArms:
     """Counts how the cells of every arm end, and says which cells are not worth running any more.
 
-    An invalid cell tells of its link rather than of its arm: it counts for this arm on this link alone.
+    A cell that failed tells of its arm. An invalid one, or one that took too long, tells of this arm on this link
+    alone; one that diverged, of this arm with this optimizer, model and data.
     """
 
     def __init__(self) -> None:
@@ -48,17 +51,18 @@ class StoppedArms:
             self._parts.add((way.experiment, way.arm, str(part)))
         self._ended[way] += 1
         if self._ended[way] == MOST_ALIKE:
-            where = f" on {way.link}" if way.link else ""
+            where = f" on {_link(item)}" if way.status in _ON_ITS_LINK else ""
             reason = str(status.get("reason") or "").strip().partition("\n")[0][:200]
             text = f"{way.arm}{where}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
-            self._stopped[way.experiment, way.arm, way.link] = text
+            self._stopped[way.experiment, way.arm, way.where] = text
 
     def why_not(self, item: PlannedCell) -> str | None:
         """Why a cell is left out; None where it is worth running."""
         if not self._stopped:
             return None
         arm = (item.cell.experiment, item.cell.arm)
-        return self._stopped.get((*arm, "")) or self._stopped.get((*arm, _link(item)))
+        places = ("", _link(item), _training(item))
+        return next((why for where in places if (why := self._stopped.get((*arm, where)))), None)
 
 
 def without_stopped_arms(planned: Iterable[PlannedCell]) -> list[PlannedCell]:
@@ -83,9 +87,21 @@ def _stopped(item: PlannedCell, why: str | None) -> PlannedCell:
 
 def _way(item: PlannedCell, status: Mapping[str, Any]) -> _Way:
     reason = _VARYING.sub("#", str(status.get("reason") or "").strip().partition("\n")[0])
-    link = _link(item) if status["status"] == "invalid" else ""
-    return _Way(item.cell.experiment, item.cell.arm, link, str(status["status"]), reason)
+    return _Way(item.cell.experiment, item.cell.arm, _where(item, str(status["status"])), str(status["status"]), reason)
+
+
+def _where(item: PlannedCell, status: str) -> str:
+    """What such an end is put down to, beside the arm."""
+    if status in _ON_ITS_LINK:
+        return _link(item)
+    return _training(item) if status == "diverged" else ""
 
 
 def _link(item: PlannedCell) -> str:
     return item.cell.config.link.describe()
+
+
+def _training(item: PlannedCell) -> str:
+    """What is trained and how, whatever the link and the seed."""
+    config = item.cell.config.model_dump(mode="json", by_alias=True, exclude={"link", "seed"})
+    return json.dumps(config, sort_keys=True)

@@ -139,6 +139,19 @@ def test_unlike_failures_stop_nothing_and_invalid_ones_only_their_link(folder: P
     assert tally.now == {"done": 5, "invalid": 3} and tally.skipped == 2
 
 
+def test_an_arm_that_diverges_at_one_rate_is_stopped_at_that_rate_on_all_links(folder: Path) -> None:
+    path = write_study(folder, repeats=3, arms="ring")
+    path.write_text(path.read_text() + "  optimizer.lr: [0.1, 1000]\n")
+
+    def outcome(item: PlannedCell) -> tuple[str, str]:
+        hot = item.cell.config.optimizer.to_json()["lr"] > 1
+        return ("diverged", f"loss is nan after {len(run.ran)} steps") if hot else ("done", "")
+
+    run = Runs(outcome)
+    tally, _ = sweep(folder, run)
+    assert tally.now == {"done": 6, "diverged": 3} and tally.skipped == 3
+
+
 def test_two_at_once_share_the_work(folder: Path) -> None:
     def outcome(item: PlannedCell) -> tuple[str, str]:
         time.sleep(0.02)
