@@ -130,6 +130,8 @@ def test_composed_cells_are_exported_with_their_curves(finished: Path) -> None:
     ]
     (composed,) = (row for row in found if row["composed"])
     assert composed["link_verdict"] == "ok" and composed["commit"] and composed["wire_bytes"] > 0
+    (file,) = (finished / "results" / "tiny").glob(f"*-{composed['id']}/composed.json")
+    assert json.loads(file.read_text())["gradient_bytes"] == 2600  # in case all cells of an arm are composed
     curve = [row for row in exported("evaluations") if row["id"] == composed["id"]]
     (arrived,) = (row for row in curve if row["target_met"])
     assert arrived["clock_s"] == composed["time_to_target_s"] and arrived["accuracy"] == composed["final_metric"]
