@@ -138,7 +138,7 @@ def _latest_evaluation(events: Path) -> dict[str, Any]:
 def _in_words(running: dict[str, Any]) -> str:
     from bwbench.cli.output import seconds
 
-    text = f"{running['phase']} on {running['host']} (process {running['pid']})"
+    text = f"{running['phase']} on {running['host'] or '?'} (process {running['pid'] or '?'})"
     if running["samples"] is None:
         return text
     metric = "".join(f", {name} {value:.3g}" for name, value in (running["metrics"] or {}).items() if value is not None)

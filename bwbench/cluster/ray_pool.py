@@ -15,12 +15,14 @@ from bwbench.cluster.machines import Machine
 from bwbench.cluster.pool import Ended, Lost, Report, Told
 from bwbench.cluster.ray_address import check_answers
 from bwbench.cluster.work import Work, carry_out
+from bwbench.errors import UnfitMachineError
 
 LOOK_AT_NODES_S = 1.0
 ASK_LIMIT_S = 90.0  # a machine that has to start Python and import bwbench from a slow disk
 REST_S = 30.0  # that a node gets no work after it lost some: its death shows in Ray's list only later
 CANCEL_LIMIT_S = 30.0  # what a cell needs to see an interruption: some looks at its link take ten seconds
 LETTERS_S = 0.5  # how long the postbox keeps a question for letters when there are none
+LETTERS_LIMIT_S = 60.0  # how long the postbox may take to answer: the head of the cluster is busy, or gone
 GONE = "its machine is gone"
 _GONE = ("TaskUnschedulableError", "NodeDiedError", "ObjectLostError", "OwnerDiedError")
 _HEAD = "node:__internal_head__"
@@ -90,7 +92,17 @@ class RayPool:
         return self._keys
 
     def reports(self, limit_s: float) -> list[Report]:
-        """Messages first, so that no cell tells anything after its end."""
+        """Messages first, so that no cell tells anything after its end.
+
+        Raises UnfitMachineError where the cluster itself is gone.
+        """
+        try:
+            return self._look(limit_s)
+        except Exception as error:  # whatever Ray raises without its head
+            text = "the Ray cluster does not answer any more; once it is there again, run the same command again"
+            raise UnfitMachineError(f"{text}. Ray says: {_first_line(error)}") from error
+
+    def _look(self, limit_s: float) -> list[Report]:
         self._look_at_nodes()
         pending = [*self._running, *self._asked]
         self._ray.wait([self._next_letters(), *pending], timeout=limit_s)
@@ -165,7 +177,7 @@ class RayPool:
         if not wait and not self._ray.wait([reference], timeout=0)[0]:
             return []
         self._letters = None
-        return [Told(*letter) for letter in self._ray.get(reference)]
+        return [Told(*letter) for letter in self._ray.get(reference, timeout=LETTERS_LIMIT_S)]
 
     def _read_outcome(self, reference: Any) -> Report:
         key, node = self._running.pop(reference)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -22,6 +24,8 @@ from bwbench.plan.cell import Cell
 from bwbench.plan.ways import Way
 
 LOOK_FOR_PARENT_S = 0.5
+TEMPORARY = "bwbench-cell-"  # begins the names of folders of cells that are brought back
+YOUNG_S = 60.0  # a folder that nobody holds may have been made just now
 
 Post = Callable[[str, Any, Any], None]
 
@@ -94,11 +98,33 @@ def _folder(work: Work) -> Iterator[Path]:
     if work.shared:
         yield Path(work.folder)
         return
-    with tempfile.TemporaryDirectory(prefix="bwbench-cell-") as temporary:
-        folder = Path(temporary) / Path(work.folder).name
+    with _temporary_folder() as temporary:
+        folder = temporary / Path(work.folder).name
         if work.number > 1:
             (folder / f"attempt-{work.number - 1}").mkdir(parents=True)  # attempts are counted from the last one there
         yield folder
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder of our own, held by a lock; those that killed processes have left are removed before."""
+    for old in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError), _held(old):
+            if time.time() - old.stat().st_mtime > YOUNG_S:
+                shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as name, _held(Path(name)):
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a folder; raises OSError where that cannot be, or another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class _Posting:

@@ -92,8 +92,7 @@ def claim_of(cell_folder: Path) -> dict[str, Any] | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        content = read_json(path)
-        return content if isinstance(content, dict) else {}
+        return _content_of(path)
     finally:
         os.close(descriptor)
     return None
@@ -124,8 +123,15 @@ def _is_named(descriptor: int, path: Path) -> bool:
         return False
 
 
+def _content_of(path: Path) -> dict[str, Any]:
+    """What a claim says; empty where it is never whole: its holder writes over it while it is read."""
+    for _ in range(_LOOKS):
+        if isinstance(content := read_json(path), dict):
+            return content
+        time.sleep(_LOOK_AGAIN_S)
+    return {}
+
+
 def _holder(path: Path) -> str:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        return "another process"
-    return f"process {content.get('pid')} on {content.get('host')}"
+    content = _content_of(path)
+    return f"process {content['pid']} on {content['host']}" if "pid" in content else "another process"

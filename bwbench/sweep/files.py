@@ -15,12 +15,16 @@ ENDINGS = (".yaml", ".yml")
 def experiment_files(paths: Sequence[Path]) -> list[Path]:
     """Each file once; of a folder its YAML files, by name, without those in folders inside it.
 
-    Raises ConfigError for a folder without such files; whether a file is there shows when it is read.
+    Raises ConfigError for a folder that has none, or cannot be read; whether a file is there shows when it is read.
     """
     found: dict[Path, Path] = {}
     problems = []
     for path in paths:
-        files = _files_in(path) if path.is_dir() else [path]
+        try:
+            files = _files_in(path) if path.is_dir() else [path]
+        except OSError as error:
+            problems.append(Problem(f"the folder {path} cannot be read: {error.strerror}"))
+            continue
         if not files:
             problems.append(Problem(f"no experiment files (*.yaml) in the folder {path}"))
         for file in files:

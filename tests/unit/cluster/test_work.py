@@ -48,6 +48,22 @@ def test_an_attempt_comes_back_with_its_number(tmp_path: Path, monkeypatch: pyte
     assert (item.folder / "attempt-2" / "rank0.jsonl").read_text() == "{}\n"
 
 
+def test_what_a_killed_process_has_left_is_removed_and_what_another_holds_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (item,) = planned_cells(tmp_path / "results", 1)
+    monkeypatch.setattr(work, "run_item", fake_run)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folders = {name: tmp_path / f"{work.TEMPORARY}{name}" for name in ("old", "held", "new")}
+    for name, folder in folders.items():
+        (folder / "cell").mkdir(parents=True)
+        if name != "new":
+            os.utime(folder, (0, 0))
+    with work._held(folders["held"]):
+        carry_out(work_for(item, shared=False), lambda *letter: None)
+    assert {path.name for path in tmp_path.glob(f"{work.TEMPORARY}*")} == {folders["held"].name, folders["new"].name}
+
+
 def test_a_shared_folder_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (item,) = planned_cells(tmp_path / "results", 1)
     monkeypatch.setattr(work, "run_item", fake_run)
@@ -92,7 +108,7 @@ def test_a_process_that_runs_a_cell_does_not_outlive_its_parent() -> None:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -154,5 +170,5 @@ def test_a_cluster_that_cannot_be_used_is_said_within_a_limit(
     (tmp_path / "ray.py").write_text(f"{module}\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     with pytest.raises(UnfitMachineError) as raised:
-        check_answers("auto", limit_s=5.0)
+        check_answers("auto", limit_s=2.0 if "sleep" in module else 100.0)
     assert said in str(raised.value)
