@@ -26,7 +26,7 @@ def run_body(script: str, task: int, folder: Path) -> tuple[list[str], str, dict
     file.write_text(script, encoding="utf-8")
     assert subprocess.run(["bash", "-n", file], capture_output=True).stderr == b""
     environment = {"PATH": os.environ["PATH"], "SLURM_ARRAY_TASK_ID": str(task), "PYTHONUTF8": "1"}
-    result = subprocess.run(["bash", file], env=environment, cwd="/", capture_output=True, text=True, timeout=30)
+    result = subprocess.run(["bash", file], env=environment, cwd="/", capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stderr
     words, where, got = json.loads(result.stdout)
     return words, where, got

@@ -30,7 +30,7 @@ def test_a_command_that_fails_or_hangs_is_said(tmp_path: Path) -> None:
     assert "exit status 127" in notified(tmp_path, "no-such-program-here 2>/dev/null", "")[0]
     began_s = time.monotonic()
     assert "longer than" in notified(tmp_path, "sleep 60 & sleep 60", "", limit_s=0.3)[0]
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 30
 
 
 def test_the_end_has_counts(tmp_path: Path) -> None:
