@@ -15,6 +15,7 @@ from bwbench.cluster import ray_address, work
 from bwbench.cluster.bundle import pack, unpack
 from bwbench.cluster.machines import describe_here, representatives
 from bwbench.cluster.ray_address import check_answers
+from bwbench.cluster.ray_pool import RayPool
 from bwbench.cluster.work import Work, carry_out
 from bwbench.errors import CellTakenError, ConfigError, UnfitMachineError
 from bwbench.plan.assess import PlannedCell
@@ -172,3 +173,14 @@ def test_a_cluster_that_cannot_be_used_is_said_within_a_limit(
     with pytest.raises(UnfitMachineError) as raised:
         check_answers("auto", limit_s=2.0 if "sleep" in module else 100.0)
     assert said in str(raised.value)
+
+
+def test_a_cluster_whose_head_is_gone_is_said() -> None:
+    class Gone:
+        def nodes(self) -> None:
+            raise RuntimeError("Failed to get all node info\nand more")
+
+    pool = RayPool.__new__(RayPool)
+    pool._ray, pool._looked_s = Gone(), float("-inf")
+    with pytest.raises(UnfitMachineError, match="does not answer any more.*Failed to get all node info$"):
+        pool.reports(0.0)

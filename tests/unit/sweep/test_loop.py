@@ -174,14 +174,18 @@ def test_two_at_once_share_the_work(folder: Path) -> None:
 
 
 def test_a_cell_whose_process_dies_is_taken_over_at_the_end(folder: Path) -> None:
-    run, watching, items = Runs(), Watching(), planned(folder)
+    run, items = Runs(), planned(folder)
     holding = claimed(items[0].folder)
     holding.__enter__()
-    release = threading.Timer(0.2, holding.__exit__, (None, None, None))
-    release.start()
+
+    class Releasing(Watching):
+        def waiting(self, items: Sequence[PlannedCell]) -> None:
+            super().waiting(items)
+            holding.__exit__(None, None, None)
+
+    watching = Releasing()
     tally = run_sweep(items, {}, watching, SILENT, run=run)
-    release.join()
-    assert tally.all_done and run.ran[-1] == items[0].cell.id and watching.of("waiting")[0] == "1"
+    assert tally.all_done and run.ran[-1] == items[0].cell.id and watching.of("waiting") == ["1"]
 
 
 def test_a_machine_that_is_unfit_ends_the_sweep_with_what_was_counted(folder: Path) -> None:
