@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NOISE = 0.03  # of a measured step, as a share
-EXTRA_SD = 0.3  # of the computing
+EXTRA_SD = 0.5  # of the computing: of a small model, software between takes about as long
 FACTOR_SD = 0.3
 LEAST_SHARE = 0.2  # of the prediction without corrections: a step never gets shorter than that
 
@@ -30,13 +30,13 @@ class Fit:
     factor: float = 1.0
 
     def step_s(self, base_s: float, sending_s: float) -> float:
-        """A step that computes for ``base_s`` and sends for ``sending_s`` as predicted."""
+        """A step, or many together, for which ``base_s`` of computing and ``sending_s`` of sending are predicted."""
         return max(LEAST_SHARE * (base_s + sending_s), (1 + self.extra) * base_s + self.factor * sending_s)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean seconds of a step: computing and sending as predicted, and what it really took."""
+    """Seconds of a step, or of many together: computing and sending as predicted, and what they really took."""
 
     base_s: float
     sending_s: float

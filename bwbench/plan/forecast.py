@@ -16,6 +16,7 @@ from bwbench.plan.ways import COMPOSED, WHOLE
 from bwbench.records import read_json
 
 MOST_READ = 2000  # finished cells that are looked at: more would not make it better
+MOST_PARTED = 200  # finished cells whose parts are: these are shared, and finding out which they are takes a while
 
 Key = tuple[str, str]  # experiment and id of a cell
 Part = tuple[Cell, Path]  # and the folder in which it is or will be stored
@@ -78,7 +79,8 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
         LaunchError: the process that measures models failed.
     """
     cells = {item.cell.id: item.cell for item in planned}
-    composed = [item for item in planned if item.way != WHOLE]
+    composed = [item for item in planned if item.way != WHOLE and item.runs]
+    composed += [item for item in planned if item.way != WHOLE and item.status == "done"][-MOST_PARTED:]
     described = describe(list({request_of(item.cell.config): None for item in composed}))
     parts_of_all: dict[tuple[Path, str], Cell] = {}
     done: dict[Path, dict[str, dict[str, Any]]] = {}

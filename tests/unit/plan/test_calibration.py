@@ -121,13 +121,17 @@ def test_until_the_limit_where_training_goes_on_behind_the_target(study) -> None
 def test_a_limit_of_time_holds_whatever_was_measured(study) -> None:
     cells, estimates = study("limit.time=3 s")
     known = Calibration(estimates)
-    seen = of(cells, "ring", "100 Mbit/s")
+    slow, seen = of(cells, "ring", "1 Mbit/s"), of(cells, "ring", "100 Mbit/s")
+    before = known.predict(slow)
+    assert before.training_s == 3.0 and before.steps == pytest.approx(3.0 / estimates[slow.id].step_s, abs=1.01)
+    assert before.evaluation_s < known.predict(seen).evaluation_s  # fewer, as it does not get as far
     known.note(seen, finished(seen, estimates[seen.id], computing=3.0, steps=40))
-    assert known.predict(of(cells, "ring", "1 Mbit/s")).training_s == 3.0
+    assert known.predict(slow).training_s == 3.0
 
 
 @pytest.mark.parametrize(
-    "change", [{"status": "failed"}, {"composed": {}}, {"training_clock_s": 0.0}, {"steps": 0}, {"wall_s": None}]
+    "change",
+    [{"status": "failed"}, {"composed": {"timing": "id"}}, {"training_clock_s": 0.0}, {"steps": 0}, {"wall_s": None}],
 )
 def test_cells_that_say_nothing_are_left_out(study, change) -> None:
     cells, estimates = study()
