@@ -38,7 +38,7 @@ class StoppedArms:
     def __init__(self) -> None:
         self._ended: Counter[_Way] = Counter()
         self._parts: set[tuple[str, str, str]] = set()
-        self._stopped: dict[tuple[str, str, str], str] = {}
+        self._stopped: dict[tuple[str, str], dict[str, str]] = {}  # of an arm: where it is stopped, and why
 
     def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
         """Take in how a cell has ended."""
@@ -51,18 +51,16 @@ class StoppedArms:
             self._parts.add((way.experiment, way.arm, str(part)))
         self._ended[way] += 1
         if self._ended[way] == MOST_ALIKE:
-            where = f" on {_link(item)}" if way.status in _ON_ITS_LINK else ""
             reason = str(status.get("reason") or "").strip().partition("\n")[0][:200]
-            text = f"{way.arm}{where}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
-            self._stopped[way.experiment, way.arm, way.where] = text
+            text = f"{way.arm}{_in_words(item, way.status)}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
+            self._stopped.setdefault((way.experiment, way.arm), {})[way.where] = text
 
     def why_not(self, item: PlannedCell) -> str | None:
         """Why a cell is left out; None where it is worth running."""
-        if not self._stopped:
+        stopped = self._stopped.get((item.cell.experiment, item.cell.arm))
+        if stopped is None:
             return None
-        arm = (item.cell.experiment, item.cell.arm)
-        places = ("", _link(item), _training(item))
-        return next((why for where in places if (why := self._stopped.get((*arm, where)))), None)
+        return stopped.get("") or stopped.get(_link(item)) or stopped.get(_training(item))
 
 
 def without_stopped_arms(planned: Iterable[PlannedCell]) -> list[PlannedCell]:
@@ -95,6 +93,12 @@ def _where(item: PlannedCell, status: str) -> str:
     if status in _ON_ITS_LINK:
         return _link(item)
     return _training(item) if status == "diverged" else ""
+
+
+def _in_words(item: PlannedCell, status: str) -> str:
+    if status in _ON_ITS_LINK:
+        return f" on {_link(item)}"
+    return " with this optimizer, model and data" if status == "diverged" else ""
 
 
 def _link(item: PlannedCell) -> str:
