@@ -22,6 +22,7 @@ from bwbench.plan.phases import UNTIMED_STEPS, Phase, Step, walk
 Event = Mapping[str, Any]
 EventsByRank = Mapping[int, Sequence[Event]]
 
+AWAITING = " awaiting"  # how kinds of steps end that wait for what is on its way
 EXPOSED_SHARE = 0.02  # of a step: with less waiting than that, some bytes more or less hide behind the computing
 
 
@@ -183,6 +184,7 @@ class _Timed:
     beginning: Mapping[int, float]  # durations of the first steps, by number
     overlapped_s: float  # from the begin of an exchange that hides behind steps to its end; 0 where none does
     local_s: float  # an ordinary step, for the age of an exchange in seconds
+    awaiting_s: float  # a step that waits for an exchange, where evaluations cut all short that were timed
 
     @classmethod
     def of(cls, timing: EventsByRank, phases: Sequence[Phase]) -> _Timed:
@@ -199,11 +201,16 @@ class _Timed:
         longest = max((phase.overlap for phase in phases), default=0)
         local = [facts.duration_s - facts.exposed_s for steps in by_kind.values() for facts in steps]
         local_s = statistics.fmean(local) if local else 0.0
-        return cls(by_kind, waits, begin, _overlapped_s(by_kind, waits, longest, local_s), local_s)
+        overlapped_s = _overlapped_s(by_kind, waits, longest, local_s)
+        awaiting_s = local_s + max(0.0, overlapped_s - longest * local_s)
+        return cls(by_kind, waits, begin, overlapped_s, local_s, awaiting_s)
 
     def check(self, walked: Sequence[Step]) -> None:
         """Raise NotComposableError where a kind of step has never been timed."""
-        missing = sorted({step.kind for step in walked if step.number > UNTIMED_STEPS} - self.by_kind.keys())
+        needed = {step.kind for step in walked if step.number > UNTIMED_STEPS}
+        if any(age is not None for age, _ in self.waits):
+            needed = {kind for kind in needed if not kind.endswith(AWAITING)}
+        missing = sorted(needed - self.by_kind.keys())
         if missing:
             raise NotComposableError(f"the timing run has no step of the kind {', '.join(map(repr, missing))}")
 
@@ -211,6 +218,8 @@ class _Timed:
         """What ``taken`` would have taken on the link."""
         if step.number in self.beginning and step.kind not in self.by_kind:
             return _Price(self.beginning[step.number], 0.0, 1.0)
+        if step.kind not in self.by_kind:
+            return _Price(self.awaiting_s, 0.0, 1.0)
         alike = self.by_kind[step.kind]
         duration_s = statistics.fmean(facts.duration_s for facts in alike)
         exposed_s = statistics.fmean(facts.exposed_s for facts in alike)
@@ -305,7 +314,7 @@ def _overlapped_s(
     seen = [
         overlap * local_s + facts.exposed_s
         for name, steps in by_kind.items()
-        if name.endswith(" awaiting")
+        if name.endswith(AWAITING)
         for facts in steps
         if facts.exposed_s > EXPOSED_SHARE * local_s
     ]

@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_runs import BATCH, Machine, clock_of, train
 
@@ -49,6 +49,7 @@ def test_without_chance_a_composed_time_is_that_of_the_whole_run(method, target_
 
 
 @given(st.integers(10, 40), st.integers(1, 10), st.floats(0.01, 2.0), st.integers(20, 300), st.integers(7, 50))
+@example(period=35, overlap=6, exchange_s=1.0, target_step=205, every=12)  # all that were timed were cut short
 @settings(max_examples=30, deadline=None)
 def test_exchanges_that_hide_behind_steps(period, overlap, exchange_s, target_step, every):
     """Also where an evaluation cuts them short, and where the link is slower than what there is to hide behind."""
