@@ -121,7 +121,7 @@ def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) 
     phases = config.algorithm.build(ALGORITHMS).phases(parameter_shapes)
     if not phases:
         return Sending(traffic)
-    rounds = len(phases[-1].exchanges) / phases[-1].period
+    rounds = len(phases[-1].exchanges) / phases[-1].period or 1.0  # where nothing is ever sent, it does not matter
     steps = sum(phase.num_steps for phase in phases if phase.num_steps is not None)
     if not steps:
         return Sending(traffic, rounds_per_step=rounds)
