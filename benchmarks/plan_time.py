@@ -66,7 +66,7 @@ QUICK = {
     "dataset": "digits",
     "samples": 3200,
     "arms": "ring, local-sgd",
-    "links": "10 Mbit/s, 50 Mbit/s",
+    "links": "50 Mbit/s",
 }
 
 
@@ -169,7 +169,7 @@ def rows_of(cells: Sequence[Finished]) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="digits, two nodes, two methods on two links")
+    parser.add_argument("--quick", action="store_true", help="digits, two nodes, two methods on one link")
     parser.add_argument("--results", type=Path, help="whole cells that have finished on this machine; nothing is run")
     parser.add_argument("--step-time", default="100 ms", help="declared duration of a step's computing, or none")
     options = parser.parse_args()
