@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bwbench.analysis.compose import Kind
 from bwbench.analysis.ledger import PARTS, LedgerSummary, StepLedger, step_ledgers, summarise_ledger
+from bwbench.analysis.step_times import Kind
 from bwbench.analysis.trial import evaluations
 from bwbench.plan.phases import UNTIMED_STEPS, Phase, walk
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.analysis.compose import NotComposableError
+from bwbench.analysis.step_times import NotComposableError
 from bwbench.composed.content import composed_content, composed_status, put_together
 from bwbench.errors import CellTakenError, UnfitMachineError
 from bwbench.launch.machine_turn import LIMIT_S

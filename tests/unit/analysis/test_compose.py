@@ -5,7 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_runs import BATCH, Machine, clock_of, train
 
-from bwbench.analysis.compose import Composition, NotComposableError, compose
+from bwbench.analysis.compose import Composition, compose
+from bwbench.analysis.step_times import NotComposableError
 from bwbench.plan.phases import LEAST_STEPS, Phase, timing_steps
 
 EVERY = (Phase("training"),)
