@@ -23,7 +23,7 @@ from bwbench.registry import ALGORITHMS
 
 CONVERGENCE_FOLDER = ".convergence"  # below results/
 TIMING_FOLDER = ".timing"  # below results/<experiment>/
-TIMED_S = 12.0  # a timing run takes about as long, where steps are short: a hiccup of the machine then counts less …
+TIMED_S = 8.0  # a timing run takes about as long, where steps are short: a hiccup of the machine then counts less …
 MOST_STEPS = 4 * LEAST_STEPS  # … but not many more steps than this
 USUAL_COMPUTE_S = 0.03  # of a step, where none is declared: identities must not depend on how fast a machine is
 CALM = 0.01  # of the learning rate, where a timing run hurries through a warm-up: it shall not diverge

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 LEAST_PERIODS = 5  # of every phase in a timing run
-LEAST_STEPS = 24  # of every phase in a timing run: a mean of fewer says little
+LEAST_STEPS = 16  # of every phase in a timing run: a mean of fewer says little
 TIMED_PERIOD = 8  # a timing run's rounds come at least this often: local steps are alike, few of them say enough
 UNTIMED_STEPS = 2  # at the begin of a run: caches are cold, TCP does not know the link yet
 
