@@ -30,7 +30,6 @@ from bwbench.analysis.arrival import Arrival
 from bwbench.analysis.crossover import Measured, find_crossovers
 from bwbench.analysis.statistics import estimate, geometric_interval, paired_ratio
 
-SAMPLES_S = 1e-3  # training clock of a sample at the reference: no result depends on it
 BANDWIDTHS_BPS = (1e6, 3e6, 10e6, 30e6, 100e6)
 
 

@@ -22,6 +22,7 @@ ASK_LIMIT_S = 90.0  # a machine that has to start Python and import bwbench from
 REST_S = 30.0  # that a node gets no work after it lost some: its death shows in Ray's list only later
 CANCEL_LIMIT_S = 30.0  # what a cell needs to see an interruption: some looks at its link take ten seconds
 LETTERS_S = 0.5  # how long the postbox keeps a question for letters when there are none
+RESULT_LIMIT_S = 300.0  # a cell's records over a slow link; its node may be gone since it has ended
 LETTERS_LIMIT_S = 60.0  # how long the postbox may take to answer: the head of the cluster is busy, or gone
 GONE = "its machine is gone"
 _GONE = ("TaskUnschedulableError", "NodeDiedError", "ObjectLostError", "OwnerDiedError")
@@ -153,7 +154,7 @@ class RayPool:
     def _read_answer(self, reference: Any) -> None:
         node, _ = self._asked.pop(reference)
         try:
-            answer = self._ray.get(reference)
+            answer = self._ray.get(reference, timeout=ASK_LIMIT_S)
         except Exception as error:  # whatever Ray raises for whatever went wrong there
             answer = {"problem": f"cannot be asked what it is: {_first_line(error)}"}
         self._note(node, answer)
@@ -182,7 +183,7 @@ class RayPool:
     def _read_outcome(self, reference: Any) -> Report:
         key, node = self._running.pop(reference)
         try:
-            return Ended(key, self._ray.get(reference))
+            return Ended(key, self._ray.get(reference, timeout=RESULT_LIMIT_S))
         except Exception as error:  # a killed process, a lost node, too little memory: all of them Ray's words
             self._rest_until_s[node] = time.monotonic() + REST_S
             return Lost(key, GONE if type(error).__name__ in _GONE else _first_line(error))

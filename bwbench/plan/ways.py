@@ -29,9 +29,10 @@ def ways(experiment: Experiment, cells: Sequence[Cell]) -> dict[str, Way]:
     if experiment.mode != "composed":
         return {}
     composable = [cell for cell in cells if not runs_whole_anyway(cell.config)]
-    cost_s = None
-    if experiment.whole.time_s is not None and composable:
-        estimates = estimate_cells(composable)
-        cost_s = lambda cell: estimates[cell.id].predicted_s  # noqa: E731 (one expression, used once)
-    checked = {cell.id for cell in choose_whole(composable, experiment.whole, cost_s)}
+    estimates = estimate_cells(composable) if experiment.whole.time_s is not None and composable else {}
+
+    def cost_s(cell: Cell) -> float:
+        return estimates[cell.id].predicted_s
+
+    checked = {cell.id for cell in choose_whole(composable, experiment.whole, cost_s if estimates else None)}
     return {cell.id: CHECKED if cell.id in checked else COMPOSED for cell in composable}
