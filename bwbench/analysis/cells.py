@@ -56,6 +56,8 @@ class Setting:
     bandwidth_bps: float | None
     rtt_s: float | None
     link: str
+    medium: str | None
+    step_time_s: float | None
     target_metric: str | None
     target_value: float | None
     evaluate_every_samples: float | None
@@ -88,6 +90,8 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
         bandwidth_bps=bandwidth_bps,
         rtt_s=rtt_s,
         link=link,
+        medium=str(config["link"].get("medium", "switched")) if _shaped(config.get("link") or {}) else None,
+        step_time_s=_quantity(DURATION.parse, (config.get("compute") or {}).get("step_time")),
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
         evaluate_every_samples=_quantity(SAMPLES.parse, (config.get("evaluate") or {}).get("every")),

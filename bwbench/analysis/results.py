@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from bwbench.analysis.cells import DONE, is_composed, state_of
 from bwbench.analysis.composed_error import composed_errors, composed_note
-from bwbench.analysis.grouping import Group, bandwidth_label, group_cells
+from bwbench.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
 from bwbench.analysis.left_out import left_out_notes
 from bwbench.analysis.provenance import provenance_note
 from bwbench.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
@@ -57,14 +59,19 @@ class Results:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """Table of time to accuracy by arm and bandwidth."""
-        return time_table(self.cells)
+        """Table of time to accuracy by arm, bandwidth and whatever else the group compares."""
+        return time_table(self.cells, self.group.compares)
+
+    def values_of(self, name: str) -> list[Any]:
+        """The values of one setting over the done cells that a link concerns, rising; by its flat name: ``nodes``."""
+        done = set(self.done)
+        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).values_of(name)
 
     @property
     def bandwidths(self) -> list[float | None]:
         """Bandwidths in bit/s that done cells ran at; None is an unshaped link."""
         done = set(self.done)
-        return Group(self.group.key, tuple(f for f in self.folders if f in done)).bandwidths
+        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).bandwidths
 
     @cached_property
     def notes(self) -> list[str]:
@@ -96,8 +103,28 @@ def load_results(folder: Path) -> list[Results]:
     for cell in iter_cells(folder):
         by_experiment.setdefault(str(cell.cell.get("experiment", cell.path.parent.name)), []).append(cell)
     reader = Reader()
+    across = frozenset({BANDWIDTH_KEY})
+    return [one for name, cells in sorted(by_experiment.items()) for one in _grouped(name, cells, across, reader)]
+
+
+def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Results]:
+    """The same cells in other groups: each spans the settings ``compares``, besides arms and repeats.
+
+    Args:
+        compares: flat names of settings, as in ``figures.base.AbstractFigure.compares``.
+    """
+    by_experiment: dict[str, list[Results]] = {}
+    for group in results:
+        by_experiment.setdefault(group.experiment, []).append(group)
+    regrouped = []
+    for experiment, groups in by_experiment.items():
+        cells = {folder.path: folder for group in groups for folder in group.folders}  # single is in several groups
+        regrouped += _grouped(experiment, cells.values(), compares, groups[0].reader)
+    return regrouped
+
+
+def _grouped(experiment: str, cells: Iterable[CellFolder], compares: frozenset[str], reader: Reader) -> list[Results]:
     return [
         Results(experiment, group.label, group.words, group.folders, group, reader)
-        for experiment, cells in sorted(by_experiment.items())
-        for group in group_cells(cells)
+        for group in group_cells(list(cells), compares)
     ]

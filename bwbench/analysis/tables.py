@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,14 @@ TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
     "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
 )  # fmt: skip
+# Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).
+COMPARED_COLUMNS = {
+    "link.latency": "rtt_s",
+    "link.medium": "medium",
+    "nodes": "nodes",
+    "batch_size": "batch_size",
+    "accumulate": "accumulate",
+}
 
 
 @dataclass(frozen=True)
@@ -89,33 +97,38 @@ def ledger_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def time_table(cells: pd.DataFrame) -> pd.DataFrame:
+def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFrame:
     """Time to accuracy of each arm at each bandwidth, with speed-up against ``single`` paired by seed.
 
     Args:
-        cells: rows of ``cells_table`` that are done and have a target; all of one group (equal but for arm, repeat
-            and bandwidth).
+        cells: rows of ``cells_table`` that are done and have a target; all of one group.
+        compares: flat names of the settings, besides arm and repeat, in which these cells may differ. Those of
+            COMPARED_COLUMNS get a row for each of their values, and a column. One node alone is paired with cells of
+            its own batch.
 
     Returns:
-        TIME_COLUMNS, fastest first at each bandwidth. ``time_s`` is infinite where the median repeat is censored;
-        ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where there is none.
+        TIME_COLUMNS and those of ``compares``, fastest first at each bandwidth. ``time_s`` is infinite where the median
+        repeat is censored; ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where
+        there is none.
     """
-    single = arrivals_by_seed(cells[cells["algorithm"] == "single"]) if len(cells) else {}
+    by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
+    single = cells[cells["algorithm"] == "single"] if len(cells) else cells
     rows = []
-    for arm, bandwidth, part in _by_arm_and_bandwidth(cells):
+    for where, part in _by_setting(cells, ["arm", "bandwidth_bps", *by]):
         arrivals = arrivals_by_seed(part)
         if not arrivals:
             continue
         centre = estimate(list(arrivals.values()))
-        row: dict[str, Any] = {"arm": arm, "bandwidth_bps": bandwidth, "num": centre.num, "kind": centre.kind}
+        row: dict[str, Any] = {**where, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
         row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
-        row |= {"at_least_s": centre.at_least, **_speedup(paired_ratio(single, arrivals))}
+        row |= {"at_least_s": centre.at_least, **_speedup(paired_ratio(_alone(single, where), arrivals))}
         rows.append(row)
-    table = pd.DataFrame(rows, columns=list(TIME_COLUMNS))
-    numbers = [column for column in TIME_COLUMNS if column not in ("arm", "kind", "speedup_bound")]
+    table = pd.DataFrame(rows, columns=[*TIME_COLUMNS, *by])
+    numbers = [column for column in table.columns if column not in ("arm", "kind", "speedup_bound", "medium")]
     table[numbers] = table[numbers].astype(float)
-    return table.sort_values(["bandwidth_bps", "time_s", "at_least_s", "arm"], kind="stable").reset_index(drop=True)
+    order = ["bandwidth_bps", *by, "time_s", "at_least_s", "arm"]
+    return table.sort_values(order, kind="stable").reset_index(drop=True)
 
 
 def arrivals_by_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
@@ -141,11 +154,21 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     return found
 
 
-def _by_arm_and_bandwidth(cells: pd.DataFrame) -> Iterable[tuple[str, float | None, pd.DataFrame]]:
+def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """The cells that are equal in ``columns``, and what they have there; None where a number is missing."""
     if cells.empty:
         return
-    for (arm, bandwidth), part in cells.groupby(["arm", "bandwidth_bps"], dropna=False, sort=True):
-        yield str(arm), number(bandwidth), part
+    for values, part in cells.groupby(list(columns), dropna=False, sort=True):
+        known = [value if isinstance(value, str) else number(value) for value in values]
+        yield dict(zip(columns, known, strict=True)), part
+
+
+def _alone(single: pd.DataFrame, where: Mapping[str, Any]) -> dict[int, Arrival]:
+    """One node alone, by seed, with the batch and accumulation of the cells it is compared with."""
+    for column in ("batch_size", "accumulate"):
+        if column in where:
+            single = single[single[column] == where[column]]
+    return arrivals_by_seed(single)
 
 
 def _speedup(ratio: Ratio | None) -> dict[str, Any]:

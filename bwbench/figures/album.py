@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bwbench.analysis.results import Results
+from bwbench.analysis.results import Results, regrouped
 from bwbench.figures.base import AbstractFigure
 from bwbench.figures.save import save
 from bwbench.figures.style import PAGE_IN
@@ -38,17 +38,15 @@ def draw_album(
     """
     figures: list[AbstractFigure] = [FIGURES.load(name)() for name in names or FIGURES.names()]
     several = len({group.experiment for group in results}) > 1
+    groups: dict[frozenset[str], list[Results]] = {}  # figures that compare the same share tables that are made once
     drawn = Drawn()
     for figure in figures:
-        for group in results:
+        if figure.compares not in groups:
+            groups[figure.compares] = regrouped(results, figure.compares)
+        for group in groups[figure.compares]:
             folder = out / group.experiment if several else out
-            for part in _pictures(figure, group):
-                _draw(figure, part, folder, width_in, drawn)
+            _draw(figure, group, folder, width_in, drawn)
     return drawn
-
-
-def _pictures(figure: AbstractFigure, group: Results) -> Iterator[Results]:
-    yield from [group] if figure.compares_bandwidths else group.by_bandwidth()
 
 
 def _draw(figure: AbstractFigure, part: Results, folder: Path, width_in: float, drawn: Drawn) -> None:

@@ -46,7 +46,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
 
     name = "bandwidth"
     summary = "time to accuracy against bandwidth"
-    compares_bandwidths = True
+    compares = frozenset({"link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, and one arm at two bandwidths or more."""

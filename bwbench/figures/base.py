@@ -18,12 +18,14 @@ class AbstractFigure(ABC):
     Attributes:
         name: as in the registry and in file names.
         summary: what a reader learns from it, in one line.
-        compares_bandwidths: True draws all bandwidths into one picture, False makes one picture for each.
+        compares: the settings that one picture spans besides arms and repeats, as flat names (``link.bandwidth``);
+            every other setting that varies makes a picture for each of its values. Where a compared setting does not
+            vary, ``applies`` says so.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    compares_bandwidths: ClassVar[bool] = False
+    compares: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def applies(self, results: Results) -> str | None:

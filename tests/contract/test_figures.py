@@ -13,7 +13,7 @@ from fixtures_records import PRESETS, Study, write_study
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from bwbench.analysis.results import Results, load_results
+from bwbench.analysis.results import Results, load_results, regrouped
 from bwbench.figures.album import draw_album
 from bwbench.figures.style import WIDTHS_IN
 from bwbench.registry import FIGURES
@@ -50,9 +50,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def pictures(folder: Path, name: str) -> Iterator[tuple[Any, Results]]:
     figure = FIGURES.load(name)()
-    for group in load_results(folder):
-        for part in [group] if figure.compares_bandwidths else group.by_bandwidth():
-            yield figure, part
+    for group in regrouped(load_results(folder), figure.compares):
+        yield figure, group
 
 
 @pytest.mark.parametrize("name", FIGURES.names())

@@ -80,3 +80,36 @@ def test_one_node_alone_is_a_group(tmp_path: Path) -> None:
 
 def test_bandwidths_in_file_names() -> None:
     assert [bandwidth_label(bps) for bps in (1e6, 2.5e6, None)] == ["1Mbps", "2.5Mbps", "unshaped"]
+
+
+def test_what_is_compared_splits_nothing_and_neither_does_what_follows_it(tmp_path: Path) -> None:
+    batches = (quick(extra={"batch_size": 8}, step_time_s=0.01), quick(extra={"batch_size": 32}, step_time_s=0.04))
+    cells = folders(tmp_path, *batches)
+    (group,) = group_cells(cells, {"batch_size", "accumulate"})
+    assert group.label == "" and len(group.folders) == len(cells)
+    assert group.values_of("batch_size") == [8, 32]
+    assert [group.label for group in group_cells(cells)] == ["batch-size-8", "batch-size-32"]
+
+
+def test_a_picture_spans_latencies_where_it_compares_them(tmp_path: Path) -> None:
+    cells = folders(tmp_path, *(quick(latency=latency, bandwidths_mbps=(1.0, 10.0)) for latency in ("2.5 ms", "20 ms")))
+    (group,) = group_cells(cells, {"link.bandwidth", "link.latency"})
+    assert len(group.folders) == 2 * 2 * 2 + 1
+    assert group.values_of("link.latency") == ["2.5 ms", "20 ms"]
+    assert len(group_cells(cells, {"link.latency"})) == 2
+    assert [group.label for group in group_cells(cells, set())] == [
+        "latency-2.5-ms_1Mbps", "latency-2.5-ms_10Mbps", "latency-20-ms_1Mbps", "latency-20-ms_10Mbps",
+    ]  # fmt: skip
+
+
+def test_models_are_never_mixed_though_each_comes_with_a_setting_that_is_compared(tmp_path: Path) -> None:
+    coupled = (quick(model="cnn", nodes=2), quick(model="mlp", nodes=4))
+    assert [group.label for group in group_cells(folders(tmp_path, *coupled), {"nodes"})] == ["cnn", "mlp"]
+
+
+def test_one_node_alone_joins_the_cells_that_compute_as_it_does(tmp_path: Path) -> None:
+    cells = folders(tmp_path, quick(nodes=2, step_time_s=0.02), quick(nodes=4, step_time_s=0.04))
+    groups = group_cells(cells)
+    assert [len(group.folders) for group in groups] == [3, 3]
+    (across,) = group_cells(cells, {"nodes"})
+    assert len(across.folders) == 6

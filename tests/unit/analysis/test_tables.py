@@ -10,7 +10,7 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.analysis.ledger import PARTS
-from bwbench.analysis.results import load_results
+from bwbench.analysis.results import load_results, regrouped
 from bwbench.analysis.tables import arrivals_over_bandwidths
 from bwbench.errors import RecordError
 
@@ -126,3 +126,25 @@ def test_an_arm_that_no_link_concerns_counts_each_seed_once(tmp_path: Path) -> N
     assert len(free) == 4 and sorted(arrivals) == [0, 1]
     times = free[free["seed"] == 0]["time_to_target_s"]
     assert times.min() <= arrivals[0].or_infinity <= times.max()
+
+
+def test_times_have_a_row_for_each_latency_where_a_group_spans_them(tmp_path: Path) -> None:
+    for latency in ("2.5 ms", "20 ms"):
+        write_study(tmp_path, Study(arms=("ring", "single"), repeats=2, latency=latency, limit_s=2.0))
+    results = load_results(tmp_path)
+    assert len(results) == 2 and "rtt_s" not in results[0].times.columns
+    (across,) = regrouped(results, frozenset({"link.bandwidth", "link.latency"}))
+    ring = across.times[across.times["arm"] == "ring"]
+    assert sorted(ring["rtt_s"]) == [0.005, 0.04] and (ring["num"] == 2).all()
+    assert len(across.times[across.times["arm"] == "single"]) == 1
+
+
+def test_one_node_alone_is_paired_with_its_own_batch(tmp_path: Path) -> None:
+    for size in (8, 32):
+        study = Study(arms=("ring", "single"), repeats=1, extra={"batch_size": size}, samples_scale=2000.0)
+        write_study(tmp_path, study)
+    (across,) = regrouped(load_results(tmp_path), frozenset({"batch_size"}))
+    single = across.cells[across.cells["arm"] == "single"].set_index("batch_size")["time_to_target_s"]
+    ring = across.times[across.times["arm"] == "ring"].set_index("batch_size")
+    for size in (8, 32):
+        assert ring.loc[size, "speedup"] == pytest.approx(single[size] / ring.loc[size, "time_s"])
