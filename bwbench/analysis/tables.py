@@ -16,7 +16,7 @@ from bwbench.analysis.statistics import Ratio, estimate, paired_ratio
 from bwbench.analysis.trial import curve_of
 from bwbench.records import CellFolder
 
-CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s")
+CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
 TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
     "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
@@ -47,16 +47,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads a cell's event files once, however many tables and pictures show it; of a composed cell what stands for
-    them: the composed curve, and the ledger of the timing run."""
+    """Reads a cell's event files once, however many tables and pictures show it; of a composed or published
+    cell what stands for them: a curve and a ledger, of a composed one that of the timing run."""
 
     _readings: dict[Path, Reading] = field(default_factory=dict)
 
     def read(self, folder: CellFolder) -> Reading:
         """Curve and ledger of the cell's last attempt."""
-        if folder.path not in self._readings and folder.composed is not None:
-            ledger = folder.composed.get("ledger")
-            curve = [dict(point) for point in folder.composed.get("curve") or []]
+        if folder.path not in self._readings and (digest := folder.digest) is not None:
+            ledger = digest.get("ledger")
+            curve = [dict(point) for point in digest.get("curve") or []]
             self._readings[folder.path] = Reading(curve, LedgerSummary(**ledger) if ledger else None)
         if folder.path not in self._readings:
             events = {rank: folder.events(rank) for rank in folder.ranks}

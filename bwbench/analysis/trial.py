@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 from bwbench.analysis.ledger import additivity_error
@@ -123,15 +124,20 @@ def evaluations(events: Sequence[Event], split: str) -> list[Event]:
 
 
 def curve_of(events: EventsByRank) -> list[dict[str, Any]]:
-    """The validation evaluations of one attempt, in order: step, samples, clock_s (largest over the ranks), target_met
-    and one key a metric (mean over the ranks)."""
+    """The validation evaluations of one attempt, in order: step, samples, clock_s (largest over the ranks), target_met,
+    payload_bytes (that all ranks sent until then) and one key a metric (mean over the ranks)."""
     points: dict[int, dict[str, Any]] = {}
+    sent: dict[int, int] = {}
+    for event in _of(events, "step"):
+        sent[int(event["step"])] = sent.get(int(event["step"]), 0) + int(event.get("payload_bytes") or 0)
+    until = dict(zip(sorted(sent), accumulate(sent[step] for step in sorted(sent)), strict=True))
     for rank_events in events.values():
         for event in evaluations(rank_events, "validation"):
             point = points.setdefault(int(event["step"]), {"step": int(event["step"]), **event["mean"]})
             point["samples"] = max(point.get("samples", 0), int(event["samples"]))
             point["clock_s"] = max(point.get("clock_s", 0.0), float(event["clock_s"]))
             point["target_met"] = bool(point.get("target_met") or event.get("target_met"))
+            point["payload_bytes"] = until.get(point["step"], 0)
     return [points[step] for step in sorted(points)]
 
 

@@ -169,7 +169,7 @@ def _evaluations(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not points:
         yield "none"
         return
-    metrics = [key for key in points[0] if key not in ("step", "samples", "clock_s", "target_met")]
+    metrics = [key for key in points[0] if key not in ("step", "samples", "clock_s", "payload_bytes", "target_met")]
     columns = ("step", "samples", "clock", *metrics, "target")
     rows = [
         [str(point["step"]), str(point["samples"]), seconds(point["clock_s"]),

@@ -1,0 +1,96 @@
+"""Names beside points: as near as possible, none on another one, on a point or outside the axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+from bwbench.figures.frame import text_width_in
+from bwbench.figures.style import INK, SMALL_PT
+
+_DISTANCES_PT = (5.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0, 48.0, 60.0, 74.0)
+_DIRECTIONS = 16
+_LINE_FROM_PT = 9.0  # a name that far away is joined to its point
+_MARK_PT = 3.6  # half the side of a mark
+
+
+@dataclass(frozen=True)
+class Named:
+    """A point in data coordinates, and what to write beside it."""
+
+    x: float
+    y: float
+    text: str
+    color: str = INK
+    bold: bool = False
+
+
+def name_points(
+    figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequence[tuple[float, float]] = ()
+) -> None:
+    """Write the names; limits and scales of the axes must be set by now.
+
+    Args:
+        avoid: further places, in data coordinates, that no name may cover.
+    """
+    figure.draw_without_rendering()
+    scale = figure.dpi / 72
+    frame = axes.get_window_extent()
+    marks = axes.transData.transform([(point.x, point.y) for point in points] + list(avoid))
+    taken = [_box(float(x), float(y), _MARK_PT * scale, _MARK_PT * scale) for x, y in marks]
+    for point, (x, y) in sorted(zip(points, marks, strict=False), key=lambda pair: (-pair[1][1], pair[1][0])):
+        width = text_width_in(figure, point.text, SMALL_PT, point.bold) * figure.dpi
+        height = SMALL_PT * 1.15 * scale
+        distance, angle, box = _place(float(x), float(y), width, height, scale, frame, taken)
+        taken.append(box)
+        line: Any = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2.5}
+        centre = ((box.x0 + box.x1) / 2 - x, (box.y0 + box.y1) / 2 - y)
+        note = axes.annotate(
+            point.text, (point.x, point.y), (centre[0] / scale, centre[1] / scale), textcoords="offset points",
+            ha="center", va="center", fontsize=SMALL_PT, color=point.color, zorder=7, annotation_clip=False,
+            weight="bold" if point.bold else "normal", arrowprops=line if distance > _LINE_FROM_PT else None,
+        )  # fmt: skip
+        if note.arrow_patch is not None:
+            note.arrow_patch.set_zorder(2)
+            note._arrow_relpos = (0.5 - 0.5 * math.cos(angle), 0.5 - 0.5 * math.sin(angle))  # type: ignore[attr-defined]
+        note.set_in_layout(False)
+
+
+def _place(
+    x: float, y: float, width: float, height: float, scale: float, frame: Bbox, taken: Sequence[Bbox]
+) -> tuple[float, float, Bbox]:
+    """Distance in points, direction, and box in pixels of the nearest free place; the least crowded one if none is."""
+    best: tuple[float, float, float, Bbox] | None = None
+    for distance in _DISTANCES_PT:
+        for number in range(_DIRECTIONS):
+            # right first, then left, then the others: readers look for names beside points
+            turn = (number + 1) // 2 * (1 if number % 2 else -1)
+            angle = 2 * math.pi * turn / _DIRECTIONS
+            dx, dy = math.cos(angle), math.sin(angle)
+            middle = (x + dx * (distance * scale + width / 2), y + dy * (distance * scale + height / 2))
+            box = _box(*middle, width / 2, height / 2)
+            outside = not (frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1)
+            covered = sum(_shared_area(box, other) for other in taken)
+            if not outside and covered == 0:
+                return distance, angle, box
+            cost = covered + (1e6 if outside else 0)
+            if best is None or cost < best[0]:
+                best = (cost, distance, angle, box)
+    assert best is not None
+    return best[1:]
+
+
+def _box(x: float, y: float, half_width: float, half_height: float) -> Bbox:
+    return Bbox.from_extents(x - half_width, y - half_height, x + half_width, y + half_height)
+
+
+def _shared_area(one: Bbox, other: Bbox) -> float:
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return max(width, 0.0) * max(height, 0.0)
