@@ -68,3 +68,9 @@ class CellTakenError(BwbenchError):
 
 class RecordError(BwbenchError):
     """A result folder cannot be read or written."""
+
+
+class PackedRecordsError(RecordError):
+    """A file of published records is broken, or of a newer version."""
+
+    exit_code = EXIT_USER_INPUT

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bwbench.records import CellFolder, read_json
+from bwbench.records import CellFolder
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def composed_error(folder: CellFolder) -> ComposedError | None:
     status = folder.status or {}
     if status.get("status") != "done" or status.get("composed") or not folder.has_composed_file:
         return None
-    composed = read_json(folder.composed_file)
-    if not isinstance(composed, dict):
+    composed = folder.composed_content
+    if composed is None:
         return None
     for key in ("time_to_target_s", "censored_at_s", "training_clock_s"):
         one, other = composed.get(key), status.get(key)

@@ -37,8 +37,8 @@ def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
     """One row a validation evaluation: samples, training clock, every metric. Of a composed cell on its composed clock,
     of another one as its last attempt recorded them."""
     for folder in folders:
-        if folder.composed is not None:
-            curve = folder.composed.get("curve") or []
+        if folder.digest is not None:
+            curve = folder.digest.get("curve") or []
         else:
             curve = curve_of({rank: folder.events(rank) for rank in folder.ranks})
         for point in curve:
@@ -46,9 +46,10 @@ def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
 
 
 def export_steps(folders: Iterable[CellFolder]) -> Iterator[Row]:
-    """One row a step and rank of a cell's last attempt, with the parts of its ledger; none of a composed cell."""
+    """One row a step and rank of a cell's last attempt, with the parts of its ledger; none of a composed or a
+    published cell."""
     for folder in folders:
-        if folder.composed is not None:
+        if folder.digest is not None:
             continue
         who = _who(folder)
         for rank in folder.ranks:

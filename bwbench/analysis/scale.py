@@ -48,10 +48,10 @@ def scale_of(folders: Sequence[CellFolder]) -> Scale:
 def gradient_bytes_of(folder: CellFolder) -> int | None:
     """Of the model of a cell; None where no record says.
 
-    From the first event of rank 0, the only line that is read of a file that may be long; or from composed.json.
+    From the first event of rank 0, the only line that is read of a file that may be long; or from what stands for it.
     """
-    if folder.composed is not None:
-        size = folder.composed.get("gradient_bytes")
+    if folder.digest is not None:
+        size = folder.digest.get("gradient_bytes")
         return int(size) if size else None
     for attempt in reversed(folder.attempts):
         start = _first_event(attempt / "rank0.jsonl")

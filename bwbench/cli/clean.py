@@ -34,7 +34,7 @@ def clean(
     if leftovers and not dry_run:
         end_leftovers(leftovers)
     for folder in iter_cells(results) if results is not None else ():
-        if claim_of(folder.path) is not None:
+        if folder.is_packed or claim_of(folder.path) is not None:
             continue
         try:
             with contextlib.nullcontext() if dry_run else claimed(folder.path):

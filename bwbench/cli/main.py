@@ -23,6 +23,7 @@ from bwbench.cli import (
     merge,
     plan,
     plot,
+    publish,
     run,
     show,
     status,
@@ -53,6 +54,7 @@ app.command()(plot.plot)
 app.command()(compare.compare)
 app.command()(export.export)
 app.command()(merge.merge)
+app.command()(publish.publish)
 app.command("list")(listing.list_)
 app.command()(doctor.doctor)
 app.command()(clean.clean)

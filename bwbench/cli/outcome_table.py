@@ -13,7 +13,7 @@ from bwbench.analysis.provenance import provenance_note
 from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
 from bwbench.cli.status import time_to_target
 from bwbench.plan.assess import PlannedCell
-from bwbench.records import CellFolder
+from bwbench.records import CellFolder, cell_at
 from bwbench.sweep.loop import Tally
 
 MOST_REASONS = 20  # of cells that are not done, each of some lines
@@ -22,7 +22,7 @@ _METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")
 
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
     """Print a table of the cells that are done on stdout, fastest first; what else is to be said of all on stderr."""
-    cells = [(item, CellFolder(item.folder)) for item in planned]
+    cells = [(item, cell_at(item.folder)) for item in planned]
     done = [(item, folder) for item, folder in cells if (folder.status or {}).get("status") == "done"]
     done.sort(key=lambda row: _time_to_target(row[1].status))
     if done:

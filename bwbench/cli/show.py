@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,6 @@ import typer
 
 from bwbench.errors import EXIT_OK, ConfigError
 
-LOG_LINES = 20  # enough for a traceback's end
 _SHOWN_MATCHES = 8
 
 
@@ -46,11 +44,13 @@ def find_cell(name: str, results: Path) -> Path:
         return path.parent
     if (path / "cell.json").is_file():
         return path
+
+    from bwbench.records import cell_at, iter_cells
+
+    if (found := cell_at(path)).is_packed:
+        return found.path
     if not results.is_dir():
         raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
-
-    from bwbench.records import iter_cells
-
     folders = [folder.path for folder in iter_cells(results)]
     parts = [(folder, *folder.name.rpartition("-")[::2]) for folder in folders]  # <slug>-<id>
     exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
@@ -72,11 +72,11 @@ def cell_record(path: Path) -> dict[str, Any]:
     from bwbench.analysis.composed_error import composed_error
     from bwbench.analysis.ledger import summarise_ledger
     from bwbench.analysis.trial import curve_of
-    from bwbench.records import CellFolder
+    from bwbench.records import cell_at
 
-    folder = CellFolder(path)
-    composed = folder.composed
-    events = {rank: folder.events(rank) for rank in folder.ranks} if composed is None else {}
+    folder = cell_at(path)
+    digest = folder.digest
+    events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
     ledger = summarise_ledger(events)
     error = composed_error(folder)
     ends = {rank: next((e for e in reversed(found) if e.get("event") == "end"), None) for rank, found in events.items()}
@@ -86,26 +86,13 @@ def cell_record(path: Path) -> dict[str, Any]:
         "state": state,
         "cell": folder.cell,
         "status": folder.status,
-        "attempts": len(folder.attempts),
+        "attempts": folder.num_attempts,
         "link": folder.link,
         "environment": folder.environment,
-        "composed": composed,
+        "composed": folder.composed,
         "composed_error": asdict(error) | {"error": error.error} if error else None,
-        "ledger": (asdict(ledger) if ledger else None) if composed is None else composed.get("ledger"),
-        "evaluations": curve_of(events) if composed is None else composed.get("curve") or [],
+        "ledger": (asdict(ledger) if ledger else None) if digest is None else digest.get("ledger"),
+        "evaluations": curve_of(events) if digest is None else digest.get("curve") or [],
         "ends": ends,
-        "logs": {} if state == "done" else _log_tails(folder.last_attempt, (folder.status or {}).get("reason")),
+        "logs": {} if state == "done" else folder.log_tails(),
     }
-
-
-def _log_tails(attempt: Path | None, reason: object) -> dict[str, list[str]]:
-    """Last lines of the log of the rank that the reason names, or of every rank."""
-    if attempt is None:
-        return {}
-    named = re.search(r"\brank (\d+)", str(reason or ""))
-    pattern = f"rank{named[1]}.log" if named else "rank*.log"
-    tails = {}
-    for log in sorted(attempt.glob(pattern)):
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
-        tails[log.name] = lines
-    return tails

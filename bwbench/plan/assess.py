@@ -11,6 +11,8 @@ from typing import Any
 from bwbench.plan.cell import Cell
 from bwbench.plan.ways import CHECKED, COMPOSED, WHOLE, Way
 from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
+from bwbench.records.packed import read_packed
+from bwbench.records.packed_cell import PackedFiles
 
 _HOW = {WHOLE: "", COMPOSED: "; to be composed", CHECKED: "; to run whole, and to be composed for comparison"}
 ENDED_UNDONE = ("failed", "timeout", "diverged", "invalid")  # run again only when asked: they would end the same way
@@ -43,12 +45,17 @@ def assess(
         retry: those of failed, timeout, diverged, invalid that shall run again.
         ways: of each cell by its id; those that are not in it run whole.
     """
-    folders = _folders_by_id(results / cells[0].experiment) if cells else {}
+    experiment = results / cells[0].experiment if cells else results
+    folders = _folders_by_id(experiment) if cells else {}
+    packed = read_packed(experiment) if cells else None
     found = []
     for cell in cells:
-        folder = results / cell.experiment / folders.get(cell.id, cell.folder_name)
+        folder = experiment / folders.get(cell.id, cell.folder_name)
+        published = packed.find(cell.folder_name) if packed is not None else None
+        if published is not None and cell.id not in folders:
+            folder = experiment / published[0]
         way = (ways or {}).get(cell.id, WHOLE)
-        item = replace(_assess(cell, folder, retry, way), way=way)
+        item = replace(_assess(cell, folder, published[1] if published else None, retry, way), way=way)
         found.append(replace(item, why=f"{item.why}{_HOW[way]}") if item.runs else item)
     return found
 
@@ -62,13 +69,17 @@ def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
     return {name.rpartition("-")[2]: name for name in names}
 
 
-def _assess(cell: Cell, folder: Path, retry: Collection[str], way: Way) -> PlannedCell:
-    recorded = read_json(folder / "status.json")
+def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Collection[str], way: Way) -> PlannedCell:
+    recorded, attempt = read_json(folder / "status.json"), 0
+    if isinstance(recorded, dict):
+        attempt = int(recorded.get("attempt") or 0)
+    elif published is not None:  # whose attempts are not here
+        recorded = published.read("status.json")
     if not isinstance(recorded, dict):
         if folder.is_dir() and CellFolder(folder).attempts:
             return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
         return PlannedCell(cell, folder, "missing", True, "not run yet")
-    status, attempt = str(recorded.get("status")), int(recorded.get("attempt") or 0)
+    status = str(recorded.get("status"))
     if status == "done" and recorded.get("composed") and way != COMPOSED:
         return PlannedCell(cell, folder, "missing", True, "composed so far, to be run whole", attempt)
     if status == "done":
@@ -92,7 +103,11 @@ def freeze_plan(
     Raises OSError where the disk is full or not writable.
     """
     experiment_folder.mkdir(parents=True, exist_ok=True)
+    packed = read_packed(experiment_folder)
+    published = packed.ids if packed is not None else frozenset()
     for item in planned:
+        if not item.runs and item.cell.id in published:
+            continue  # needs no folder
         if not (item.folder / "cell.json").is_file():
             item.folder.mkdir(exist_ok=True)
             # Not waited for the disk: that would take minutes for ten thousand, and a cell that runs mends its own.

@@ -13,7 +13,7 @@ from bwbench.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, parts_of
 from bwbench.plan.describe import describe
 from bwbench.plan.estimate import Estimate, estimate_cells, request_of
 from bwbench.plan.ways import COMPOSED, WHOLE
-from bwbench.records import read_json
+from bwbench.records import cell_at, read_json
 
 MOST_READ = 2000  # finished cells that are looked at: more would not make it better
 MOST_PARTED = 200  # finished cells whose parts are: these are shared, and finding out which they are takes a while
@@ -56,7 +56,9 @@ class Forecast:
 
     def note_recorded(self, item: PlannedCell) -> None:
         """Take in what is recorded of a cell that finished before."""
-        self._note_file(item.cell, item.folder / "status.json")
+        recorded = cell_at(item.folder).status
+        if recorded is not None:
+            self._calibration.note(item.cell, recorded)
 
     def note_part(self, part: Cell, status: Mapping[str, Any]) -> None:
         """Take in a run that composed cells have in common."""

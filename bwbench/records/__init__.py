@@ -9,12 +9,13 @@ from bwbench.records.files import (
     read_last_events,
     write_json_atomic,
 )
-from bwbench.records.store import CellFolder, iter_cells
+from bwbench.records.store import CellFolder, cell_at, iter_cells
 
 __all__ = [
     "SCHEMA",
     "CellFolder",
     "EventWriter",
+    "cell_at",
     "dump_line",
     "iter_cells",
     "read_events",

@@ -1,20 +1,23 @@
 """The result folder: where each file of a cell lies, and what has been recorded so far.
 
-``<root>/<experiment>/<slug>-<id>/{cell.json, attempt-N/…, status.json}``; docs/results-format.md describes every file.
+``<root>/<experiment>/<slug>-<id>/{cell.json, attempt-N/…, status.json}``, or packed into one published file of the
+experiment; docs/results-format.md describes every file.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bwbench.errors import RecordError
-from bwbench.records.files import SCHEMA, read_events, read_json
+from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
+from bwbench.records.files import SCHEMA, read_events
+from bwbench.records.packed import PACKED, id_of, read_packed
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
@@ -22,14 +25,29 @@ _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
 
 @dataclass(frozen=True)
 class CellFolder:
-    """One cell's folder. Files are read when asked for and then kept."""
+    """One cell's records. Files are read when asked for and then kept.
+
+    Attributes:
+        path: of its folder; of a published cell, where that would lie.
+        files: where its files are read from; by default the folder.
+    """
 
     path: Path
+    files: AbstractCellFiles | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def _files(self) -> AbstractCellFiles:
+        return self.files or FolderFiles(self.path)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the cell is one of a published file: it has no folder, no attempts and no events."""
+        return self.files is not None
 
     @cached_property
     def cell(self) -> dict[str, Any]:
         """The planned cell (cell.json); raises RecordError where it is broken or of a newer schema."""
-        content = read_json(self.path / "cell.json")
+        content = self._files.read("cell.json")
         if not isinstance(content, dict):
             raise RecordError(f"{self.path / 'cell.json'}: not readable as JSON; delete the folder to plan it anew")
         if content.get("schema", 0) > SCHEMA:
@@ -39,18 +57,18 @@ class CellFolder:
     @cached_property
     def status(self) -> dict[str, Any] | None:
         """How the cell ended (status.json); None while it is not finished."""
-        content = read_json(self.path / "status.json")
+        content = self._files.read("status.json")
         return content if isinstance(content, dict) else None
 
     @cached_property
     def attempts(self) -> list[Path]:
         """The attempt folders, oldest first."""
-        found = []
-        for entry in os.scandir(self.path):
-            match = _ATTEMPT.fullmatch(entry.name)
-            if match and entry.is_dir():
-                found.append((int(match[1]), Path(entry.path)))
-        return [path for _, path in sorted(found)]
+        return self._files.attempts()
+
+    @property
+    def num_attempts(self) -> int:
+        """How many attempts there were, also of a published cell."""
+        return self._files.num_attempts()
 
     @property
     def last_attempt(self) -> Path | None:
@@ -67,8 +85,21 @@ class CellFolder:
         )
 
     def events(self, rank: int) -> list[dict[str, Any]]:
-        """The events that one rank recorded in the last attempt."""
+        """The events that one rank recorded in the last attempt; none of a published or a composed cell."""
         return read_events(self.last_attempt / f"rank{rank}.jsonl") if self.last_attempt else []
+
+    @cached_property
+    def digest(self) -> Mapping[str, Any] | None:
+        """``curve``, ``ledger`` and ``gradient_bytes`` of a cell that has no events: a composed or a published one.
+
+        None where they are to be made from the events.
+        """
+        return self.composed if self.composed is not None else self._files.digest()
+
+    def log_tails(self) -> dict[str, list[str]]:
+        """Last lines of the logs of the last attempt: of the rank that failed, or of every rank; of a published cell
+        that is done, of rank 0 alone."""
+        return self._files.log_tails(str((self.status or {}).get("reason") or ""))
 
     @property
     def composed_file(self) -> Path:
@@ -78,15 +109,20 @@ class CellFolder:
     @property
     def has_composed_file(self) -> bool:
         """Whether the cell was composed, be it beside a whole run."""
-        return os.path.isfile(self.composed_file)
+        return self._files.has("composed.json")
+
+    @cached_property
+    def composed_content(self) -> dict[str, Any] | None:
+        """Content of composed.json, also of a cell that ran whole as well; None where it was not composed."""
+        content = self._files.read("composed.json")
+        return content if isinstance(content, dict) else None
 
     @cached_property
     def composed(self) -> dict[str, Any] | None:
         """What the result was put together from (composed.json); None for a cell that ran whole."""
         if not (self.status or {}).get("composed"):
             return None
-        content = read_json(self.composed_file)
-        return content if isinstance(content, dict) else {}
+        return self.composed_content or {}
 
     @cached_property
     def link(self) -> dict[str, Any] | None:
@@ -101,11 +137,7 @@ class CellFolder:
         return self._of_last_attempt("environment.json")
 
     def _of_last_attempt(self, name: str) -> dict[str, Any] | None:
-        """A file of the last attempt; status.json says which that is, so that ten thousand folders need no listing."""
-        number = (self.status or {}).get("attempt")
-        content = read_json(self.path / f"attempt-{number}" / name) if number else None
-        if content is None and self.last_attempt is not None:
-            content = read_json(self.last_attempt / name)
+        content = self._files.read_of_attempt((self.status or {}).get("attempt"), name)
         return content if isinstance(content, dict) else None
 
     def new_attempt(self) -> Path:
@@ -117,15 +149,36 @@ class CellFolder:
         return path
 
 
+def cell_at(path: Path) -> CellFolder:
+    """The cell whose folder is or would be ``path``: the folder where it has a result, else the published one.
+
+    Raises PackedRecordsError where the experiment's published file is broken.
+    """
+    if not os.path.isfile(path / "status.json"):
+        packed = read_packed(path.parent)
+        found = packed.find(path.name) if packed is not None else None
+        if found is not None:
+            return CellFolder(path.with_name(found[0]), found[1])
+    return CellFolder(path)
+
+
 def iter_cells(folder: Path) -> Iterator[CellFolder]:
     """Every cell below ``folder``: a results root, one experiment in it, or one cell. Sorted by path.
 
-    Raises RecordError where ``folder`` does not exist.
+    Where a cell has a folder and is published too, the folder counts as soon as it holds a result.
+
+    Raises RecordError where ``folder`` does not exist, PackedRecordsError where a published file is broken.
     """
     if not folder.is_dir():
+        if (found := cell_at(folder)).is_packed:
+            yield found
+            return
         raise RecordError(f"no such folder: {folder}")
     if (folder / "cell.json").is_file():
-        yield CellFolder(folder)
+        yield cell_at(folder)
+        return
+    if os.path.isfile(folder / PACKED):
+        yield from _cells_of_experiment(folder)
         return
     for child in sorted(
         entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
@@ -137,6 +190,18 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
 
 
 def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
-    for child in sorted(entry.path for entry in os.scandir(folder) if entry.is_dir()):
-        if os.path.isfile(os.path.join(child, "cell.json")):
-            yield CellFolder(Path(child))
+    cells = {
+        entry.name: CellFolder(Path(entry.path))
+        for entry in os.scandir(folder)
+        if entry.is_dir() and os.path.isfile(os.path.join(entry.path, "cell.json"))
+    }
+    if (packed := read_packed(folder)) is not None:
+        names = {id_of(name): name for name in cells}
+        for packed_name, files in packed.cells():
+            name = names.get(id_of(packed_name))
+            if name is not None and os.path.isfile(folder / name / "status.json"):
+                continue
+            cells.pop(name or "", None)
+            cells[packed_name] = CellFolder(folder / packed_name, files)
+    for name in sorted(cells):
+        yield cells.pop(name)  # what has been looked at need not stay in memory

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bwbench.plan.assess import ENDED_UNDONE, PlannedCell
-from bwbench.records import read_json
+from bwbench.records import cell_at
 
 MOST_ALIKE = 3
 _ON_ITS_LINK = ("invalid", "timeout")  # says nothing of the arm on other links
@@ -71,8 +71,8 @@ def without_stopped_arms(planned: Iterable[PlannedCell]) -> list[PlannedCell]:
     planned, arms = list(planned), StoppedArms()
     for item in planned:
         if not item.runs and item.status in ENDED_UNDONE:
-            recorded = read_json(item.folder / "status.json")
-            if isinstance(recorded, dict):
+            recorded = cell_at(item.folder).status
+            if recorded is not None:
                 arms.note(item, recorded)
     return [_stopped(item, arms.why_not(item)) for item in planned]
 
