@@ -65,6 +65,6 @@ class Workload:
 
 WORKLOADS = {
     "small": Workload("small", "cnn-large", "fashion-mnist", 0.88, 160_000),
-    "shared": Workload("shared", "resnet8", "cifar10", 0.6, 400_000, "{threads: 1, step_time: 250 ms}", "20 min"),
+    "shared": Workload("shared", "resnet8", "cifar10", 0.5, 160_000, "{threads: 1, step_time: 250 ms}", "20 min"),
 }
 QUICK = Workload("quick", "logistic", "digits", 0.85, 8_000)
