@@ -24,6 +24,9 @@ def status(
         Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    spent: Annotated[
+        bool, typer.Option("--spent", help="Machine hours, share run whole, error of composed times and of links.")
+    ] = False,
 ) -> int:
     """List the cells of an experiment: done or not, time to target, final metric, and why a cell failed.
 
@@ -34,6 +37,8 @@ def status(
     from bwbench.records import iter_cells
 
     check_folder(folder)
+    if spent:
+        return _print_spent(folder, json)
     overview = _Overview()
     entries = (overview.take(cell) for cell in iter_cells(folder))  # one after another: all would fill the memory
     if json:
@@ -45,6 +50,21 @@ def status(
     print(f"{total} {'cell' if total == 1 else 'cells'}: {tally}", file=sys.stderr)
     for note in overview.notes:
         print(f"note: {note}", file=sys.stderr)
+    return EXIT_OK
+
+
+def _print_spent(folder: Path, json: bool) -> int:
+    from bwbench.analysis.spent import spent
+    from bwbench.cli.output import print_json
+    from bwbench.cli.spent_text import spent_text
+
+    experiments, total = spent(folder)
+    rows = [total.to_json(), *(one.to_json() for one in experiments)]
+    if json:
+        print_json({"total": rows[0], "experiments": rows[1:]})
+        return EXIT_OK
+    for line in spent_text(rows if len(experiments) > 1 else rows[1:]):
+        print(line)
     return EXIT_OK
 
 
