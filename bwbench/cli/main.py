@@ -24,6 +24,7 @@ from bwbench.cli import (
     plan,
     plot,
     publish,
+    report,
     run,
     show,
     status,
@@ -51,6 +52,7 @@ app.command()(tune.tune)
 app.command()(status.status)
 app.command()(show.show)
 app.command()(plot.plot)
+app.command()(report.report)
 app.command()(compare.compare)
 app.command()(export.export)
 app.command()(merge.merge)

@@ -1,0 +1,96 @@
+"""``bwbench report``: what has been recorded, as a page to explore or as a section for a paper."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bwbench.cli.plot import check_folder
+from bwbench.errors import EXIT_OK, ConfigError
+
+if TYPE_CHECKING:
+    from bwbench.records import CellFolder
+
+
+class ReportFormat(str, Enum):
+    """What is written: one HTML file, or a section in one of two markup languages."""
+
+    html = "html"
+    latex = "latex"
+    markdown = "markdown"
+
+
+_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.tex", ReportFormat.markdown: "report.md"}
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="DIR/report.html, .tex or .md")
+    ] = None,
+    format: Annotated[
+        ReportFormat, typer.Option(help="A page for the browser, or a results section for a paper.")
+    ] = ReportFormat.html,
+) -> int:
+    """Write one HTML file to explore the cells in: no server, no network. Or a section for a paper.
+
+    The page computes in the browser: filters, a slider for the target, and which algorithm is fastest on a link of
+    yours. Prints the file written. The same records make the same bytes.
+    """
+    check_folder(folder)
+    out = out or folder / _NAMES[format]
+    if out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _NAMES[format]}")
+    text = _page(folder) if format is ReportFormat.html else _section(folder, format)
+    _write(out, text)
+    print(out)
+    return EXIT_OK
+
+
+def _page(folder: Path) -> str:
+    from bwbench.report.page.payload import build_payload  # pandas and matplotlib take a second to import
+    from bwbench.report.page.render import render_page
+
+    return render_page(build_payload(_readable(folder), folder.resolve().name))
+
+
+def _readable(folder: Path) -> list[CellFolder]:
+    from bwbench.errors import RecordError
+    from bwbench.records import iter_cells
+
+    readable = []
+    for cell in iter_cells(folder):
+        try:
+            readable += [cell] if "config" in cell.cell else []
+        except RecordError as error:
+            print(f"note: left out: {error}", file=sys.stderr)
+    if not readable:
+        raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
+    return readable
+
+
+def _section(folder: Path, format: ReportFormat) -> str:
+    from bwbench.analysis.results import load_results
+    from bwbench.report.section import write_section
+
+    results = load_results(folder)
+    return write_section(results, "latex" if format is ReportFormat.latex else "markdown")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write as a whole or not at all: a page half written would open, and lie."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"--out: {path} cannot be written: {error.strerror}; name another file") from error

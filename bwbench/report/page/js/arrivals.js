@@ -1,0 +1,93 @@
+"use strict";
+// When each cell met a target, read from its validation curve; at the recorded target, as recorded.
+
+const LIMIT_ARMS = ["single", "no-communication"]; // no link concerns them: drawn across
+
+function meets(metric, value, target) {
+  return metric === "loss" ? value <= target : value >= target;
+}
+
+/** An arrival of statistics.js; null for a cell that is not done or was never evaluated. */
+function arrivalAt(cell, target) {
+  if (cell.status !== "done") return null;
+  const shared = cell.timing_share || 0;
+  if (target === cell.target_value && (cell.time_to_target_s !== null || cell.censored_at_s !== null)) {
+    const time = cell.time_to_target_s;
+    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, shared: 0 };
+    return { time, censoredAt: null, grid: gridOf(cell, time, cell.samples_to_target), shared };
+  }
+  const { values, clocks, samples } = cell;
+  if (!values || !values.length) return null;
+  for (let i = 0; i < values.length; i++) {
+    if (values[i] !== null && meets(cell.metric, values[i], target)) {
+      return { time: clocks[i], censoredAt: null, grid: gridOf(cell, clocks[i], samples[i]), shared };
+    }
+  }
+  const end = cell.training_clock_s === null ? clocks[clocks.length - 1] : cell.training_clock_s;
+  return { time: null, censoredAt: end, grid: 0, shared: 0 };
+}
+
+function gridOf(cell, time, samples) {
+  if (cell.evaluate_every_samples === null || !samples) return 0;
+  return time * Math.min(1, Math.max(cell.evaluate_every_samples, cell.global_batch || 0) / samples);
+}
+
+/** One arrival a seed; one node alone may stand there twice, under unlike training limits. */
+function bySeed(cells, target) {
+  const found = {};
+  for (const cell of cells) {
+    const arrival = arrivalAt(cell, target), known = found[cell.seed];
+    if (arrival !== null && (known === undefined || saysMore(arrival, known))) found[cell.seed] = arrival;
+  }
+  return found;
+}
+
+function saysMore(one, known) {
+  if (known.time !== null) return false;
+  return one.time !== null || atLeast(one) > atLeast(known);
+}
+
+/** As bySeed, for an arm that no link concerns: its runs at several bandwidths are one run but for noise. */
+function bySeedOverBandwidths(cells, target) {
+  const parts = [...groupBy(cells, (cell) => cell.bandwidth_bps).values()].map((part) => bySeed(part, target));
+  const found = {};
+  for (const seed of new Set(parts.flatMap((part) => Object.keys(part)))) {
+    const alike = parts.filter((part) => seed in part).map((part) => part[seed]), centre = estimate(alike);
+    const reached = Number.isFinite(centre.value);
+    found[seed] = {
+      time: reached ? centre.value : null,
+      censoredAt: reached ? null : centre.atLeast,
+      grid: reached ? Math.min(...alike.map((arrival) => arrival.grid)) : 0,
+      shared: reached ? Math.max(...alike.map((arrival) => arrival.shared)) : 0,
+    };
+  }
+  return found;
+}
+
+function groupBy(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return groups;
+}
+
+/** One point an arm and bandwidth: {arm, bandwidth, limit, cells, seeds, estimate, numComposed}, bandwidths rising. */
+function pointsOf(cells, target) {
+  const points = [];
+  for (const [arm, ofArm] of groupBy(cells, (cell) => cell.arm)) {
+    const limit = LIMIT_ARMS.includes(ofArm[0].algorithm);
+    const parts = limit ? [[null, ofArm]] : [...groupBy(ofArm, (cell) => cell.bandwidth_bps)];
+    for (const [bandwidth, part] of parts) {
+      const seeds = limit ? bySeedOverBandwidths(part, target) : bySeed(part, target);
+      const arrivals = Object.values(seeds);
+      if (!arrivals.length) continue;
+      const numComposed = part.filter((cell) => cell.composed && cell.status === "done").length;
+      points.push({ arm, bandwidth, limit, cells: part, seeds, estimate: estimate(arrivals), numComposed });
+    }
+  }
+  const order = (point) => (point.bandwidth === null ? Infinity : point.bandwidth);
+  return points.sort((a, b) => a.arm - b.arm || order(a) - order(b));
+}
