@@ -84,11 +84,11 @@ def recorded_at_s(folder: CellFolder) -> float | None:
 
 def log_tail(folder: CellFolder) -> str | None:
     """The last lines of the logs: of the rank that failed, else of rank 0; None where none was kept."""
-    tails = {rank: lines for rank, lines in sorted(folder.log_tails.items()) if any(line.strip() for line in lines)}
+    tails = {name: lines for name, lines in sorted(folder.log_tails().items()) if any(line.strip() for line in lines)}
     if not tails:
         return None
-    rank, lines = next(iter(tails.items()))
-    return f"{rank}: " + "\n".join(lines[-LOG_LINES:])[-LOG_LETTERS:].strip()
+    name, lines = next(iter(tails.items()))
+    return f"{name.removesuffix('.log')}: " + "\n".join(lines[-LOG_LINES:])[-LOG_LETTERS:].strip()
 
 
 def _over(pairs: list[Any], name: str, numbers: _Numbers) -> float | int | None:
