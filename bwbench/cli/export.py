@@ -59,10 +59,13 @@ def export(
         except RecordError as error:
             skipped.append(str(error))
     rows = list(WHAT[what.value](readable))
+    if what is What.steps and (num_packed := sum(cell.is_packed for cell in readable)):
+        skipped.append(f"steps of {num_packed} published cells: records that are published hold none")
+    if not rows:
+        why = f" ({skipped[-1]})" if skipped else ""
+        raise ConfigError(f"{folder}: there are no {what.value} to export{why}")
     for line in skipped:
         print(f"note: left out: {line}", file=sys.stderr)
-    if not rows:
-        raise ConfigError(f"{folder}: there are no {what.value} to export")
     if out is None and to is Format.parquet:
         out = Path(f"bwbench-{what.value}.parquet")
     if out is None:

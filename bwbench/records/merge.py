@@ -20,10 +20,24 @@ from typing import Any
 from bwbench.errors import ConfigError, RecordError
 from bwbench.records.files import read_json, write_json_atomic
 from bwbench.records.lock import CLAIM, claim_of, locked
+from bwbench.records.merge_packed import (
+    COPIED,
+    DUPLICATES,
+    KEPT,
+    REFUSED,
+    REPLACED,
+    SAME,
+    SKIPPED,
+    merge_packed,
+    packed_below,
+    rank_of,
+    stands_before,
+    words_of,
+)
+from bwbench.records.packed import PACKED, read_packed
 from bwbench.records.store import CellFolder
 
-DUPLICATES = ".duplicates"
-COPIED, SAME, REPLACED, KEPT, SKIPPED, REFUSED = "copied", "already there", "replaced", "kept", "skipped", "refused"
+__all__ = ["COPIED", "DUPLICATES", "KEPT", "REFUSED", "REPLACED", "SAME", "SKIPPED", "Merged", "merge"]
 
 _PART = ".merging-"  # of a folder that is being copied
 _LOCK = ".merge.lock"
@@ -79,12 +93,16 @@ def _check(sources: list[Path], into: Path) -> None:
         here, there = source.resolve(), into.resolve()
         if here == there or here in there.parents or there in here.parents:
             raise ConfigError(f"{source} and --into {into} are the same folder, or one lies in the other")
-        if next(_cells(source), None) is None:
+        if next(_cells(source), None) is None and not packed_below(source):
             raise ConfigError(f"{source} holds no records: no <experiment>/<cell>/cell.json in it")
 
 
 def _is_experiment(folder: Path) -> bool:
-    return folder.is_dir() and any((child / "cell.json").is_file() for child in _folders(folder))
+    return (
+        (folder / PACKED).is_file()
+        or folder.is_dir()
+        and any((child / "cell.json").is_file() for child in _folders(folder))
+    )
 
 
 def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
@@ -92,6 +110,9 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
     for path in _cells(source.resolve()):
         parent = into / path.parent.relative_to(top)
         yield _merge_cell(source, path, parent)
+    for experiment in packed_below(source.resolve()):
+        for name, outcome, why in merge_packed(experiment, into / experiment.relative_to(top)):
+            yield Merged(source, name, outcome, why)
     for plan in sorted({path.parent / "plan.json" for path in _cells(source.resolve())}):
         _merge_plan(plan, into / plan.parent.relative_to(top) / "plan.json")
 
@@ -103,8 +124,7 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
     cell = CellFolder(path).cell
     there = _same_cell(parent, path, str(cell.get("id")))
     if there is None:
-        _copy(path, parent / name)
-        return Merged(source, name, COPIED)
+        return _beside_published(source, path, parent)
     if claim_of(there) is not None:
         return Merged(source, name, SKIPPED, "the same cell runs in the target at this moment")
     known = read_json(there / "cell.json")
@@ -112,7 +132,8 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
         return Merged(source, name, REFUSED, f"{there} has the same id and another configuration")
     if _digest(path) == _digest(there):
         return Merged(source, name, SAME)
-    better, about = _rank(path) > _rank(there), f"{_words(path)} here, {_words(there)} there"
+    better = stands_before(CellFolder(path), CellFolder(there))
+    about = f"{words_of(CellFolder(path))} here, {words_of(CellFolder(there))} there"
     if better:
         if not (there / "status.json").is_file() and not CellFolder(there).attempts:  # planned there, never begun
             shutil.rmtree(there)
@@ -124,6 +145,19 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
         _copy(path, _aside(path, parent))
     loser = "the other" if better else "this one"
     return Merged(source, name, REPLACED if better else KEPT, f"{about}; {loser} is in {parent.name}/{DUPLICATES}")
+
+
+def _beside_published(source: Path, path: Path, parent: Path) -> Merged:
+    """Copy a cell that has no folder there yet, unless a better result of it is published there."""
+    packed = read_packed(parent)
+    found = packed.find(path.name) if packed is not None else None
+    mine, published = CellFolder(path), CellFolder(parent / found[0], found[1]) if found is not None else None
+    if published is not None and rank_of(published) > rank_of(mine):
+        _copy(path, _aside(path, parent))
+        about = f"{words_of(mine)} here, {words_of(published)} published there"
+        return Merged(source, path.name, KEPT, f"{about}; this one is in {parent.name}/{DUPLICATES}")
+    _copy(path, parent / path.name)
+    return Merged(source, path.name, COPIED)
 
 
 def _unfit(path: Path) -> str:
@@ -145,18 +179,6 @@ def _unfit(path: Path) -> str:
     if not folder.status.get("composed") and attempt and not (path / f"attempt-{attempt}").is_dir():
         return f"broken: status.json speaks of attempt-{attempt}, which is not there"
     return ""
-
-
-def _rank(path: Path) -> tuple[int, int]:
-    """What stands where two differ: done before not done, run whole before composed; else the one that is there."""
-    status = CellFolder(path).status or {}
-    return (2 if status.get("status") == "done" else 1 if status else 0, 0 if status.get("composed") else 1)
-
-
-def _words(path: Path) -> str:
-    status = CellFolder(path).status or {}
-    text = str(status.get("status") or "unfinished")
-    return f"{text} (composed)" if status.get("composed") else text
 
 
 def _same_cell(parent: Path, path: Path, cell_id: str) -> Path | None:
