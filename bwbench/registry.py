@@ -234,6 +234,7 @@ FIGURES = Registry(
     "figure",
     [
         ("accuracy-over-time", "bwbench.figures.accuracy_over_time:AccuracyOverTime", "accuracy by training time"),
+        ("accuracy-over-bytes", "bwbench.figures.accuracy_over_bytes:AccuracyOverBytes", "accuracy by bytes on the wire"),
         ("time-to-accuracy", "bwbench.figures.time_to_accuracy:TimeToAccuracy", "who reached the target first"),
         ("step-time", "bwbench.figures.step_time:StepTime", "where the time of a step goes"),
         (
@@ -241,6 +242,13 @@ FIGURES = Registry(
             "bwbench.figures.bandwidth:TimeToAccuracyByBandwidth",
             "time to accuracy against bandwidth, where the matrix has one",
         ),
+        ("batch-size", "bwbench.figures.batch_size:BatchSize", "samples and time to accuracy by batch"),
+        ("nodes", "bwbench.figures.nodes:Nodes", "speed-up over one node by number of nodes"),
+        ("viability", "bwbench.figures.viability:Viability", "speed-up over one node by load of the link"),
+        ("topology", "bwbench.figures.topology:TopologyByMedium", "central against decentral averaging, by medium"),
+        ("pareto", "bwbench.figures.pareto:Pareto", "time or accuracy against bytes, with the best arms marked"),
+        ("precision", "bwbench.figures.precision:Precision", "accuracy lost to compression against bytes"),
+        ("link", "bwbench.figures.link:LinkAskedAndAchieved", "links: asked against achieved, over all cells"),
     ],
 )
 

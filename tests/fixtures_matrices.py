@@ -65,7 +65,7 @@ def outcome_of(cell: Json, link_error: float) -> tuple[Json, Json]:
     config, arm = cell["config"], cell["arm"]
     setting = setting_of(config)
     rng, of_seed = random.Random(f"{arm}/{cell['id']}"), random.Random(f"{setting.seed}/{arm}")
-    compute_s = DURATION.parse(config["compute"]["step_time"] or "40 ms")
+    compute_s = DURATION.parse(config["compute"]["step_time"] or "40 ms") * setting.accumulate
     payload, link_s = _traffic(config, setting, compute_s)
     step_s = compute_s + link_s
     metric = setting.target_metric or "accuracy"

@@ -22,7 +22,9 @@ def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     totals = totals.rename(columns={"wire_bytes": "whole_wire", "payload_bytes": "whole_payload"})
     joined = curves.merge(totals.rename(columns={"steps": "whole_steps"}), on="id", how="left", validate="many_to_one")
     numbers = joined[["whole_wire", "whole_payload", "whole_steps"]].apply(pd.to_numeric)
-    payload = pd.to_numeric(joined["payload_bytes"]) if "payload_bytes" in joined else pd.Series(float("nan"), curves.index)
+    payload = (
+        pd.to_numeric(joined["payload_bytes"]) if "payload_bytes" in joined else pd.Series(float("nan"), curves.index)
+    )
     recorded = payload.notna().to_numpy() & (numbers["whole_payload"] > 0).to_numpy()
     by_payload = (payload / numbers["whole_payload"]).clip(upper=1.0)
     share = by_payload.where(recorded, joined["step"] / numbers["whole_steps"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bwbench.analysis.arrival import by_seed, number
@@ -51,11 +51,12 @@ def standings(rows_by_arm: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[St
         standing = Standing(arm, time_s, metric, mean, centre.num, centre.num_censored, composed, False)
         points.append((centre.value, -mean if metric == "loss" else mean, standing))
     points.sort(key=lambda point: (point[0], -point[1], point[2].algorithm))
-    return [_judged(standing, (time_s, good), points) for time_s, good, standing in points]
+    optimal = non_dominated([(time_s, -good) for time_s, good, _ in points])
+    return [replace(standing, optimal=best) for (_, _, standing), best in zip(points, optimal, strict=True)]
 
 
-def _judged(standing: Standing, mine: tuple[float, float], points: Sequence[tuple[float, float, Standing]]) -> Standing:
-    beaten = any(
-        time_s <= mine[0] and good >= mine[1] and (time_s < mine[0] or good > mine[1]) for time_s, good, _ in points
-    )
-    return Standing(**{**vars(standing), "optimal": not beaten})
+def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Whether no other point is at least as small in both and smaller in one."""
+    return [
+        not any(x <= mine[0] and y <= mine[1] and (x < mine[0] or y < mine[1]) for x, y in points) for mine in points
+    ]

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bwbench.figures import captions
 from bwbench.figures.frame import framed_axes
 from bwbench.figures.style import SMALL_PT, arm_style
 
@@ -30,11 +32,12 @@ def framed_panels(
     legend: Sequence[Artist] = (),
     share: tuple[bool | str, bool | str] = (False, False),
 ) -> tuple[Figure, np.ndarray[Any, Any]]:
-    """As ``frame.framed_axes``, with ``shape`` = (rows, columns) of axes; ``share``: sharex and sharey of matplotlib."""
+    """As ``frame.framed_axes``, with ``shape`` (rows, columns) of axes; ``share``: matplotlib's sharex and sharey."""
     columns = legend_columns(width_in, legend)
     figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend, columns)
     axes.remove()
-    grid: np.ndarray[Any, Any] = figure.subplots(*shape, squeeze=False, sharex=share[0], sharey=share[1])  # type: ignore[arg-type]
+    sharing: Any = {"sharex": share[0], "sharey": share[1]}
+    grid: np.ndarray[Any, Any] = figure.subplots(*shape, squeeze=False, **sharing)
     return figure, grid
 
 
@@ -52,6 +55,24 @@ def arm_handle(arm: str, label: str, **changes: Any) -> Line2D:
     look: dict[str, Any] = {"color": style.color, "linestyle": style.line, "marker": style.marker, "markersize": 4.5,
                             "markeredgecolor": "white", "markeredgewidth": 0.4, "linewidth": 1.3}  # fmt: skip
     return Line2D([], [], label=label, **(look | changes))
+
+
+def arm_labels(rows: pd.DataFrame) -> dict[str, str]:
+    """Names of the arms of a table with ``num_composed`` and ``num``, marked where they are composed; sorted."""
+    sums = rows.groupby("arm")[["num_composed", "num"]].sum()
+    return {str(arm): captions.arm_label(str(arm), row["num_composed"], row["num"]) for arm, row in sums.iterrows()}
+
+
+def label_outer(grid: np.ndarray[Any, Any], below: str, beside: str) -> None:
+    """Axis labels below the lowest visible panel of each column, and left of each row."""
+    rows, columns = grid.shape
+    for column in range(columns):
+        visible = [grid[row, column] for row in range(rows) if grid[row, column].get_visible()]
+        if visible:
+            visible[-1].set_xlabel(below)
+            visible[-1].tick_params(axis="x", labelbottom=True)
+    for row in range(rows):
+        grid[row, 0].set_ylabel(beside)
 
 
 def draw_mark(

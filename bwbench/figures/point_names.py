@@ -22,18 +22,21 @@ _MARK_PT = 3.6  # half the side of a mark
 
 @dataclass(frozen=True)
 class Named:
-    """A point in data coordinates, and what to write beside it."""
+    """A point in data coordinates, and what to write beside it.
+
+    Attributes:
+        clear_pt: places that no name may cover either, in points from this one: its arrows.
+    """
 
     x: float
     y: float
     text: str
     color: str = INK
     bold: bool = False
+    clear_pt: tuple[tuple[float, float], ...] = ()
 
 
-def name_points(
-    figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequence[tuple[float, float]] = ()
-) -> None:
+def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequence[tuple[float, float]] = ()) -> None:
     """Write the names; limits and scales of the axes must be set by now.
 
     Args:
@@ -44,6 +47,9 @@ def name_points(
     frame = axes.get_window_extent()
     marks = axes.transData.transform([(point.x, point.y) for point in points] + list(avoid))
     taken = [_box(float(x), float(y), _MARK_PT * scale, _MARK_PT * scale) for x, y in marks]
+    for point, (x, y) in zip(points, marks, strict=False):
+        places = [(float(x) + dx * scale, float(y) + dy * scale) for dx, dy in point.clear_pt]
+        taken += [_box(*place, _MARK_PT * scale, _MARK_PT * scale) for place in places]
     for point, (x, y) in sorted(zip(points, marks, strict=False), key=lambda pair: (-pair[1][1], pair[1][0])):
         width = text_width_in(figure, point.text, SMALL_PT, point.bold) * figure.dpi
         height = SMALL_PT * 1.15 * scale

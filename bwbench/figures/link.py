@@ -1,0 +1,134 @@
+"""Were the links what was asked: goodput and round trip, achieved over asked, of all cells of an experiment."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from bwbench.analysis.link_errors import AFTER, BEFORE, link_errors, spread_of
+from bwbench.analysis.results import COMPOSED_MARK, Results
+from bwbench.figures import captions
+from bwbench.figures.base import AbstractFigure
+from bwbench.figures.panels import framed_panels, panel_title
+from bwbench.figures.style import FAINT, INK, PAGE_IN
+from bwbench.units import BANDWIDTH
+
+_LOOKS: dict[str, dict[str, Any]] = {
+    BEFORE: {"color": "#0072b2", "marker": "o", "line": "-"},
+    AFTER: {"color": "#d55e00", "marker": "^", "line": (0, (5, 1.5))},
+}
+_TITLES = {"goodput_error": "goodput", "rtt_error": "round trip"}
+_SPREAD = 0.13  # of the distance between two bandwidths, over which points of one are strewn
+_MANY = 400  # measurements, above which marks are small
+_SMALLEST = 1e-5  # errors below count as this one on the logarithmic axis
+_OUTLYING = 4.0  # worst over 95th percentile, beyond which the axis of errors is linear in the middle alone
+
+
+class LinkAskedAndAchieved(AbstractFigure):
+    """Left and middle: every measurement by bandwidth. Below: the share of measurements up to each error."""
+
+    name = "link"
+    summary = "links: asked against achieved, over all cells"
+    compares = frozenset({"link", "nodes", "batch_size", "accumulate", "model", "dataset", "optimizer", "compute",
+                          "evaluate", "target", "stop", "limit"})  # fmt: skip
+
+    def applies(self, results: Results) -> str | None:
+        """Needs one link that was measured."""
+        if not results.done:
+            return "no cell is done"
+        return None if len(link_errors(results.done)) else "no link was measured"
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row a pair of nodes and measurement."""
+        return link_errors(results.done)
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        table, wide = self.table(results), width_in >= PAGE_IN
+        shape = (2, 2)
+        body_in = 4.1 if wide else 3.6
+        # A composed time is no part of this picture: what it shows was measured.
+        notes = [_in_words(table), *(note for note in results.notes if not note.startswith(COMPOSED_MARK.strip()))]
+        num_links = table["id"].nunique()
+        amount = f"{num_links} {'link' if num_links == 1 else 'links'}, {len(table)} measurements"
+        setting = captions.setting_line(results, num_runs=amount)
+        legend = [
+            Line2D([], [], label=f"{when} training", color=look["color"], marker=look["marker"], markersize=3.5,
+                   linestyle=look["line"], linewidth=1.2)
+            for when, look in _LOOKS.items() if (table["when"] == when).any()
+        ]  # fmt: skip
+        figure, grid = framed_panels(width_in, body_in, shape, "Links: achieved over asked", setting, notes, legend)
+        for column, (error, words) in enumerate(_TITLES.items()):
+            _draw_strip(grid[0, column], table, error, wide)
+            panel_title(grid[0, column], words)
+            _draw_shares(grid[1, column], table, error)
+        grid[0, 0].set_ylabel("error")
+        grid[1, 0].set_ylabel("share of measurements")
+        return figure
+
+
+def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None:
+    rates = sorted(table["bandwidth_bps"].dropna().unique())
+    places = {rate: place for place, rate in enumerate(rates)}
+    strewn = random.Random(0)
+    size, alpha = (1.8, 0.5) if len(table) > _MANY else (3.2, 0.75)
+    for number, (when, look) in enumerate(_LOOKS.items()):
+        rows = table[(table["when"] == when) & table[error].notna() & table["bandwidth_bps"].notna()]
+        x = [places[rate] + 0.36 * (number - 0.5) + strewn.uniform(-_SPREAD, _SPREAD) for rate in rows["bandwidth_bps"]]
+        axes.plot(x, 100 * rows[error].astype(float), look["marker"], markersize=size, color=look["color"], alpha=alpha,
+                  markeredgewidth=0, zorder=3)  # fmt: skip
+    axes.axhline(0, color=FAINT, linewidth=0.8, zorder=1)
+    tolerance = table["tolerance"].dropna()
+    sizes = 100 * table[error].dropna().astype(float).abs()
+    if error == "goodput_error" and len(tolerance) and sizes.max() > 30 * tolerance.max():
+        axes.axhspan(-100 * tolerance.max(), 100 * tolerance.max(), color="#ececec", linewidth=0, zorder=0)
+    if len(sizes) and sizes.max() > _OUTLYING * max(sizes.quantile(0.95), 1e-3):
+        bend = float(max(sizes.quantile(0.95), 1e-3))
+        axes.set_yscale("symlog", linthresh=bend, linscale=1.5)
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.margins(y=0.1)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.3g} %" if value else "0"))
+    axes.grid(True, axis="y")
+    scale = next(name for name in reversed(BANDWIDTH.output) if BANDWIDTH.factors[name] <= max(rates[0], 1.0))
+    factor = BANDWIDTH.factors[scale]
+    every = max(1, math.ceil(len(rates) * (0.3 if not wide else 0.16)))
+    shown = [place for place in range(len(rates)) if place % every == 0 or len(rates) <= 5]
+    axes.set_xticks(shown, [f"{rates[place] / factor:.4g}" for place in shown])
+    axes.set_xlabel(f"bandwidth asked ({scale})")
+    axes.set_xlim(-0.6, len(rates) - 0.4)
+
+
+def _draw_shares(axes: Axes, table: pd.DataFrame, error: str) -> None:
+    """Which share of the measurements is off by no more than that."""
+    for when, look in _LOOKS.items():
+        sizes = np.sort(table[(table["when"] == when)][error].dropna().astype(float).abs().to_numpy())
+        if len(sizes):
+            axes.step(100 * np.maximum(sizes, _SMALLEST), np.arange(1, len(sizes) + 1) / len(sizes), where="post",
+                      color=look["color"], linestyle=look["line"], linewidth=1.3, zorder=3)  # fmt: skip
+    axes.axhline(0.95, color=FAINT, linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1.02)
+    axes.grid(True)
+    axes.xaxis.set_major_locator(LogLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+    axes.set_xlabel("size of error (%)", color=INK)
+
+
+def _in_words(table: pd.DataFrame) -> str:
+    words = []
+    for error, what in _TITLES.items():
+        spread = spread_of(table[error])
+        if spread is not None:
+            median, p95, worst = (f"{100 * value:.2g} %" for value in (spread.median, spread.p95, spread.worst))
+            words.append(f"{what}: off by {median} (median), {p95} (95th percentile), {worst} at most.")
+    text = " ".join(word[0].upper() + word[1:] for word in words)
+    return f"{text} Every mark: one pair of nodes. Goodput: paced UDP, all nodes at once; round trip: on the idle link."
