@@ -11,7 +11,7 @@ from bwbench.analysis.results import Results
 from bwbench.errors import ConfigError
 from bwbench.records import CellFolder
 from bwbench.report.section.accuracy import accuracy_blocks
-from bwbench.report.section.content import Block, Part
+from bwbench.report.section.content import Block, Part, Table
 from bwbench.report.section.setup import setup_blocks
 from bwbench.report.section.speedups import baseline_of, speedup_blocks
 from bwbench.report.section.threats import left_out_blocks, link_blocks, threat_blocks
@@ -75,18 +75,36 @@ def _folders(groups: Sequence[Results], done: bool = False) -> list[CellFolder]:
     return [found[path] for path in sorted(found)]
 
 
+def latex_table(block: Table, writer: LatexWriter, environment: str = "table") -> str:
+    """One table as LaTeX; its numbers are macros of ``writer``."""
+    return str(_latex_templates(writer).get_template("table.tex.j2").module.table(block, environment))  # type: ignore[attr-defined]
+
+
+def markdown_table(block: Table) -> str:
+    """One table as Markdown, its caption before it."""
+    return str(_markdown_templates().get_template("table.md.j2").module.table(block))  # type: ignore[attr-defined]
+
+
 def _latex(parts: Sequence[Part]) -> str:
     writer = LatexWriter()
-    environment = _environment()
-    environment.globals |= {"write": writer.write, "label": _label}
-    body = environment.get_template("section.tex.j2").render(parts=parts)
+    body = _latex_templates(writer).get_template("section.tex.j2").render(parts=parts)
     return "\n".join(["% Numbers first: they may be quoted anywhere after \\input of this file.", *writer.macros, body])
 
 
 def _markdown(parts: Sequence[Part]) -> str:
+    return _markdown_templates().get_template("section.md.j2").render(parts=parts)
+
+
+def _latex_templates(writer: LatexWriter) -> Environment:
+    environment = _environment()
+    environment.globals |= {"write": writer.write, "label": _label}
+    return environment
+
+
+def _markdown_templates() -> Environment:
     environment = _environment()
     environment.globals |= {"write": MarkdownWriter().write}
-    return environment.get_template("section.md.j2").render(parts=parts)
+    return environment
 
 
 def _label(text: str) -> str:

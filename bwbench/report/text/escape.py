@@ -43,8 +43,9 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|$~^&@]")
 
 def latex(text: str) -> str:
     """``text`` for the body of a LaTeX document with T1 fonts. A character that no such font has is named instead."""
-    escaped = "".join(_latex_character(character) for character in _one_line(text))
-    return escaped
+    text = _one_line(text)
+    following = [*text[1:], ""]
+    return "".join(_latex_character(one, after) for one, after in zip(text, following, strict=True)) if text else ""
 
 
 def markdown(text: str) -> str:
@@ -60,9 +61,9 @@ def _one_line(text: str) -> str:
     return "".join(character for character in text if unicodedata.category(character) not in ("Cc", "Cf", "Cs"))
 
 
-def _latex_character(character: str) -> str:
+def _latex_character(character: str, after: str) -> str:
     if character in _LATEX:
         return _LATEX[character]
-    if character == "-":
+    if character == "-" and after == "-":
         return "-{}"  # two of them are two, not a dash
     return character if ord(character) <= _LAST_OF_T1 else f"U+{ord(character):04X}"

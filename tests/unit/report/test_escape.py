@@ -22,7 +22,7 @@ from bwbench.report.text.pieces import macro_name
         ("$x$", r"\$x\$", r"\$x\$"),
         ("\\input", r"\textbackslash{}input", r"\\input"),
         ("a\nb", "a b", "a b"),
-        ("a--b", "a-{}-{}b", r"a-\-b"),
+        ("a--b", "a-{}-b", r"a-\-b"),
         ("1. x", "1. x", r"1\. x"),
         ("\N{GRINNING FACE}", "U+1F600", "\N{GRINNING FACE}"),
     ],

@@ -31,7 +31,7 @@ PREAMBLE = r"""\documentclass{article}
 
 
 def _study(root: Path, **settings: object) -> Path:
-    defaults = {"arms": ("ddp", "ring-fp16", "threshold", "single"), "bandwidths_mbps": (1.0, 10.0, 100.0)}
+    defaults = {"arms": ("ddp", "ring-fp16", "threshold", "single"), "bandwidths_mbps": (10.0, 100.0), "samples_scale": 1500.0}
     write_study(root, Study(**{**defaults, **settings}))  # type: ignore[arg-type]
     return root
 
