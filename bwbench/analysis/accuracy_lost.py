@@ -62,6 +62,13 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
     return table.sort_values("wire_bytes", ascending=False, kind="stable").reset_index(drop=True)
 
 
+def stops_at_target(results: Results) -> bool:
+    """Whether runs ended where they met their target: then nobody knows what more samples would have given them, and
+    those that a lucky evaluation ended would look better than they are."""
+    configs = [folder.cell["config"] for folder in results.done]
+    return any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
+
+
 def short_name(codecs: Sequence[Mapping[str, Any]]) -> str:
     """``fp32``, ``top-k 1 %``, ``int4``, ``top-k 1 % + int8``; a residual is not mentioned."""
     words = []

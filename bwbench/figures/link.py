@@ -86,12 +86,13 @@ def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None
                   markeredgewidth=0, zorder=3)  # fmt: skip
     axes.axhline(0, color=FAINT, linewidth=0.8, zorder=1)
     tolerance = table["tolerance"].dropna()
-    sizes = 100 * table[error].dropna().astype(float).abs()
-    if error == "goodput_error" and len(tolerance) and sizes.max() > 30 * tolerance.max():
-        axes.axhspan(-100 * tolerance.max(), 100 * tolerance.max(), color="#ececec", linewidth=0, zorder=0)
-    if len(sizes) and sizes.max() > _OUTLYING * max(sizes.quantile(0.95), 1e-3):
-        bend = float(max(sizes.quantile(0.95), 1e-3))
-        axes.set_yscale("symlog", linthresh=bend, linscale=1.5)
+    sizes = [100 * abs(float(size)) for size in table[error].dropna()]
+    worst, most = max(sizes, default=0.0), float(np.quantile(sizes, 0.95)) if sizes else 0.0
+    if error == "goodput_error" and len(tolerance) and worst > 30 * float(tolerance.max()):
+        band = 100 * float(tolerance.max())
+        axes.axhspan(-band, band, color="#ececec", linewidth=0, zorder=0)
+    if worst > _OUTLYING * max(most, 1e-3):
+        axes.set_yscale("symlog", linthresh=max(most, 1e-3), linscale=1.5)
         axes.yaxis.set_minor_locator(NullLocator())
     axes.margins(y=0.1)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.3g} %" if value else "0"))

@@ -99,4 +99,4 @@ def _box(x: float, y: float, half_width: float, half_height: float) -> Bbox:
 def _shared_area(one: Bbox, other: Bbox) -> float:
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
-    return max(width, 0.0) * max(height, 0.0)
+    return float(max(width, 0.0) * max(height, 0.0))

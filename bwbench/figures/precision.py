@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bwbench.analysis.accuracy_lost import losses
+from bwbench.analysis.accuracy_lost import losses, stops_at_target
 from bwbench.analysis.results import Results
 from bwbench.figures import captions
 from bwbench.figures.accuracy_over_bytes import bytes_unit, one_link
@@ -41,6 +41,8 @@ class Precision(AbstractFigure):
         if not (results.curves["clock_s"] > 0).any():
             return "no evaluation was recorded"
         table = self.table(results)
+        if len(table) and stops_at_target(results):
+            return "runs ended at the target, not at equal samples (stop: limit)"
         if not table["is_reference"].any():
             return "no arm averages fp32 gradients in every step"
         others = table[~table["is_reference"].astype(bool)]

@@ -66,8 +66,9 @@ class TopologyByMedium(AbstractFigure):
         )  # fmt: skip
         counts = captions.num_runs(linked["num"])
         setting = captions.setting_line(results, num_runs=counts)
-        variants = linked.drop_duplicates("label").sort_values(["place", "averaging", "label"])
-        legend = [_handle(row) for row in variants.to_dict("records")]
+        variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
+        sums = linked.groupby("variant")[["num_composed", "num"]].sum()
+        legend = [_handle(row, sums.loc[row["variant"]]) for row in variants.to_dict("records")]
         notes = [_how_to_read(table), *results.notes]
         body_in = len(rows) * (2.0 if wide else 1.55) + 0.25
         figure, grid = framed_panels(width_in, body_in, (len(rows), len(media)), title, setting, notes, legend,
@@ -76,12 +77,13 @@ class TopologyByMedium(AbstractFigure):
             unit = captions.time_unit(math.sqrt(linked[f"{what}_at_least"].max() * linked[f"{what}_at_least"].min()))
             for column, medium in enumerate(media):
                 axes = grid[line, column]
-                _draw_panel(axes, linked[linked["medium"] == medium], list(variants["label"]), what, unit.seconds)
+                _draw_panel(axes, linked[linked["medium"] == medium], list(variants["variant"]), what, unit.seconds)
                 if what == "time":
                     _draw_limits(axes, table, unit.seconds)
                 panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")
             grid[line, 0].set_ylabel(f"{'time to target' if what == 'time' else 'time of a step'} ({unit.symbol})")
-            label_log_axis(grid[line, 0].yaxis, *grid[line, 0].get_ylim(), length_in=2.6 if wide else 1.9)
+            low, high = grid[line, 0].get_ylim()
+            label_log_axis(grid[line, 0].yaxis, low, high, length_in=2.6 if wide else 1.9)
         nodes = sorted(linked["nodes"].unique())
         for axes in grid.flat:
             axes.xaxis.set_major_locator(FixedLocator(nodes))
@@ -96,7 +98,7 @@ def topology_table(results: Results) -> pd.DataFrame:
     """One row an arm, medium, wiring and number of nodes.
 
     Returns:
-        arm, label (with ``, wired`` where nodes have a wire to the access point), topology, averaging, place, medium
+        arm, variant (with ``, wired`` where nodes have a wire to the access point), topology, averaging, place, medium
         and nodes; of ``time`` (to the target) and ``step`` seconds each: ``_value`` (infinite where the median repeat
         did not reach it, NaN without a target), ``_low``, ``_high``, ``_at_least``. Arms that average over no link
         have an empty ``topology``.
@@ -117,12 +119,12 @@ def topology_table(results: Results) -> pd.DataFrame:
             continue
         step_s, low_s, high_s = geometric_interval(steps)
         composed, num = int(part["composed"].sum()), len(part)
-        label = captions.arm_label(str(arm) if wires == "[]" else f"{arm}, wired", composed, num)
-        row: dict[str, Any] = {"arm": str(arm), "label": label, "topology": topology.name if topology else "",
+        variant = str(arm) if wires == "[]" else f"{arm}, wired"
+        row: dict[str, Any] = {"arm": str(arm), "variant": variant, "topology": topology.name if topology else "",
                                "averaging": topology.averaging if topology else "",
                                "place": topology.place if topology else "",
                                "medium": medium if isinstance(medium, str) else "", "wired": wires,
-                               "nodes": int(nodes), "num": num, "num_composed": composed}  # fmt: skip
+                               "nodes": int(str(nodes)), "num": num, "num_composed": composed}  # fmt: skip
         row |= _columns("time", estimate(arrivals) if arrivals else None)
         rows.append(row | _columns("step", Estimate(step_s, low_s, high_s, step_s, num, 0)))
     table = pd.DataFrame(rows)
@@ -138,10 +140,11 @@ def _columns(what: str, centre: Estimate | None) -> dict[str, Any]:
             f"{what}_at_least": centre.at_least}  # fmt: skip
 
 
-def _handle(row: dict[Any, Any]) -> Line2D:
+def _handle(row: dict[Any, Any], sums: pd.Series) -> Line2D:
+    label = captions.arm_label(row["variant"], sums["num_composed"], sums["num"])
     style, central = arm_style(row["arm"]), row["place"] == CENTRAL
     words = row["topology"] if row["averaging"] == EXACT else f"{row['topology']}, partial"
-    return Line2D([], [], label=f"{row['label']} ({words})", color=style.color, linestyle=_line(row), linewidth=1.3,
+    return Line2D([], [], label=f"{label}: {words}", color=style.color, linestyle=_line(row), linewidth=1.3,
                   marker=style.marker, markersize=4.5, markeredgecolor="white" if central else style.color,
                   markeredgewidth=0.4 if central else 0.9,
                   markerfacecolor=style.color if central else "white")  # fmt: skip
@@ -153,14 +156,14 @@ def _line(row: dict[Any, Any]) -> Any:
     return _PARTIAL_LINE if row["averaging"] == PARTIAL else _EXACT_LINE
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame, labels: list[str], what: str, unit: float) -> None:
+def _draw_panel(axes: Axes, rows: pd.DataFrame, variants: list[str], what: str, unit: float) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid(True)
     axes.margins(x=0.1, y=0.12)
-    for position, label in enumerate(labels):
-        line = rows[rows["label"] == label].sort_values("nodes")
-        dodge = 10 ** (_DODGE * (position - (len(labels) - 1) / 2))
+    for position, variant in enumerate(variants):
+        line = rows[rows["variant"] == variant].sort_values("nodes")
+        dodge = 10 ** (_DODGE * (position - (len(variants) - 1) / 2))
         for first in line.to_dict("records")[:1]:
             reached = line[line[f"{what}_value"].map(math.isfinite)]
             axes.plot(reached["nodes"] * dodge, reached[f"{what}_value"] / unit, color=arm_style(first["arm"]).color,
