@@ -11,7 +11,7 @@ function drawTimes(points) {
   if (bandwidths.length < 2) return drawRow(node, points.filter((p) => p.limit || p.bandwidth === state.bandwidth));
   const unit = timeUnit(Math.max(...points.map((point) => point.estimate.atLeast)));
   const layout = baseLayout(HEIGHT), wide = node.clientWidth >= WIDE;
-  const xs = [bandwidths[0] / 1.18e6, (bandwidths[bandwidths.length - 1] * 1.18) / 1e6];
+  const xs = [bandwidths[0] / 1.25e6, (bandwidths[bandwidths.length - 1] * 1.18) / 1e6];
   const mine = state.link.bandwidth / 1e6;
   const range = timeRange(points, unit.seconds);
   const ticks = thinned(bandwidths.map((bps) => bps / 1e6), node.clientWidth);
@@ -21,11 +21,12 @@ function drawTimes(points) {
     title: axisTitle(`training time to target (${unit.symbol})`) });
   if (mine >= xs[0] && mine <= xs[1]) layout.shapes.push(acrossAt(mine));
   const byArm = [...groupBy(points, (point) => point.arm)];
-  const traces = [], labels = [];
+  const traces = [], labels = [], beside = arrowsBeside(shaped);
   byArm.forEach(([arm, ofArm], number) => {
     const dodge = 10 ** (DODGE * (number - (byArm.length - 1) / 2));
     if (ofArm[0].limit) traces.push(limitTrace(arm, ofArm[0], xs, unit));
     else traces.push(...armTraces(arm, ofArm.filter((p) => p.bandwidth !== null), dodge, unit, byArm.length));
+    if (!ofArm[0].limit) traces.push(arrowTrace(arm, ofArm, beside, unit));
     const end = ofArm.filter((p) => p.limit || p.bandwidth !== null).pop();
     if (end) labels.push({ arm, value: end.estimate.atLeast / unit.seconds });
   });
@@ -36,7 +37,6 @@ function drawTimes(points) {
 function armTraces(arm, points, dodge, unit, numArms) {
   const color = armColor(arm), { symbol, dash } = report.arms[arm], x = (p) => (p.bandwidth * dodge) / 1e6;
   const reached = points.filter((p) => Number.isFinite(p.estimate.value));
-  const censored = points.filter((p) => !Number.isFinite(p.estimate.value));
   const y = (p) => p.estimate.value / unit.seconds, width = (end) => (p) => (p.estimate[end] === null ? 0 : Math.abs(p.estimate[end] - p.estimate.value) / unit.seconds);
   const line = {
     type: "scatter", mode: "lines+markers", name: plotText(armName(arm)), x: reached.map(x), y: reached.map(y),
@@ -44,12 +44,28 @@ function armTraces(arm, points, dodge, unit, numArms) {
     error_y: { type: "data", symmetric: false, array: reached.map(width("high")), arrayminus: reached.map(width("low")), color, thickness: 1.3, width: 3 },
     hoverinfo: "text", text: reached.map(pointHover),
   };
-  const arrows = { type: "scatter", mode: "markers", x: censored.map(x), y: censored.map((p) => p.estimate.atLeast / unit.seconds),
-    marker: { symbol: "arrow-up", size: 15, color, line: { color, width: 1 } }, hoverinfo: "text", text: censored.map(pointHover) };
   const repeats = points.flatMap((p) => Object.values(p.seeds).filter((a) => a.time !== null).map((a) => [x(p) * 0.975, orInfinity(a) / unit.seconds]));
   const dots = { type: "scatter", mode: "markers", x: repeats.map((dot) => dot[0]), y: repeats.map((dot) => dot[1]), hoverinfo: "skip",
     marker: { size: 3.5, color, opacity: numArms > 8 ? 0.35 : 0.55 } };
-  return [line, ...(repeats.length > reached.length ? [dots] : []), ...(censored.length ? [arrows] : [])];
+  return [line, ...(repeats.length > reached.length ? [dots] : [])];
+}
+
+/** Arrows where the target was not reached: up from the limit. */
+function arrowTrace(arm, points, beside, unit) {
+  const censored = points.filter((point) => beside.has(point)), color = armColor(arm);
+  return { type: "scatter", mode: "markers", x: censored.map((p) => (p.bandwidth / 1e6) * beside.get(p)), y: censored.map((p) => p.estimate.atLeast / unit.seconds),
+    marker: { symbol: "arrow-up", size: 15, color, line: { color: themeColor("surface"), width: 1 } }, hoverinfo: "text", text: censored.map(pointHover) };
+}
+
+/** Censored points of one bandwidth stand side by side, because they often share their limit: {point: factor}. */
+function arrowsBeside(points) {
+  const factors = new Map();
+  const censored = points.filter((point) => !Number.isFinite(point.estimate.value));
+  for (const alike of groupBy(censored, (point) => point.bandwidth).values()) {
+    const step = Math.min(0.035, 0.24 / alike.length);
+    alike.forEach((point, index) => factors.set(point, 10 ** (step * (index - (alike.length - 1) / 2))));
+  }
+  return factors;
 }
 
 /** One node alone, or a free network: across, because no link concerns it. */

@@ -11,7 +11,7 @@ function ledgerBar(means, longest) {
   means.forEach((value, part) => {
     if (value <= 0) return;
     const piece = make("span", { class: "piece" });
-    piece.style.flexGrow = value;
+    piece.style.width = `${(100 * value) / total}%`;
     piece.style.background = report.part_colors[part];
     bar.append(piece);
   });

@@ -37,6 +37,11 @@ function swatch(arm) {
   return svg;
 }
 
+/** An arm's name behind its swatch. */
+function armTag(arm) {
+  return make("span", { class: "arm" }, swatch(arm), make("span", { title: armName(arm) }, armName(arm)));
+}
+
 function markerPath(symbol) {
   const corners = (count, radius, turn, inner) =>
     `M${[...Array(count * (inner ? 2 : 1)).keys()]

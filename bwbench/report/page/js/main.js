@@ -58,7 +58,7 @@ function drawNumbers(points) {
   const bandwidths = unique(points.filter((p) => !p.limit).map((p) => p.bandwidth)).sort((a, b) => (a === null) - (b === null) || a - b);
   const columns = bandwidths.length ? bandwidths : [null];
   const rows = [...groupBy(points, (point) => point.arm)].map(([arm, ofArm]) => make("tr", {},
-    make("th", { scope: "row" }, make("span", { class: "arm" }, swatch(arm), armName(arm))),
+    make("th", { scope: "row" }, armTag(arm)),
     ...columns.map((bps) => {
       const point = ofArm.find((one) => one.limit || one.bandwidth === bps);
       const marks = point ? [point.numComposed ? "composed" : "", point.estimate.numCensored ? "censored" : ""].filter(Boolean) : [];

@@ -69,7 +69,7 @@ function rankingTable(rows) {
     const ratio = row.ratio === null ? (row === rows[0] ? `1${TIMES}` : DASH) : `${row.ratio.bound}${ratioInterval(row.ratio)}`;
     const words = { slower: "", tie: "ties", unknown: "" }[row === rows[0] ? "slower" : verdict(row)];
     const how = row.lower.limit ? "no link" : row.outside ? "outside" : row.lower === row.upper ? "measured" : "interpolated";
-    return make("tr", {}, make("th", { scope: "row" }, make("span", { class: "arm" }, swatch(row.arm), armName(row.arm))), make("td", { class: "number" }, estimateWords(row)),
+    return make("tr", {}, make("th", { scope: "row" }, armTag(row.arm)), make("td", { class: "number" }, estimateWords(row)),
       make("td", { class: "number" }, ratio, words ? make("span", { class: "mark composed" }, words) : null), make("td", { class: "number" }, `${row.num}`), make("td", {}, how, row.numComposed ? make("span", { class: "mark composed" }, "composed") : null));
   });
   const heads = [["arm", ""], ["time to target", "number"], ["\u00f7 fastest", "number"], ["n", "number"], ["how", ""]];

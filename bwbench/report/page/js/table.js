@@ -1,10 +1,10 @@
 "use strict";
-// The cells, fifty at a time: sorted by their headings, filtered by words and state, with details on click.
+// The cells, a page at a time: sorted by their headings, filtered by words and state, with details on click.
 
-const PAGE_ROWS = 50;
+const PAGE_ROWS = 25;
 
 const TABLE_COLUMNS = [
-  { key: "arm", name: "arm", value: (cell) => armName(cell.arm), show: (cell) => make("span", { class: "arm" }, swatch(cell.arm), armName(cell.arm)) },
+  { key: "arm", name: "arm", value: (cell) => armName(cell.arm), show: (cell) => armTag(cell.arm) },
   { key: "seed", name: "seed", number: true, value: (cell) => cell.seed, show: (cell) => `${cell.seed}` },
   { key: "status", name: "state", value: (cell) => cell.status, show: stateMarks },
   { key: "bandwidth_bps", name: "link asked", number: true, value: (cell) => cell.bandwidth_bps ?? Infinity, show: (cell) => linkWords(cell) },
