@@ -27,6 +27,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 _TITLES = {"goodput_error": "goodput", "rtt_error": "round trip"}
 _SPREAD = 0.13  # of the distance between two bandwidths, over which points of one are strewn
+_NO_RATE = math.inf  # of a link without one bandwidth: a trace, or two directions that differ
 _MANY = 400  # measurements, above which marks are small
 _SMALLEST = 1e-5  # errors below count as this one on the logarithmic axis
 _OUTLYING = 4.0  # worst over 95th percentile, beyond which the axis of errors is linear in the middle alone
@@ -75,13 +76,14 @@ class LinkAskedAndAchieved(AbstractFigure):
 
 
 def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None:
-    rates = sorted(table["bandwidth_bps"].dropna().unique())
-    places = {rate: place for place, rate in enumerate(rates)}
+    asked = [_NO_RATE if pd.isna(rate) else float(rate) for rate in table["bandwidth_bps"]]
+    rates = sorted(set(asked))
+    places = pd.Series([rates.index(rate) for rate in asked], index=table.index)
     strewn = random.Random(0)
     size, alpha = (1.8, 0.5) if len(table) > _MANY else (3.2, 0.75)
     for number, (when, look) in enumerate(_LOOKS.items()):
-        rows = table[(table["when"] == when) & table[error].notna() & table["bandwidth_bps"].notna()]
-        x = [places[rate] + 0.36 * (number - 0.5) + strewn.uniform(-_SPREAD, _SPREAD) for rate in rows["bandwidth_bps"]]
+        rows = table[(table["when"] == when) & table[error].notna()]
+        x = [place + 0.36 * (number - 0.5) + strewn.uniform(-_SPREAD, _SPREAD) for place in places[rows.index]]
         axes.plot(x, 100 * rows[error].astype(float), look["marker"], markersize=size, color=look["color"], alpha=alpha,
                   markeredgewidth=0, zorder=3)  # fmt: skip
     axes.axhline(0, color=FAINT, linewidth=0.8, zorder=1)
@@ -101,7 +103,8 @@ def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None
     factor = BANDWIDTH.factors[scale]
     every = max(1, math.ceil(len(rates) * (0.3 if not wide else 0.16)))
     shown = [place for place in range(len(rates)) if place % every == 0 or len(rates) <= 5]
-    axes.set_xticks(shown, [f"{rates[place] / factor:.4g}" for place in shown])
+    names = ["varies" if rate == _NO_RATE else f"{rate / factor:.4g}" for rate in rates]
+    axes.set_xticks(shown, [names[place] for place in shown])
     axes.set_xlabel(f"bandwidth asked ({scale})")
     axes.set_xlim(-0.6, len(rates) - 0.4)
 

@@ -14,9 +14,10 @@ from matplotlib.transforms import Bbox
 from bwbench.figures.frame import text_width_in
 from bwbench.figures.style import INK, SMALL_PT
 
-_DISTANCES_PT = (5.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0, 48.0, 60.0, 74.0)
+_DISTANCES_PT = (6.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0, 48.0, 60.0, 74.0)
 _DIRECTIONS = 16
 _LINE_FROM_PT = 9.0  # a name that far away is joined to its point
+_CROWDED_PT = 10.0  # points that near: a name must be joined to its own, and so stand that far away
 _MARK_PT = 3.6  # half the side of a mark
 
 
@@ -53,9 +54,13 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
     for point, (x, y) in sorted(zip(points, marks, strict=False), key=lambda pair: (-pair[1][1], pair[1][0])):
         width = text_width_in(figure, point.text, SMALL_PT, point.bold) * figure.dpi
         height = SMALL_PT * 1.15 * scale
-        distance, angle, box = _place(float(x), float(y), width, height, scale, frame, taken)
+        near = sum(math.dist((x, y), other) < _CROWDED_PT * scale for other in marks[: len(points)])
+        least = _LINE_FROM_PT if near > 1 else 0.0  # the point itself is one of them
+        distance, angle, box = _place(float(x), float(y), width, height, scale, frame, taken, least)
         taken.append(box)
-        line: Any = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2.5}
+        facing = (0.5 - 0.5 * math.cos(angle), 0.5 - 0.5 * math.sin(angle))  # the side of the name towards its point
+        line: Any = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2.5,
+                     "relpos": facing}  # fmt: skip
         centre = ((box.x0 + box.x1) / 2 - x, (box.y0 + box.y1) / 2 - y)
         note = axes.annotate(
             point.text, (point.x, point.y), (centre[0] / scale, centre[1] / scale), textcoords="offset points",
@@ -64,16 +69,15 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
         )  # fmt: skip
         if note.arrow_patch is not None:
             note.arrow_patch.set_zorder(2)
-            note._arrow_relpos = (0.5 - 0.5 * math.cos(angle), 0.5 - 0.5 * math.sin(angle))  # type: ignore[attr-defined]
         note.set_in_layout(False)
 
 
 def _place(
-    x: float, y: float, width: float, height: float, scale: float, frame: Bbox, taken: Sequence[Bbox]
+    x: float, y: float, width: float, height: float, scale: float, frame: Bbox, taken: Sequence[Bbox], least: float
 ) -> tuple[float, float, Bbox]:
     """Distance in points, direction, and box in pixels of the nearest free place; the least crowded one if none is."""
     best: tuple[float, float, float, Bbox] | None = None
-    for distance in _DISTANCES_PT:
+    for distance in (distance for distance in _DISTANCES_PT if distance >= least):
         for number in range(_DIRECTIONS):
             # right first, then left, then the others: readers look for names beside points
             turn = (number + 1) // 2 * (1 if number % 2 else -1)
