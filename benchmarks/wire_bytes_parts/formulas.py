@@ -138,6 +138,7 @@ METHODS: dict[str, Method] = {
     "top-k": _LARGEST_1_PERCENT,
     "random-k": Method(Exchange(EVERYONE * 4 * round(0.1 * ELEMENTS), _RING_MESSAGES)),
     "dgc": _LARGEST_1_PERCENT,
+    "dgc-int4": Method(Exchange(ALL_GATHER * sparse(0.01, INT4), ALL_GATHER, framed=True)),
     "powersgd": Method(Exchange(EVERYONE * low_rank(2), 2 * _TWO_ROUNDS)),  # two vectors
     "parameter-server": Method(Exchange(EVERYONE * S, EVERYONE * 4)),
     "bytegrad": Method(_scattered(INT8, header=INT8_HEADER)),

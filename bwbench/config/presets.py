@@ -54,6 +54,7 @@ PRESETS: dict[str, Preset] = {
         Preset("top-k", "every-step", "all-gather", "top-k", "the largest 1 % of the gradient, the rest kept back"),
         Preset("random-k", "every-step", "ring", "random-k", "a random 10 % of the gradient, the same on all nodes"),
         Preset("dgc", "every-step", "all-gather", "dgc", "deep gradient compression: top-k of a momentum kept locally"),
+        Preset("dgc-int4", "every-step", "all-gather", ("dgc", "int4"), "the same with 4 bits an entry"),
         Preset("powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"),
         Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
         Preset("bytegrad", "every-step", "scatter-gather", "int8", "8 bits an entry, on the way there and back"),
