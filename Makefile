@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check bench paper-figures test-netem clean
+.PHONY: help demo test setup check bench paper-figures paper-results paper-results-plan test-netem clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 22
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 26
 
 demo: $(VENV)/ready ## four nodes on one 10 Mbit/s WiFi: which method gets there first? (2 minutes, after installing)
 	$(BIN)/bwbench run configs/wifi_10mbps.yaml
@@ -19,12 +19,23 @@ test: $(VENV)/ready ## all tests that this machine can run
 
 setup: $(VENV)/ready ## the virtual environment that every other target uses
 
-# torch first and alone, by the constraints file: a bare `torch` would bring gigabytes of CUDA to a machine without GPU.
+# The stamps below are looked at by the shell as well, because `make -B` holds every file to be out of date and nobody
+# wants to download gigabytes for that. torch first and alone, by the constraints file: a bare `torch` would bring CUDA.
 $(VENV)/ready: pyproject.toml constraints.txt
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt torch
-	$(PIP) install -q -c constraints.txt -e '.[test,check]'
-	touch $@
+	@if [ ! $@ -nt pyproject.toml ] || [ ! $@ -nt constraints.txt ]; then set -ex; \
+	  test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); \
+	  $(PIP) install -q -c constraints.txt torch; \
+	  $(PIP) install -q -c constraints.txt -e '.[test,check]'; \
+	  touch $@; fi
+
+# Reading records and drawing figures needs no torch: an environment for that alone is there in half a minute.
+READING = numpy pandas pyarrow matplotlib pydantic PyYAML typer rich jinja2
+$(VENV)/reading: pyproject.toml constraints.txt
+	@if [ ! $(VENV)/ready -nt pyproject.toml ] && [ ! $@ -nt pyproject.toml ]; then set -ex; \
+	  test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); \
+	  $(PIP) install -q -c constraints.txt $(READING); \
+	  $(PIP) install -q --no-deps -e .; \
+	  touch $@; fi
 
 check: $(VENV)/ready ## style, types, and who may import whom
 	$(BIN)/ruff check .
@@ -35,8 +46,28 @@ check: $(VENV)/ready ## style, types, and who may import whom
 bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up (an hour); tables below benchmarks/out
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
 
-paper-figures: $(VENV)/ready ## figures of every experiment below results/
-	$(BIN)/bwbench plot results
+FIGURES := paper/figures
+paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (half a minute)
+	@rm -rf $(FIGURES).new
+	$(BIN)/bwbench plot results --out $(FIGURES).new --folders > /dev/null
+	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
+	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
+
+# One experiment after the other, each published when it is finished. After an interruption the same command goes on.
+# An experiment that cannot be planned lacks learning rates: then these are searched for first.
+EXPERIMENTS ?= $(wildcard experiments/*.yaml)
+RESULTS ?= results
+PLAN = $(BIN)/bwbench plan $$file --results $(RESULTS)
+TUNE = $(BIN)/bwbench tune $$file --results $(RESULTS)
+paper-results: paper-results-plan ## run what is not published yet of all experiments, and publish it; hours, said beforehand
+	@for file in $(EXPERIMENTS); do echo "== $$file"; \
+	  $(PLAN) > /dev/null 2>&1 || $(TUNE) || exit 1; \
+	  $(BIN)/bwbench sweep $$file --results $(RESULTS) || test $$? -eq 1 || exit 1; \
+	  $(BIN)/bwbench publish $(RESULTS)/$$(basename $$file .yaml) || exit 1; done
+
+paper-results-plan: $(VENV)/ready ## how long `make paper-results` takes, experiment by experiment
+	@for file in $(EXPERIMENTS); do if $(PLAN) > /dev/null 2>&1; then printf "$$file: "; $(PLAN) 2>&1 > /dev/null | tail -n 1; \
+	  else printf "$$file, learning rates first: "; $(TUNE) --dry-run 2>&1 > /dev/null | tail -n 1; fi; done
 
 test-netem: $(VENV)/ready ## the netem back end, in a user-mode kernel that has it (Debian: user-mode-linux)
 	tests/netem/run

@@ -28,6 +28,9 @@ def plot(
         list[str] | None, typer.Option(help="Draw this figure only; repeatable.", show_default="all that apply")
     ] = None,
     width: Annotated[Width, typer.Option(help="7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    folders: Annotated[
+        bool, typer.Option("--folders", help="A folder for each experiment even where there is only one.")
+    ] = False,
 ) -> int:
     """Draw the figures of an experiment as PNG and PDF, each with a JSON file of its numbers and cells.
 
@@ -38,10 +41,10 @@ def plot(
         check_figure(name)
 
     from bwbench.analysis.results import load_results  # pandas and matplotlib take a second to import
-    from bwbench.figures.album import draw_album
+    from bwbench.figures.parallel import draw_albums
     from bwbench.figures.style import WIDTHS_IN
 
-    drawn = draw_album(load_results(folder), out or folder / "figures", figure, WIDTHS_IN[width.value])
+    drawn = draw_albums(load_results(folder), out or folder / "figures", figure, WIDTHS_IN[width.value], folders)
     if not drawn.paths:
         raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))
     for path in drawn.paths:

@@ -1,0 +1,92 @@
+"""The album of many cells, drawn by as many processes as there are cores: what is read is read once, before them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bwbench.analysis.results import Results
+from bwbench.figures.album import Drawn, draw_album
+from bwbench.figures.style import PAGE_IN
+from bwbench.registry import FIGURES
+
+MANY_CELLS = 100  # with fewer a second process costs more than it saves
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one process draws at a time: figures of one experiment that group its cells alike."""
+
+    results: tuple[Results, ...]
+    out: Path
+    names: tuple[str, ...]
+    width_in: float
+
+
+def draw_albums(
+    results: Sequence[Results],
+    out: Path,
+    names: Sequence[str] | None = None,
+    width_in: float = PAGE_IN,
+    folders: bool = False,
+    jobs: int | None = None,
+) -> Drawn:
+    """Draw what ``draw_album`` draws, experiment by experiment, in several processes where there are many cells.
+
+    Args:
+        folders: a folder for each experiment even where there is only one.
+        jobs: processes; by default the cores that this one may use, or one where there are few cells.
+    """
+    by_experiment: dict[str, list[Results]] = {}
+    for group in results:
+        by_experiment.setdefault(group.experiment, []).append(group)
+    several = folders or len(by_experiment) > 1
+    parts = [
+        _Part(tuple(groups), out / experiment if several else out, tuple(alike), width_in)
+        for experiment, groups in by_experiment.items()
+        for alike in _by_grouping(names or FIGURES.names())
+    ]
+    num_cells = sum(len(group.folders) for group in results)
+    jobs = jobs or (len(os.sched_getaffinity(0)) if num_cells >= MANY_CELLS else 1)
+    if min(jobs, len(parts)) < 2:
+        return _joined(map(_draw, parts))
+    for group in results:  # before there are other processes, which then all have it
+        _ = group.cells, group.curves, group.ledger
+    global _parts
+    _parts = parts
+    try:
+        with multiprocessing.get_context("fork").Pool(min(jobs, len(parts))) as pool:
+            return _joined(pool.imap(_draw_number, range(len(parts)), chunksize=1))
+    finally:
+        _parts = []
+
+
+_parts: list[_Part] = []  # for the processes that are forked, which get a number alone
+
+
+def _draw_number(number: int) -> Drawn:
+    return _draw(_parts[number])
+
+
+def _draw(part: _Part) -> Drawn:
+    return draw_album(part.results, part.out, part.names, part.width_in)
+
+
+def _by_grouping(names: Sequence[str]) -> list[list[str]]:
+    """Figures that span the same settings stay together: they share tables that are made once."""
+    alike: dict[frozenset[str], list[str]] = {}
+    for name in names:
+        alike.setdefault(FIGURES.load(name).compares, []).append(name)
+    return list(alike.values())
+
+
+def _joined(drawn: Iterable[Drawn]) -> Drawn:
+    whole = Drawn()
+    for one in drawn:
+        whole.paths.extend(one.paths)
+        whole.skipped.extend(one.skipped)
+        whole.notes.extend(note for note in one.notes if note not in whole.notes)
+    return whole
