@@ -46,6 +46,7 @@ class Claim(BaseModel):
         arm, over: names as records have them; ``over`` is the reference of a ratio, a difference, a crossover.
         where: dotted keys of the configuration that the cells must have; ``link.preset`` takes the name of a preset.
         over_where: what is different for the reference; an empty value takes a key away.
+        against: what prose calls the reference; ``over`` where there is nothing.
         of: the quantity that is compared or quoted.
         key: of ``config``: the dotted key whose value is quoted.
         part: of errors: ``median``, ``95 %`` or ``most``; of a crossover ``bandwidth`` or ``scale``, its S/(B·T).
@@ -64,6 +65,7 @@ class Claim(BaseModel):
     over: str = ""
     where: dict[str, Any] = Field(default_factory=dict)
     over_where: dict[str, Any] = Field(default_factory=dict)
+    against: str = ""
     of: Quantity = "time"
     key: str = ""
     part: str = ""

@@ -74,7 +74,7 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
 
     ``is 1.85 times as fast as ddp (…)``, ``cannot be told from ddp in time to target (ratio 1.02, …)``.
     """
-    over = claim.over or "the other setting"
+    over = claim.against or claim.over or "the other setting"
     full, basis = full_text(claim, value), basis_text(claim, value)
     if claim.kind == "difference":
         if value.side == 0:
