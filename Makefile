@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check bench paper-figures paper-results paper-results-plan test-netem clean
+.PHONY: help demo test setup check bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 26
@@ -68,6 +68,12 @@ paper-results: paper-results-plan ## run what is not published yet of all experi
 paper-results-plan: $(VENV)/ready ## how long `make paper-results` takes, experiment by experiment
 	@for file in $(EXPERIMENTS); do if $(PLAN) > /dev/null 2>&1; then printf "$$file: "; $(PLAN) 2>&1 > /dev/null | tail -n 1; \
 	  else printf "$$file, learning rates first: "; $(TUNE) --dry-run 2>&1 > /dev/null | tail -n 1; fi; done
+
+paper: $(VENV)/ready ## the paper from the records below results/: paper/build/paper.pdf and paper.md
+	$(BIN)/python -m bwbench.report.paper --source paper --results results --out paper/build $(PAPER_ARGS)
+
+paper-claims: $(VENV)/ready ## every claim of the paper, with its value and the direction that it would support
+	$(BIN)/python -m bwbench.report.paper --source paper --results results --claims
 
 test-netem: $(VENV)/ready ## the netem back end, in a user-mode kernel that has it (Debian: user-mode-linux)
 	tests/netem/run

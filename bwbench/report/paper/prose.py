@@ -66,7 +66,7 @@ class ForLatex(Format):
 
     def reference(self, stem: str) -> str:
         """By its label."""
-        return f"Figure~\\ref{{fig:{macro_name(stem, '')}}}"
+        return f"Figure\\ \\ref{{fig:{macro_name(stem, '')}}}"  # pandoc reads the first as a space that does not break
 
     @property
     def latex_writer(self) -> LatexWriter:

@@ -83,7 +83,7 @@ def _composed(folders: Sequence[CellFolder]) -> Iterable[Phrase]:
         return
     share = phrase(Number("composed cells", str(composed)), " of ", Number("cells done", str(len(done))))
     if composed:
-        yield phrase(share, " times are composed of a training without the link and steps timed on it (marked *).")
+        yield phrase(share, " times are composed of a training without the link and steps timed on it (marked †).")
     if not errors:
         yield phrase("None of these cells ran whole as well: how far composed times are off is not known.")
         return

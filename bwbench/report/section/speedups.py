@@ -50,7 +50,7 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     caption = phrase(f"Time to target of {baseline} over that of the arm: above 1 the arm is faster. ")
     caption = phrase(caption, "95 % interval below it", "; " if pairs else "", pairs, ".")
     if any(row.composed for row in rows.values()):
-        caption = phrase(caption, " * : composed.")
+        caption = phrase(caption, " † composed.")
     yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
     yield from _crossovers(compared.crossovers, key, baseline)
 
@@ -64,7 +64,7 @@ def _ratio_lines(row: ArmRow, key: str, with_num: bool) -> Sequence[Phrase]:
     words, ratio = ratio_words(row.ratio, f"speedup {key}"), row.ratio
     if words is None or ratio is None:
         return []
-    lines = [phrase(words.value, "*" if row.composed else "")]
+    lines = [phrase(words.value, "†" if row.composed else "")]
     if ratio.low is not None and ratio.high is not None:
         ends = ", ".join(significant(end, apart_from=1.0) for end in (ratio.low, ratio.high))
         lines.append(phrase(Number(f"speedup interval {key}", f"[{ends}]")))

@@ -68,7 +68,7 @@ def composed_at(group: Results) -> set[At]:
 
 
 def _time_lines(one: Estimate, at: str, composed: bool, with_num: bool) -> Sequence[Phrase]:
-    mark = "*" if composed else ""
+    mark = "†" if composed else ""
     if math.isinf(one.value):
         value = phrase(Number(f"time {at}", f"> {digits(one.at_least)}"), mark)
     else:
@@ -87,7 +87,7 @@ def _legend(found: dict[At, dict[int, Arrival]], composed: set[At]) -> str:
     text = "One repeat has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
     if any(arrival.time_s is None for arrivals in found.values() for arrival in arrivals.values()):
         text += "> : not reached within the limit; with such repeats it is the median. "
-    return (text + ("* : composed." if composed else "")).strip()
+    return (text + ("† composed." if composed else "")).strip()
 
 
 def _first(found: dict[At, dict[int, Arrival]], bandwidth: float | None, key: str) -> Phrase | None:

@@ -32,6 +32,7 @@ _LATEX = {
     "≥": r"\ensuremath{\geq}",
     "≈": r"\ensuremath{\approx}",
     "∞": r"\ensuremath{\infty}",
+    "†": r"\textdagger{}",
     "µ": r"\ensuremath{\mu}",
     "μ": r"\ensuremath{\mu}",
     "²": r"\textsuperscript{2}",
