@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from enum import Enum
@@ -92,5 +93,6 @@ def _write(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there may be no folder to hold it
+            temporary.unlink()
         raise ConfigError(f"--out: {path} cannot be written: {error.strerror}; name another file") from error

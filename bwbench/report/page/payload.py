@@ -68,7 +68,7 @@ def build_payload(folders: Sequence[CellFolder], title: str) -> dict[str, Any]:
         "arms": [{"name": arm, **arm_look(arm)} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
         "part_colors": part_colors(PARTS),
-        "groups": _groups(folders, experiments, numbers),
+        "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
         "pools": {name: pool.values for name, pool in pools.items()},
         "columns": list(CELL_COLUMNS),
         "cells": cells,
@@ -111,19 +111,22 @@ def _metric(row: dict[str, Any], curve: list[dict[str, Any]]) -> str | None:
     return next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
 
 
-def _groups(folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int]) -> list[dict[str, Any]]:
+def _groups(
+    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[str | None]
+) -> list[dict[str, Any]]:
     groups = []
     for index, experiment in enumerate(experiments):
         members = [folder for folder in folders if _experiment(folder) == experiment]
-        groups += [_group(group, index, numbers) for group in group_cells(members, COMPARES)]
+        groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
     return groups
 
 
-def _group(group: Group, experiment: int, numbers: dict[Path, int]) -> dict[str, Any]:
+def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[str | None]) -> dict[str, Any]:
     rows = [cell_row(folder) for folder in group.folders]
     networked = [row for row in rows if row["algorithm"] != "single"] or rows
     targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
     metric, value = targets.most_common(1)[0][0]
+    members = sorted(numbers[folder.path] for folder in group.folders)
     named = ("model.name", "dataset.name", *COMPARES)
     words = [_words(name, setting) for name, setting in group.key if name not in named]
     nodes = sorted({int(row["nodes"]) for row in networked})
@@ -134,10 +137,10 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int]) -> dict[str,
         "model": "/".join(sorted({str(row["model"]) for row in networked})),
         "dataset": "/".join(sorted({str(row["dataset"]) for row in networked})),
         "words": " · ".join(words),
-        "metric": metric or next((name for name in DEFAULT_METRICS), None),
+        "metric": metric or next((metrics[index] for index in members if metrics[index]), None),
         "target": value,
         "notes": _notes(group.folders),
-        "cells": [numbers[folder.path] for folder in group.folders],
+        "cells": members,
     }
 
 

@@ -4,8 +4,9 @@
 const SAME = 1e-3; // bandwidths this close are one
 
 /**
- * The arms on a link of this bandwidth, fastest first: {arm, value, low, high, atLeast, num, how, exact, ratio}. `ratio`
- * is the arm's time over the first one's, paired by seed. Arms without a time come last, with what they exceed.
+ * {rows, missing}: the arms on a link of this bandwidth, fastest first, each with its interval and `ratio`, its time over
+ * the first one's, paired by seed. Arms without a time come last, with what they exceed. `missing` are arms that were
+ * measured elsewhere alone: beside the others they would be judged by another link.
  */
 function ranking(points, bandwidth) {
   const rows = [];
@@ -13,9 +14,19 @@ function ranking(points, bandwidth) {
     if (ofArm[0].cells[0].algorithm === "no-communication") continue; // no link is like that
     rows.push({ arm, ...between(ofArm, bandwidth) });
   }
-  rows.sort((a, b) => a.value - b.value || a.atLeast - b.atLeast || a.arm - b.arm);
-  for (const row of rows) row.ratio = ratioBetween(row, rows[0]);
-  return rows;
+  const comparable = rows.filter(isComparable(rows, bandwidth)), order = (a, b) => (a === b ? 0 : a - b);
+  comparable.sort((a, b) => order(a.value, b.value) || order(a.atLeast, b.atLeast) || a.arm - b.arm);
+  for (const row of comparable) row.ratio = ratioBetween(row, comparable[0]);
+  return { rows: comparable, missing: rows.filter((row) => !comparable.includes(row)).map((row) => row.arm) };
+}
+
+/** Inside of what was measured all arms that were; outside of it those that were measured nearest. */
+function isComparable(rows, bandwidth) {
+  const linked = rows.filter((row) => !row.lower.limit);
+  if (linked.some((row) => !row.outside)) return (row) => row.lower.limit || !row.outside;
+  const distance = (row) => (row.lower.bandwidth === null ? 0 : Math.abs(Math.log(row.lower.bandwidth / bandwidth)));
+  const nearest = Math.min(...linked.map(distance));
+  return (row) => row.lower.limit || distance(row) <= nearest + SAME;
 }
 
 /** An arm's time at a bandwidth, from its points; outside of them the nearest one, and `outside` says so. */

@@ -7,7 +7,8 @@ function drawRecommendation() {
   const { bandwidth, latency } = state.link, out = byId("recommendation");
   if (!(bandwidth > 0) || !(latency >= 0)) return out.replaceChildren(make("p", { class: "note" }, "Enter a bandwidth above 0 and a latency of 0 or more."));
   const rtt = nearestRtt(rttsOf(state.group), 2 * latency);
-  const rows = state.target === null ? [] : ranking(pointsOf(chosenCells(rtt), state.target), bandwidth);
+  const points = state.target === null ? [] : pointsOf(chosenCells(rtt), state.target);
+  const { rows, missing } = ranking(points, bandwidth);
   if (!rows.length) return out.replaceChildren(make("p", { class: "note" }, "No cell that is done says anything about this choice."));
   const best = rows[0];
   if (!Number.isFinite(best.value)) {
@@ -20,12 +21,13 @@ function drawRecommendation() {
   const second = rows.slice(1).find((row) => verdict(row) === "slower");
   const sentences = [];
   if (tied.length) sentences.push(`${names(tied)} ${tied.length > 1 ? "tie" : "ties"} with it: within the interval, measured by the same seeds.`);
-  if (near.length) sentences.push(`${names(near)} ${near.length > 1 ? "are" : "is"} within ${Math.round(100 * (WITHIN - 1))} % of it, and one repeat says no more than that.`);
+  if (near.length) sentences.push(`${names(near)} ${near.length > 1 ? "are" : "is"} within ${Math.round(100 * (WITHIN - 1))} % of it, and ${best.num === 1 ? "one repeat says no more than that" : "there is no interval to tell them apart"}.`);
   if (open.length) sentences.push(`${names(open)} did not reach the target in the time given, which was shorter than this: nothing is known of ${open.length > 1 ? "them" : "it"}.`);
   if (second) sentences.push(`${armName(second.arm)} takes ${second.ratio.bound}${second.ratio.bound ? " " : ""}${ratioInterval(second.ratio)} as long.`);
-  const single = rows.find((row) => row !== best && report.cells && row.lower.cells[0].algorithm === "single");
+  const single = rows.find((row) => row !== best && row.lower.cells[0].algorithm === "single");
   if (best.lower.cells[0].algorithm === "single") sentences.push("On this link one node alone is fastest: more nodes only cost time.");
   else if (single && single !== second && single.ratio) sentences.push(`One node alone takes ${single.ratio.bound}${single.ratio.bound ? " " : ""}${ratioInterval(single.ratio)} as long.`);
+  if (missing.length) sentences.push(`Not measured around this bandwidth: ${missing.map(armName).join(", ")}.`);
   parts.push(make("p", {}, sentences.join(" ")), howFound(rows, rtt), rankingTable(rows));
   out.replaceChildren(...parts);
 }

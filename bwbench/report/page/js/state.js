@@ -38,8 +38,8 @@ function armName(arm) {
 
 function chooseGroup(group) {
   state.group = group;
-  const rtts = rttsOf(group), networked = group.cells.filter((cell) => !needsNoLink(cell));
-  if (!rtts.includes(state.rtt)) state.rtt = rtts.length ? mostCommon(networked.map((cell) => cell.rtt_s)) : null;
+  const rtts = rttsOf(group), asked = group.cells.map((cell) => cell.rtt_s).filter((rtt) => rtts.includes(rtt));
+  if (!rtts.includes(state.rtt)) state.rtt = rtts.length ? mostCommon(asked) : null;
   const bandwidths = bandwidthsOf(group);
   if (!bandwidths.includes(state.bandwidth)) state.bandwidth = bandwidths[Math.floor((bandwidths.length - 1) / 2)] ?? null;
   state.target = group.target;
@@ -98,7 +98,8 @@ function targetRange(group) {
   const anchor = group.target === null ? top : group.target;
   const stepsTo = (value, round) => anchor + round((value - anchor) / step) * step;
   const low = stepsTo(Math.min(begun, top), Math.ceil), high = stepsTo(Math.max(begun, top), Math.floor);
-  return { min: Math.min(low, anchor), max: Math.max(high, anchor), step, anchor };
+  const easiest = lower ? 0 : step, hardest = lower ? step : 0; // what was met before the first step takes no time
+  return { min: Math.min(low + easiest, anchor), max: Math.max(high - hardest, anchor), step, anchor };
 }
 
 /** The slider counts in steps from the recorded target, so that this very number is one of its positions. */
