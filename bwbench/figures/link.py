@@ -105,7 +105,7 @@ def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None
     shown = [place for place in range(len(rates)) if place % every == 0 or len(rates) <= 5]
     names = ["varies" if rate == _NO_RATE else f"{rate / factor:.4g}" for rate in rates]
     axes.set_xticks(shown, [names[place] for place in shown])
-    axes.set_xlabel(f"bandwidth asked ({scale})")
+    axes.set_xlabel(f"{scale} asked")
     axes.set_xlim(-0.6, len(rates) - 0.4)
 
 

@@ -17,6 +17,7 @@ from bwbench.figures.style import INK, SMALL_PT
 _DISTANCES_PT = (6.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0, 48.0, 60.0, 74.0)
 _DIRECTIONS = 16
 _LINE_FROM_PT = 9.0  # a name that far away is joined to its point
+_GAP_PT = 3.0  # between two names on one line
 _CROWDED_PT = 10.0  # points that near: a name must be joined to its own, and so stand that far away
 _MARK_PT = 3.6  # half the side of a mark
 
@@ -52,11 +53,13 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
         places = [(float(x) + dx * scale, float(y) + dy * scale) for dx, dy in point.clear_pt]
         taken += [_box(*place, _MARK_PT * scale, _MARK_PT * scale) for place in places]
     for point, (x, y) in sorted(zip(points, marks, strict=False), key=lambda pair: (-pair[1][1], pair[1][0])):
-        width = text_width_in(figure, point.text, SMALL_PT, point.bold) * figure.dpi
+        width = text_width_in(figure, point.text, SMALL_PT, point.bold) * figure.dpi + _GAP_PT * scale
         height = SMALL_PT * 1.15 * scale
-        near = sum(math.dist((x, y), other) < _CROWDED_PT * scale for other in marks[: len(points)])
-        least = _LINE_FROM_PT if near > 1 else 0.0  # the point itself is one of them
-        distance, angle, box = _place(float(x), float(y), width, height, scale, frame, taken, least)
+        others = [other for other in marks[: len(points)] if 0 < math.dist((x, y), other) < _CROWDED_PT * scale]
+        away = sum(float(x - other[0]) for other in others), sum(float(y - other[1]) for other in others)
+        first = math.atan2(away[1], away[0])  # to the right of a point that stands alone
+        least = _LINE_FROM_PT if others else 0.0
+        distance, angle, box = _place((float(x), float(y)), (width, height), scale, frame, taken, least, first)
         taken.append(box)
         facing = (0.5 - 0.5 * math.cos(angle), 0.5 - 0.5 * math.sin(angle))  # the side of the name towards its point
         line: Any = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2.5,
@@ -73,15 +76,25 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
 
 
 def _place(
-    x: float, y: float, width: float, height: float, scale: float, frame: Bbox, taken: Sequence[Bbox], least: float
+    point: tuple[float, float],
+    size: tuple[float, float],
+    scale: float,
+    frame: Bbox,
+    taken: Sequence[Bbox],
+    least: float,
+    first: float,
 ) -> tuple[float, float, Bbox]:
-    """Distance in points, direction, and box in pixels of the nearest free place; the least crowded one if none is."""
+    """Distance in points, direction, and box in pixels of the nearest free place; the least crowded one if none is.
+
+    Args:
+        least: distance in points; first: the direction to look in first, then more and more to both sides of it.
+    """
+    (x, y), (width, height) = point, size
     best: tuple[float, float, float, Bbox] | None = None
     for distance in (distance for distance in _DISTANCES_PT if distance >= least):
         for number in range(_DIRECTIONS):
-            # right first, then left, then the others: readers look for names beside points
             turn = (number + 1) // 2 * (1 if number % 2 else -1)
-            angle = 2 * math.pi * turn / _DIRECTIONS
+            angle = first + 2 * math.pi * turn / _DIRECTIONS
             dx, dy = math.cos(angle), math.sin(angle)
             middle = (x + dx * (distance * scale + width / 2), y + dy * (distance * scale + height / 2))
             box = _box(*middle, width / 2, height / 2)
