@@ -18,6 +18,8 @@ from bwbench.analysis.provenance import provenance_note
 from bwbench.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
 from bwbench.records import CellFolder, iter_cells
 
+COMPOSED_MARK = "†"  # after the names of arms with composed cells, and before the note that says what that means
+
 
 @dataclass(frozen=True)
 class Results:
@@ -79,6 +81,8 @@ class Results:
         notes = left_out_notes(self.folders)
         errors = [error.error for error in composed_errors(self.done)]
         composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
+        if composed and any(map(is_composed, self.done)):
+            composed = f"{COMPOSED_MARK} {composed}"
         return [*notes, *(note for note in (composed, provenance_note(self.done)) if note)]
 
     def by_bandwidth(self) -> list[Results]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from bwbench.analysis.results import Results
+from bwbench.analysis.results import COMPOSED_MARK, Results
 from bwbench.units import BANDWIDTH, DURATION
 
 
@@ -93,12 +93,22 @@ def arm_label(arm: str, num_composed: float = 0, num: float = 0) -> str:
     """An arm's name in figures; one node alone is said, because all others have more.
 
     Args:
-        num_composed: how many of its ``num`` repeats are composed and not measured whole, which is said as well.
+        num_composed: how many of its ``num`` repeats are composed and not measured whole: COMPOSED_MARK where all are.
     """
     name = "single (1 node)" if arm == "single" else arm
     if not num_composed:
         return name
-    return f"{name} (composed)" if num_composed >= num else f"{name} ({num_composed:g} of {num:g} composed)"
+    return f"{name}{COMPOSED_MARK}" if num_composed >= num else f"{name}{COMPOSED_MARK} ({num_composed:g} of {num:g})"
+
+
+def too_few_bandwidths(results: Results) -> str | None:
+    """Why a figure over bandwidths has nothing to draw: fewer than two of them; None where there are more."""
+    if not results.done:
+        return "no cell is done"
+    shaped = [bps for bps in results.bandwidths if bps is not None]
+    if len(shaped) < 2:
+        return f"only one bandwidth ({BANDWIDTH.format(shaped[0])})" if shaped else "the link is unshaped"
+    return None
 
 
 def _link(cells: pd.DataFrame) -> str:

@@ -15,7 +15,9 @@ from bwbench.figures.style import FAINT, INK, NOTE_PT, SMALL_PT, TITLE_PT
 
 _MARGIN_IN = 0.06
 _FOOT_GAP_IN = 0.1
-_LEGEND_ROW_IN = 0.135  # of SMALL_PT text with its spacing
+_LEGEND_ROW_IN = 0.13  # of SMALL_PT text with its spacing
+_COLUMN_GAP = 1.3  # between columns of the legend, in font sizes
+_MOST_COLUMNS = 5
 _LEADING = 1.32  # line pitch in font sizes
 _PT_PER_IN = 72.0
 
@@ -27,14 +29,14 @@ def framed_axes(
     setting: str,
     notes: Sequence[str],
     legend: Sequence[Artist] = (),
-    legend_columns: int = 1,
+    legend_columns: int | None = None,
 ) -> tuple[Figure, Axes]:
     """A figure with one pair of axes under ``title``, ``setting`` and ``legend``, and above ``notes``.
 
     Args:
         width_in: width of the figure.
         body_in: height left for axes and tick labels; text comes on top of it.
-        legend: labelled artists, shown row by row under the title.
+        legend: labelled artists, shown row by row under the title, in ``legend_columns``; None takes as many as fit.
     """
     figure = Figure(figsize=(width_in, body_in), layout="constrained")
     FigureCanvasAgg(figure)
@@ -44,7 +46,9 @@ def framed_axes(
         (wrap(figure, setting, SMALL_PT, text_in), SMALL_PT, FAINT, "normal"),
     ]
     foot = [line for note in notes for line in wrap(figure, note, NOTE_PT, text_in)]
-    legend_rows = -(-len(legend) // legend_columns)
+    handle = 3.2 if legend and isinstance(legend[0], Line2D) else 1.1  # a line needs room to show its dashes
+    columns = legend_columns or _columns_that_fit(figure, legend, handle, text_in)
+    legend_rows = -(-len(legend) // columns)
     legend_in = legend_rows * _LEGEND_ROW_IN + 0.06 if legend_rows else 0.0
     head_in = _MARGIN_IN + sum(_height_in(len(lines), size) for lines, size, _, _ in blocks) + 0.04 + legend_in
     foot_in = _MARGIN_IN + _FOOT_GAP_IN + _height_in(len(foot), NOTE_PT) if foot else _MARGIN_IN
@@ -56,10 +60,9 @@ def framed_axes(
         top_in -= _height_in(len(lines), size)
     if legend:
         corner = (_MARGIN_IN / width_in, (top_in - 0.05) / height_in)
-        handle = 2.6 if isinstance(legend[0], Line2D) else 1.1  # a line needs room to show its dashes
-        figure.legend(handles=_row_by_row(legend, legend_columns), loc="upper left", bbox_to_anchor=corner,
-                      ncols=legend_columns, fontsize=SMALL_PT, handlelength=handle, handleheight=0.9,
-                      columnspacing=1.3, labelspacing=0.35, borderpad=0,
+        figure.legend(handles=_row_by_row(legend, columns), loc="upper left", bbox_to_anchor=corner,
+                      ncols=columns, fontsize=SMALL_PT, handlelength=handle, handleheight=0.9,
+                      columnspacing=_COLUMN_GAP, labelspacing=0.35, borderpad=0,
                       borderaxespad=0).set_in_layout(False)  # fmt: skip
     if foot:
         _write(figure, foot, foot_in - _FOOT_GAP_IN, NOTE_PT, FAINT, "normal")
@@ -73,6 +76,18 @@ def framed_axes(
 def _row_by_row(handles: Sequence[Artist], columns: int) -> list[Artist]:
     """matplotlib fills a legend column by column, the first ones fuller; readers go row by row."""
     return [handles[index] for column in range(columns) for index in range(column, len(handles), columns)]
+
+
+def _columns_that_fit(figure: Figure, legend: Sequence[Artist], handle: float, width_in: float) -> int:
+    """As many columns as the entries leave room for, each as wide as its own longest entry."""
+    beside_in = (
+        (handle + 0.8 + _COLUMN_GAP) * SMALL_PT / _PT_PER_IN
+    )  # handle, the gap after it, the gap between columns
+    widths = [text_width_in(figure, str(entry.get_label()), SMALL_PT) + beside_in for entry in legend]
+    for columns in range(min(len(legend), _MOST_COLUMNS), 1, -1):
+        if sum(max(widths[column::columns]) for column in range(columns)) <= width_in:
+            return columns
+    return 1
 
 
 def wrap(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool = False) -> list[str]:

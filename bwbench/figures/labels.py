@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+_SAMPLES = 24  # of a line between two of its points
 _LABEL_IN = 0.34  # room that a tick label of up to four digits needs along the axis
 
 
@@ -31,6 +36,24 @@ def spread(wanted: Sequence[float], pitch: float, low: float, high: float) -> li
     for rank, index in enumerate(order):
         positions[index] = min(max(base[rank], low), room) + rank * pitch
     return positions
+
+
+def emptiest(
+    axes: Axes, places: Sequence[tuple[float, float]], width_px: float, height_px: float, lines: Sequence[Line2D]
+) -> int:
+    """Which of ``places`` (lower left corners of a text, in pixels) lies on the least of what ``lines`` draw."""
+
+    def covered(place: tuple[float, float]) -> int:
+        inside = 0
+        for line in lines:
+            xy = axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
+            for (x0, y0), (x1, y1) in pairwise(xy):
+                for part in range(_SAMPLES):
+                    x, y = x0 + (x1 - x0) * part / _SAMPLES, y0 + (y1 - y0) * part / _SAMPLES
+                    inside += place[0] <= x <= place[0] + width_px and place[1] <= y <= place[1] + height_px
+        return inside
+
+    return min(range(len(places)), key=lambda number: covered(places[number]))
 
 
 def label_log_axis(axis: Axis, low: float, high: float, length_in: float) -> None:

@@ -17,10 +17,13 @@ from bwbench.analysis.results import Results
 from bwbench.figures import captions
 from bwbench.figures.base import AbstractFigure
 from bwbench.figures.frame import framed_axes, text_width_in
-from bwbench.figures.style import INK, PAGE_IN, PART_COLORS, SMALL_PT, TEXT_PT
+from bwbench.figures.style import INK, PART_COLORS, SMALL_PT, TEXT_PT
 
 _ESTIMATED_PARTS = ("compute_s", "peers_s", "link_s", "exposed_s")
 _ROW_IN = 0.31
+_MANY = 8  # arms, above which rows are lower
+_MANY_ROW_IN = 0.24
+_TICK_IN = 0.42  # room for a tick label along the axis
 _MEDIAN_FROM = 0.05  # a median nearer to the mean would only hide the end of the bar
 _SHOWN_FROM = 0.002  # of the longest bar; a thinner part would be an unexplained line
 
@@ -56,14 +59,14 @@ class StepTime(AbstractFigure):
         legend = [Patch(facecolor=PART_COLORS[part], label=PART_NAMES[part]) for part in parts]
         if table["estimated"].any():
             legend.append(Patch(facecolor="#bbbbbb", edgecolor="white", hatch="//////", label="hatched: estimated"))
-        body_in, columns = 0.5 + _ROW_IN * len(rows), 5 if width_in >= PAGE_IN else 2
+        row_in = _ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN
         notes = [*_how_to_read(results, table), *results.notes]
         title = "Where the time of a step goes"
-        figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend, columns)
+        figure, axes = framed_axes(width_in, 0.5 + row_in * len(rows), title, setting, notes, legend)
         unit = captions.time_unit(float(table["step_s"].max()) / 10)  # steps read better as 850 ms than as 0.85 s
         for position, row in enumerate(rows):
             _draw_row(axes, position, row, parts, unit)
-        _finish(axes, rows, unit)
+        _finish(figure, axes, rows, unit)
         _write_inside(figure, axes, rows, parts, unit)
         return figure
 
@@ -80,7 +83,7 @@ def _draw_row(axes: Axes, position: int, row: dict[Any, Any], parts: list[str], 
         axes.plot(row["median_step_s"] / unit.seconds, position, "D", markersize=3.4, zorder=5,
                   markerfacecolor="white", markeredgecolor=INK, markeredgewidth=0.6)  # fmt: skip
     end = max(left, row["median_step_s"] / unit.seconds if _median_shows(row) else 0.0)
-    axes.annotate(f"{captions.digits(row['step_s'] / unit.seconds)} {unit.symbol}", (end, position), (5, 0),
+    axes.annotate(captions.seconds(row["step_s"]), (end, position), (5, 0),
                   textcoords="offset points", va="center", weight="bold", fontsize=TEXT_PT)  # fmt: skip
 
 
@@ -88,16 +91,18 @@ def _median_shows(row: dict[Any, Any]) -> bool:
     return bool(abs(row["median_step_s"] - row["step_s"]) > _MEDIAN_FROM * row["step_s"])
 
 
-def _finish(axes: Axes, rows: list[dict[Any, Any]], unit: captions.TimeUnit) -> None:
+def _finish(figure: Figure, axes: Axes, rows: list[dict[Any, Any]], unit: captions.TimeUnit) -> None:
     batch = Counter(row["global_batch"] for row in rows).most_common(1)[0][0]
     axes.set_yticks(range(len(rows)), [_row_label(row, batch) for row in rows], linespacing=1.0)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, min_n_ticks=3))
     longest = max(max(row["step_s"], row["median_step_s"]) for row in rows) / unit.seconds
     axes.set_xlim(0, 1.16 * longest)
     axes.set_xlabel(f"mean step of {batch:.0f} samples ({unit.symbol})")
+    figure.draw_without_rendering()  # lays out the axes, so that their width is known
+    room = int(axes.get_window_extent().width / figure.dpi / _TICK_IN)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=max(1, min(6, room)), min_n_ticks=2))
 
 
 def _row_label(row: dict[Any, Any], usual_batch: float) -> str:

@@ -59,7 +59,7 @@ _ARMS = {
     "local-sgd": ArmStyle("#44aa99", ">", _SOLID),
     "diloco": ArmStyle("#117733", "d", _LONG),
     "top-k": ArmStyle("#6b4c2a", "8", _DASH_DOT),
-    "powersgd": ArmStyle("#661100", "X", _LONG),
+    "powersgd": ArmStyle("#ee3377", "p", _LONG),
 }
 _OTHER_COLORS = ("#56b4e9", "#882255", "#999933", "#332288", "#44aa99", "#6b4c2a", "#aa4499", "#117733")
 _OTHER_MARKERS = ("X", "h", "p", "<", ">", "d", "*", "8", "H")

@@ -22,6 +22,8 @@ from bwbench.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT, arm_st
 
 LOG_FROM_RATIO = 20.0  # beyond it bars would vanish; on a log axis points stand in for bars, which have no zero there
 _ROW_IN = 0.31
+_MANY = 8  # arms, above which rows are lower
+_MANY_ROW_IN = 0.27
 _BESIDE_IN = 2.3  # names on the left, figures on the right
 _HALO = [patheffects.withStroke(linewidth=2.4, foreground="white")]  # a whisker must show on a black bar too
 
@@ -47,7 +49,7 @@ class TimeToAccuracy(AbstractFigure):
         rows = table.to_dict("records")
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
         title = f"Time to {captions.target_words(results)}"
-        body_in = 0.75 + _ROW_IN * len(rows)
+        body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
         figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])
         scale = _scale_of(table)
         for position, row in enumerate(rows):
