@@ -77,16 +77,20 @@ def label_outer(grid: np.ndarray[Any, Any], below: str, beside: str) -> None:
 
 def draw_mark(
     axes: Axes, at: tuple[float, float], ends: tuple[float | None, float | None], arm: str, bound: str = "",
-    size: float = 5.0, hollow: bool = False,
+    size: float = 5.0, hollow: bool = False, marker: str | None = None,
 ) -> None:  # fmt: skip
-    """One value with its interval. ``bound`` ``>`` makes it a hollow mark with an arrow upwards, ``<`` downwards."""
+    """One value with its interval. ``bound`` ``>`` makes it a hollow mark with an arrow upwards, ``<`` downwards.
+
+    Args:
+        marker: in place of the arm's.
+    """
     style, (x, y) = arm_style(arm), at
     low, high = ends
     if low is not None and high is not None and not math.isnan(low) and not math.isnan(high):
         axes.plot([x, x], [low, high], color=style.color, linewidth=0.9, marker="_", markersize=3.5, zorder=3)
     face = "white" if hollow or bound else style.color
     edge = style.color if hollow or bound else "white"
-    axes.plot([x], [y], style.marker, markersize=size, markerfacecolor=face, markeredgecolor=edge, zorder=5,
+    axes.plot([x], [y], marker or style.marker, markersize=size, markerfacecolor=face, markeredgecolor=edge, zorder=5,
               markeredgewidth=0.9 if hollow or bound else 0.4)  # fmt: skip
     if bound:
         arrow: Any = {"arrowstyle": "<|-", "color": style.color, "shrinkA": 0, "shrinkB": 2.5, "linewidth": 1.0,

@@ -26,6 +26,7 @@ from bwbench.figures.style import INK, PAGE_IN, arm_style
 
 _EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
 _WIRED_LINE: Any = (0, (6, 1.5, 1, 1.5))
+_WIRED_MARKER = "s"
 _DODGE = 0.014  # decades between neighbouring arms
 _WORDS = {"switched": "links of one's own (switched)", "shared": "one air for all (shared)"}
 _LIMITS = ("single", "no-communication")
@@ -145,9 +146,13 @@ def _handle(row: dict[Any, Any], sums: pd.Series) -> Line2D:
     style, central = arm_style(row["arm"]), row["place"] == CENTRAL
     words = row["topology"] if row["averaging"] == EXACT else f"{row['topology']}, partial"
     return Line2D([], [], label=f"{label}: {words}", color=style.color, linestyle=_line(row), linewidth=1.3,
-                  marker=style.marker, markersize=4.5, markeredgecolor="white" if central else style.color,
+                  marker=_marker(row), markersize=4.5, markeredgecolor="white" if central else style.color,
                   markeredgewidth=0.4 if central else 0.9,
                   markerfacecolor=style.color if central else "white")  # fmt: skip
+
+
+def _marker(row: dict[Any, Any]) -> str:
+    return arm_style(row["arm"]).marker if row["wired"] == "[]" else _WIRED_MARKER
 
 
 def _line(row: dict[Any, Any]) -> Any:
@@ -174,7 +179,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, variants: list[str], what: str, 
             at = (row["nodes"] * dodge, row[f"{what}_at_least"] / unit)
             ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
             bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
-            draw_mark(axes, at, ends, row["arm"], bound, size=4.8, hollow=row["place"] != CENTRAL)
+            draw_mark(axes, at, ends, row["arm"], bound, 4.8, row["place"] != CENTRAL, _marker(row))
 
 
 def _draw_limits(axes: Axes, table: pd.DataFrame, unit: float) -> None:
