@@ -58,7 +58,7 @@ class Pareto(AbstractFigure):
         legend = [
             Line2D([], [], label="no other arm is better in both", marker="o", color=INK, markersize=4.5,
                    linewidth=0.9, linestyle=(0, (4, 2))),
-            Line2D([], [], label="another one is", marker="o", color=FAINT, markerfacecolor="white", markersize=4.5,
+            Line2D([], [], label="another arm is better in both", marker="o", color=FAINT, markerfacecolor="white", markersize=4.5,
                    linestyle="none"),
         ]  # fmt: skip
         body_in = 3.5 if wide else 3.3
@@ -207,7 +207,10 @@ def _whiskers(table: pd.DataFrame, unit: float, scale: float) -> list[tuple[floa
 
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:
-    words = ["Marks: mean of the repeats; whiskers: 95 % interval (Student's t)."] if (table["num"] > 1).any() else []
+    mean = "geometric mean" if table["against"].iloc[0] == "time" else "mean"
+    words = (
+        [f"Marks: {mean} of the repeats; whiskers: 95 % interval (Student's t)."] if (table["num"] > 1).any() else []
+    )
     if (table["y_bound"] != "").any():
         words.append("With arrows: target not reached within the limit by the median repeat; both are more than that.")
     silent = [str(arm) for arm in table[table["wire_bytes"].isna()]["arm"]]
