@@ -44,8 +44,9 @@ class Claim(BaseModel):
     Attributes:
         experiment: whose cells; ``given`` alone has none, the sums over machines may have ``all``.
         arm, over: names as records have them; ``over`` is the reference of a ratio, a difference, a crossover.
-        where: dotted keys of the configuration that the cells must have; ``link.preset`` takes the name of a preset.
-        over_where: what is different for the reference; an empty value takes a key away.
+        where: dotted keys of the configuration that the cells must have; ``link.preset`` takes the name of a preset. An
+            empty value takes away what defaults say.
+        over_where: what is different for the reference.
         against: what prose calls the reference; ``over`` where there is nothing.
         of: the quantity that is compared or quoted.
         key: of ``config``: the dotted key whose value is quoted.
@@ -141,6 +142,7 @@ def _claim(experiment: str, name: str, defaults: Mapping[str, Any], fields: obje
     if not isinstance(fields, Mapping):
         raise ValueError("expected a mapping such as {kind: ratio, arm: ring, over: ddp}")
     where = {**(defaults.get("where") or {}), **(fields.get("where") or {})}
+    where = {key: value for key, value in where.items() if value is not None}
     about = {"kind": "given"} if experiment == "given" else {"experiment": experiment}
     return Claim.model_validate({**about, **defaults, **fields, "where": where, "name": name})
 

@@ -40,7 +40,11 @@ def number_text(value: Value, number: float) -> str:
 def bare_text(claim: Claim, value: Value) -> Phrase:
     """The number alone."""
     if value.value is None:
-        return phrase(Number(claim.name, value.words)) if value.unit == "words" else phrase(value.words or "an unknown bandwidth")
+        return (
+            phrase(Number(claim.name, value.words))
+            if value.unit == "words"
+            else phrase(value.words or "an unknown bandwidth")
+        )
     bound = f"{value.bound} " if value.bound else ""
     return phrase(Number(claim.name, f"{bound}{number_text(value, value.value)}"))
 
@@ -108,7 +112,10 @@ def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:
         return phrase(
             f"has no single crossover with {over}: {value.words} (n = ", Number(f"{claim.name} n", str(value.num)), ")"
         )
-    side = {1: f"is faster than {over} below ", -1: f"is faster than {over} above ", 0: f"crosses {over} at "}[
+    below, above = (
+        ("below ", "above ") if value.unit == "bit/s" else ("where S/(B·T) is above ", "where S/(B·T) is below ")
+    )
+    side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above}", 0: f"crosses {over} at "}[
         value.side
     ]
     if value.value is None and value.words.startswith(("below", "above")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -34,12 +35,11 @@ def test_it_builds_both_ways_and_the_same_twice(tmp_path: Path, results: Path) -
     paper = build_paper(source, results, tmp_path / "out")
     pdf, text = (tmp_path / "out/paper.pdf").read_bytes(), (tmp_path / "out/paper.md").read_text()
     assert "## 3 Results" in text and "With 4 nodes" in text and "95 % interval" in text and "BAGUA" in text
-    assert "other" not in text.lower().split("references")[0].replace("another", "")
     assert any("sections/b.md" in line and "make paper-results" in line for line in paper.left_out)
     macros, body = ((tmp_path / f"out/{name}.tex").read_text() for name in ("macros", "body"))
     assert r"\newcommand{\bwNodes}{4}" in macros and r"\bwNodes{}" in body and r"\citep" in body
     log = (tmp_path / "out/paper.log").read_text(errors="replace")
-    assert "undefined" not in log.lower().replace("undefined commands", "")
+    assert not re.search(r"(Citation|Reference) .* undefined", log)
     shutil.rmtree(tmp_path / "out")
     build_paper(source, results, tmp_path / "out")
     assert (tmp_path / "out/paper.pdf").read_bytes() == pdf
