@@ -112,15 +112,27 @@ def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:
         return phrase(
             f"has no single crossover with {over}: {value.words} (n = ", Number(f"{claim.name} n", str(value.num)), ")"
         )
-    below, above = (
-        ("below ", "above ") if value.unit == "bit/s" else ("where S/(B·T) is above ", "where S/(B·T) is below ")
-    )
-    side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above}", 0: f"crosses {over} at "}[
-        value.side
-    ]
-    if value.value is None and value.words.startswith(("below", "above")):
-        return phrase(side, "a bandwidth ", value.words, " ", basis)
-    return phrase(side, bare_text(claim, value) if value.value is not None else phrase("a bandwidth"), " ", basis)
+    in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
+    if value.value is None and value.words:
+        return _outside(claim, value, over, in_scale)
+    below, above = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("below ", "above ")
+    side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above}", 0: f"crosses {over} at "}
+    place = phrase("a value in between") if value.value is None else bare_text(claim, value)
+    return phrase(side[value.side], place, " ", basis)
+
+
+def _outside(claim: Claim, value: Value, over: str, in_scale: bool) -> Phrase:
+    """Of a crossover below or above all that was measured: who is faster, and up to where that is certain."""
+    end = value.low if value.low is not None else value.high
+    if value.side == 0 or end is None:
+        return phrase(f"crosses {over} outside of what was measured, if at all ", basis_text(claim, value))
+    above = value.words.startswith("above")
+    which = "faster" if (value.side > 0) == above else "slower"
+    upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
+    number = Number(f"{claim.name} end", number_text(value, end))
+    count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
+    text = phrase(f"is {which} than {over} {upward if above else downward}", number)
+    return phrase(text, " with certainty, without a crossover in what was measured (", count, ")")
 
 
 def _ends(claim: Claim, value: Value) -> Phrase:

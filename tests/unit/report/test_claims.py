@@ -138,6 +138,42 @@ def test_a_verdict_says_what_the_interval_supports(value: Value, words: str) -> 
     assert plain(verdict_text(_claim(kind="ratio", arm="a", over="b"), value)) == words
 
 
+COUNTED = "with certainty, without a crossover in what was measured (n = 3)"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (
+            Value("bit/s", 20e6, 3, 15e6, 30e6, side=1),
+            "is faster than b below 20 Mbit/s (95 % interval 15 to 30 Mbit/s, n = 3)",
+        ),
+        (
+            Value("bit/s", 20e6, 3, 15e6, None, side=-1),
+            "is faster than b above 20 Mbit/s (95 % interval above 15 Mbit/s, n = 3)",
+        ),
+        (
+            Value("scale", 2.0, 3, 1.5, 3.0, side=1),
+            "is faster than b where S/(B·T) is above 2.0 (95 % interval 1.5 to 3.0, n = 3)",
+        ),
+        (
+            Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured"),
+            f"is faster than b up to 90 Mbit/s {COUNTED}",
+        ),
+        (
+            Value("bit/s", None, 3, None, 2e6, side=1, words="below all measured"),
+            f"is slower than b from 2 Mbit/s {COUNTED}",
+        ),
+        (
+            Value("bit/s", None, 1, words="above all measured"),
+            "crosses b outside of what was measured, if at all (no interval, n = 1)",
+        ),
+    ],
+)
+def test_a_crossover_in_words(value: Value, words: str) -> None:
+    assert plain(verdict_text(_claim(kind="crossover", arm="a", over="b"), value)) == words
+
+
 def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
     path = tmp_path / "claims.yaml"
     path.write_text(
