@@ -147,7 +147,7 @@ def main() -> int:
         if browser_path is None:
             print("no Chromium: the size alone was measured", file=sys.stderr)
         else:
-            row |= measure(path.resolve(), browser_path, 1 if options.quick else 5)
+            row |= measure(path.resolve(), browser_path, 1 if options.quick else 3)
     for name, value in row.items():
         print(f"{name:14} {value:>12,.4g}" if isinstance(value, float) else f"{name:14} {value:>12,}")
     if options.json:
