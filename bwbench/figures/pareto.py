@@ -58,8 +58,8 @@ class Pareto(AbstractFigure):
         legend = [
             Line2D([], [], label="no other arm is better in both", marker="o", color=INK, markersize=4.5,
                    linewidth=0.9, linestyle=(0, (4, 2))),
-            Line2D([], [], label="another arm is better in both", marker="o", color=FAINT, markerfacecolor="white", markersize=4.5,
-                   linestyle="none"),
+            Line2D([], [], label="another arm is better in both", marker="o", color=FAINT, markerfacecolor="white",
+                   markersize=4.5, linestyle="none"),
         ]  # fmt: skip
         body_in = 3.5 if wide else 3.3
         figure, grid = framed_panels(width_in, body_in, (1, 1), title[0].upper() + title[1:], setting,
