@@ -1,0 +1,49 @@
+"""``make -B`` holds every file to be out of date: nothing may be installed anew for that."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose pip only writes down that it was called."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+        os.utime(tmp_path / name, (1e9, 1e9))
+    tool = tmp_path / ".venv" / "bin" / "pip"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/installed\n")
+    tool.chmod(0o755)
+    return tmp_path
+
+
+def installed(checkout: Path, *arguments: str) -> str:
+    log = checkout / "installed"
+    log.unlink(missing_ok=True)
+    subprocess.run(["make", *arguments], cwd=checkout, check=True, capture_output=True, timeout=60)
+    return log.read_text() if log.exists() else ""
+
+
+@pytest.mark.parametrize("stamp", [".venv/ready", ".venv/reading"])
+def test_an_environment_is_made_once(checkout: Path, stamp: str) -> None:
+    assert "install" in installed(checkout, stamp)
+    assert installed(checkout, stamp) == ""
+    assert installed(checkout, "-B", stamp) == ""
+    os.utime(checkout / "pyproject.toml")
+    os.utime(checkout / stamp, (1e9, 1e9))
+    assert "install" in installed(checkout, stamp)
+
+
+def test_figures_need_no_torch(checkout: Path) -> None:
+    assert "torch" not in installed(checkout, ".venv/reading")
+    assert "torch" in installed(checkout, ".venv/ready")
+    os.utime(checkout / ".venv" / "reading", (1e8, 1e8))
+    assert installed(checkout, ".venv/reading") == ""  # what trains can read, too
