@@ -234,13 +234,24 @@ FIGURES = Registry(
     "figure",
     [
         ("accuracy-over-time", "bwbench.figures.accuracy_over_time:AccuracyOverTime", "accuracy by training time"),
-        ("accuracy-over-bytes", "bwbench.figures.accuracy_over_bytes:AccuracyOverBytes", "accuracy by bytes on the wire"),
+        (
+            "accuracy-over-bytes",
+            "bwbench.figures.accuracy_over_bytes:AccuracyOverBytes",
+            "accuracy by bytes on the wire",
+        ),
         ("time-to-accuracy", "bwbench.figures.time_to_accuracy:TimeToAccuracy", "who reached the target first"),
         ("step-time", "bwbench.figures.step_time:StepTime", "where the time of a step goes"),
         (
             "bandwidth",
             "bwbench.figures.bandwidth:TimeToAccuracyByBandwidth",
             "time to accuracy against bandwidth, where the matrix has one",
+        ),
+        ("speedup", "bwbench.figures.speedup:SpeedUp", "speed-up over ddp against bandwidth, and where it ends"),
+        ("throughput", "bwbench.figures.throughput:Throughput", "samples per second against bandwidth"),
+        (
+            "best-algorithm",
+            "bwbench.figures.best_algorithm:BestAlgorithm",
+            "first to the target, by bandwidth and latency",
         ),
         ("batch-size", "bwbench.figures.batch_size:BatchSize", "samples and time to accuracy by batch"),
         ("nodes", "bwbench.figures.nodes:Nodes", "speed-up over one node by number of nodes"),

@@ -80,9 +80,8 @@ def _row_by_row(handles: Sequence[Artist], columns: int) -> list[Artist]:
 
 def _columns_that_fit(figure: Figure, legend: Sequence[Artist], handle: float, width_in: float) -> int:
     """As many columns as the entries leave room for, each as wide as its own longest entry."""
-    beside_in = (
-        (handle + 0.8 + _COLUMN_GAP) * SMALL_PT / _PT_PER_IN
-    )  # handle, the gap after it, the gap between columns
+    # the handle, the gap after it, the gap between columns
+    beside_in = (handle + 0.8 + _COLUMN_GAP) * SMALL_PT / _PT_PER_IN
     widths = [text_width_in(figure, str(entry.get_label()), SMALL_PT) + beside_in for entry in legend]
     for columns in range(min(len(legend), _MOST_COLUMNS), 1, -1):
         if sum(max(widths[column::columns]) for column in range(columns)) <= width_in:

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from bwbench.figures.captions import arm_label
 from bwbench.figures.frame import text_width_in
@@ -64,12 +65,17 @@ def name_levels(figure: Figure, axes: Axes, levels: Sequence[Level]) -> None:
     drawn = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 1 and line.get_linestyle() != "None"]
     drawn = [line for line in drawn if line.get_transform() == axes.transData]
     box, px_per_pt = axes.get_window_extent(), figure.dpi / 72
+    taken: list[Bbox] = []  # by names written before
     for level in levels:
         width, height = text_width_in(figure, level.name, SMALL_PT) * figure.dpi, SMALL_PT * px_per_pt
-        at = axes.transData.transform((1.0, level.y))[1]
-        sides = {ABOVE: at + 2 * px_per_pt, BELOW: at - 3 * px_per_pt - height}
+        line_px = axes.transData.transform((1.0, level.y))[1]
+        sides = {ABOVE: line_px + 2 * px_per_pt, BELOW: line_px - 3 * px_per_pt - height}
         near, far = box.x0 + 0.03 * box.width, box.x1 - 0.03 * box.width - width
         places = [(x, y) for side, y in sides.items() if level.side in ("", side) for x in (near, far)]
+        boxes = [Bbox.from_bounds(x, y, width, height) for x, y in places]
+        free = [at for at, one in zip(places, boxes, strict=True) if not any(one.overlaps(other) for other in taken)]
+        places = free or places
         x, y = places[emptiest(axes, places, width, height, drawn)]
+        taken.append(Bbox.from_bounds(x, y, width, height))
         axes.annotate(level.name, ((x - box.x0) / box.width, (y - box.y0) / box.height), xycoords="axes fraction",
                       fontsize=SMALL_PT, color=INK, path_effects=_HALO, zorder=6)  # fmt: skip

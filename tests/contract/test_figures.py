@@ -44,6 +44,8 @@ MATRICES = {
     "batches": ("batch_size", "algorithm=[ddp, ring-fp16]", "link.bandwidth=[10 Mbit/s]", "repeats=2"),
     "media": ("topology", "algorithm=[single, parameter-server, decentralized, decentralized-shift-one]", "repeats=1"),
     "codecs": ("precision", "repeats=2"),
+    "latencies": ("latency", "algorithm=[single, ddp, diloco]", "repeats=2"),
+    "many arms": ("bandwidth-cnn", "link.bandwidth=[1 Mbit/s, 54 Mbit/s, 100 Mbit/s]", "repeats=2"),
 }
 
 
