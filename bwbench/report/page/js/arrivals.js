@@ -16,7 +16,7 @@ function arrivalAt(cell, target) {
     if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, shared: 0 };
     return { time, censoredAt: null, grid: gridOf(cell, time, cell.samples_to_target), shared };
   }
-  const { values, clocks, samples } = cell;
+  const { values, clocks, samples_at: samples } = cell;
   if (!values || !values.length) return null;
   for (let i = 0; i < values.length; i++) {
     if (values[i] !== null && meets(cell.metric, values[i], target)) {

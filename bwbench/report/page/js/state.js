@@ -18,8 +18,7 @@ function readReport(payload) {
   const cells = payload.cells.map((row, index) => {
     const cell = { index };
     payload.columns.forEach((name, column) => (cell[name] = row[column]));
-    cell.samples = pooled(payload, "samples_at", cell.samples_at);
-    for (const name of ["values", "clocks", "link_facts", "environment", "log"]) {
+    for (const name of ["samples_at", "values", "clocks", "link_facts", "environment", "log"]) {
       cell[name] = pooled(payload, name, cell[name]);
     }
     return cell;

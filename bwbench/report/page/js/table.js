@@ -48,10 +48,10 @@ function timeWords(cell) {
 function stateMarks(cell) {
   const marks = make("span", { class: "marks" });
   if (cell.status !== "done") marks.append(make("span", { class: "mark bad" }, cell.status));
-  else marks.append(make("span", { class: `mark ${cell.composed ? "composed" : "whole"}` }, cell.composed ? "composed" : "whole"));
+  else if (cell.composed) marks.append(make("span", { class: "mark composed" }, "composed"));
   const arrival = arrivalAt(cell, state.target);
   if (arrival !== null && arrival.time === null) marks.append(make("span", { class: "mark censored" }, "censored"));
-  return marks;
+  return marks.childElementCount ? marks : "done";
 }
 
 function stepBar(cell) {
