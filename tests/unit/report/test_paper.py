@@ -30,6 +30,7 @@ def _fails(folder: Path, results: Path, claims: str = CLAIMS, prose: str = PROSE
 
 
 @needs_tex
+@pytest.mark.timeout(600)  # LaTeX twice three times, beside whatever else the machine does
 def test_it_builds_both_ways_and_the_same_twice(tmp_path: Path, results: Path) -> None:
     source = write_paper(tmp_path / "paper")
     paper = build_paper(source, results, tmp_path / "out")
