@@ -23,7 +23,7 @@ def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     joined = curves.merge(totals.rename(columns={"steps": "whole_steps"}), on="id", how="left", validate="many_to_one")
     numbers = joined[["whole_wire", "whole_payload", "whole_steps"]].apply(pd.to_numeric)
     payload = (
-        pd.to_numeric(joined["payload_bytes"]) if "payload_bytes" in joined else pd.Series(float("nan"), curves.index)
+        pd.to_numeric(joined["payload_bytes"]) if "payload_bytes" in joined else pd.Series(float("nan"), joined.index)
     )
     recorded = payload.notna().to_numpy() & (numbers["whole_payload"] > 0).to_numpy()
     by_payload = (payload / numbers["whole_payload"]).clip(upper=1.0)
