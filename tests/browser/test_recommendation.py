@@ -1,0 +1,107 @@
+"""Which arm is fastest on a link that nobody measured: by hand-made points whose answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from bwbench.report.page.render import scripts
+
+pytestmark = pytest.mark.timeout(600)
+SCRIPTS = ("words.js", "statistics.js", "arrivals.js", "recommend.js")
+
+
+@pytest.fixture(scope="module")
+def javascript(chromium):
+    context = chromium.new_context()
+    page = context.new_page()
+    page.add_script_tag(content=scripts(SCRIPTS))
+    yield page
+    context.close()
+
+
+def cell(
+    arm: int, mbps: float | None, seed: int, time_s: float | None, algorithm: str = "every-step"
+) -> dict[str, Any]:
+    return {
+        "arm": arm, "algorithm": algorithm, "bandwidth_bps": mbps and mbps * 1e6, "seed": seed, "status": "done",
+        "composed": 0, "timing_share": 0, "target_value": 0.9, "time_to_target_s": time_s,
+        "censored_at_s": 50.0 if time_s is None else None, "samples_to_target": 1000,
+        "evaluate_every_samples": None, "global_batch": 32,
+    }  # fmt: skip
+
+
+def ranked(page, cells: list[dict[str, Any]], mbps: float) -> dict[str, Any]:
+    script = """([cells, bandwidth]) => {
+      const found = ranking(pointsOf(cells, 0.9), bandwidth);
+      const rows = found.rows.map((row) => ({arm: row.arm, value: row.value, low: row.low, high: row.high,
+        atLeast: row.atLeast, outside: row.outside, ratio: row.ratio, verdict: verdict(row)}));
+      return {rows, missing: found.missing};
+    }"""
+    return page.evaluate(script, [cells, mbps * 1e6])
+
+
+def linked(arm: int, bits: float, bandwidths: tuple[float, ...], noise: float = 0.05) -> list[dict[str, Any]]:
+    """Three seeds of an arm that is bound by its link alone: its time is bits over rate, a line in the logarithms."""
+    return [
+        cell(arm, mbps, seed, bits / mbps * (1 + noise * (seed - 1) * (-1) ** arm))
+        for mbps in bandwidths
+        for seed in range(3)
+    ]
+
+
+def test_a_power_of_the_bandwidth_is_met_exactly(javascript):
+    cells = linked(0, 100.0, (1.0, 10.0, 100.0), noise=0.0) + linked(1, 300.0, (1.0, 10.0, 100.0), noise=0.0)
+    for mbps in (1.0, 2.0, 9.99, 31.6, 100.0):
+        found = ranked(javascript, cells, mbps)
+        assert [row["arm"] for row in found["rows"]] == [0, 1]
+        assert found["rows"][0]["value"] == approx(100.0 / mbps, rel=1e-3)
+        assert found["rows"][1]["ratio"]["value"] == approx(3.0) and found["rows"][1]["verdict"] == "slower"
+
+
+def test_arms_within_the_interval_tie(javascript):
+    cells = linked(0, 100.0, (1.0, 10.0)) + linked(1, 101.0, (1.0, 10.0)) + linked(2, 400.0, (1.0, 10.0))
+    verdicts = {row["arm"]: row["verdict"] for row in ranked(javascript, cells, 3.0)["rows"][1:]}
+    assert verdicts == {1: "tie", 2: "slower"}
+
+
+def test_nothing_is_extrapolated(javascript):
+    cells = linked(0, 100.0, (1.0, 10.0)) + linked(1, 150.0, (1.0, 10.0))
+    for mbps, at in ((0.1, 100.0), (1000.0, 10.0)):
+        rows = ranked(javascript, cells, mbps)["rows"]
+        assert rows[0]["value"] == approx(at, rel=0.01) and rows[0]["outside"]
+
+
+def test_an_arm_measured_on_faster_links_alone_is_not_compared(javascript):
+    cells = linked(0, 100.0, (1.0, 10.0)) + linked(1, 100.0, (100.0, 1000.0))
+    found = ranked(javascript, cells, 3.0)
+    assert [row["arm"] for row in found["rows"]] == [0] and found["missing"] == [1]
+    found = ranked(javascript, cells, 500.0)
+    assert [row["arm"] for row in found["rows"]] == [1] and found["missing"] == [0]
+    found = ranked(javascript, cells, 5000.0)  # outside of both: the nearest alone
+    assert [row["arm"] for row in found["rows"]] == [1] and found["missing"] == [0]
+
+
+def test_a_censored_neighbour_leaves_a_bound(javascript):
+    censored = [cell(1, 1.0, seed, None) for seed in range(3)]
+    found = ranked(javascript, linked(0, 100.0, (1.0, 10.0)) + censored + linked(1, 20.0, (10.0,)), 3.0)
+    assert [row["arm"] for row in found["rows"]] == [0, 1]
+    assert found["rows"][1]["value"] == float("inf") and 2.0 < found["rows"][1]["atLeast"] < 50.0
+
+
+def test_one_node_alone_stands_beside_every_link_and_a_free_network_beside_none(javascript):
+    alone = [cell(2, None, seed, 20.0 + seed, "single") for seed in range(3)]
+    free = [cell(3, None, seed, 1.0, "no-communication") for seed in range(3)]
+    cells = linked(0, 100.0, (1.0, 10.0)) + alone + free
+    assert [row["arm"] for row in ranked(javascript, cells, 1.0)["rows"]] == [2, 0]
+    rows = ranked(javascript, cells, 10.0)["rows"]
+    assert [row["arm"] for row in rows] == [0, 2] and rows[1]["ratio"]["value"] > 1.9
+
+
+def test_the_nearest_round_trip_is_by_ratio(javascript):
+    assert javascript.evaluate("nearestRtt([0.001, 0.01, 0.1], 0.04)") == 0.1
+    assert javascript.evaluate("nearestRtt([0.001, 0.01, 0.1], 0.02)") == 0.01
+    assert javascript.evaluate("nearestRtt([0.005], 0)") == 0.005
+    assert javascript.evaluate("nearestRtt([null], 0.01)") is None

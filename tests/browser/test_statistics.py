@@ -1,0 +1,143 @@
+"""The browser's statistics are those of bwbench.analysis.statistics, number for number."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from pytest import approx
+
+from bwbench.analysis.cells import DONE, setting_of, state_of
+from bwbench.analysis.statistics import Arrival, Estimate, Ratio, estimate, paired_ratio, student_t
+from bwbench.analysis.tables import Reader, arrivals_by_seed, arrivals_over_bandwidths, cells_table
+from bwbench.report.page.render import scripts
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def javascript(chromium):
+    context = chromium.new_context()
+    page = context.new_page()
+    page.add_script_tag(content=scripts(("words.js", "statistics.js", "arrivals.js")))
+    yield page
+    context.close()
+
+
+def made_up(rng: random.Random) -> dict[int, Arrival]:
+    centre, spread = 10 ** rng.uniform(-2, 4), rng.choice([0.0, 0.01, 0.3])
+    grid = rng.choice([0.0, 0.02, 0.2, 2.0]) * centre
+    arrivals = {}
+    for seed in rng.sample(range(8), rng.randint(1, 6)):
+        time_s = centre * math.exp(rng.gauss(0, spread))
+        if rng.random() < 0.15:
+            arrivals[seed] = Arrival(None, rng.choice([time_s, centre]))
+        else:
+            arrivals[seed] = Arrival(
+                rng.choice([time_s, time_s, time_s, 0.0]), None, grid, rng.choice([0.0, 0.0, 0.03])
+            )
+    return arrivals
+
+
+def as_json(arrival: Arrival) -> dict[str, float | None]:
+    return {
+        "time": arrival.time_s,
+        "censoredAt": arrival.censored_at_s,
+        "grid": arrival.grid_s,
+        "shared": arrival.timing_share,
+    }
+
+
+def arms_as_json(arrivals: dict[int, Arrival]) -> dict[str, dict[str, float | None]]:
+    return {str(seed): as_json(arrival) for seed, arrival in arrivals.items()}
+
+
+def numbers_of(found: Estimate) -> list[float | None]:
+    return [found.value, found.low, found.high, found.at_least, found.num, found.num_censored]
+
+
+def agree(one: list[float | None], other: list[float | None]) -> bool:
+    return all(
+        (a is None) == (b is None) and (a is None or a == approx(b, rel=1e-9)) for a, b in zip(one, other, strict=True)
+    )
+
+
+def test_student_t(javascript):
+    freedoms = [*range(1, 31), 99]
+    assert javascript.evaluate("freedoms => freedoms.map(studentT)", freedoms) == approx(
+        [student_t(f) for f in freedoms]
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_estimates(javascript, seed):
+    rng = random.Random(seed)
+    samples = [list(made_up(rng).values()) for _ in range(200)]
+    found = javascript.evaluate(
+        "samples => samples.map(estimate).map((e) => [e.value, e.low, e.high, e.atLeast, e.num, e.numCensored])",
+        [[as_json(arrival) for arrival in arrivals] for arrivals in samples],
+    )
+    for arrivals, numbers in zip(samples, found, strict=True):
+        assert agree(numbers_of(estimate(arrivals)), numbers), arrivals
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_paired_ratios(javascript, seed):
+    rng = random.Random(100 + seed)
+    pairs = [(made_up(rng), made_up(rng)) for _ in range(200)]
+    found = javascript.evaluate(
+        "pairs => pairs.map(([one, other]) => pairedRatio(one, other))",
+        [[arms_as_json(one), arms_as_json(other)] for one, other in pairs],
+    )
+    for (one, other), js in zip(pairs, found, strict=True):
+        ratio: Ratio | None = paired_ratio(one, other)
+        assert (ratio is None) == (js is None), (one, other)
+        if ratio is not None:
+            numbers = [js["value"], js["low"], js["high"], js["num"], js["numCensored"]]
+            assert agree([ratio.value, ratio.low, ratio.high, ratio.num, ratio.num_censored], numbers), (one, other)
+            assert ratio.bound == js["bound"]
+
+
+def test_the_page_shows_the_times_of_the_tables(opened, cells):
+    """At the recorded target: every arm and bandwidth, from the same cells."""
+    done = [cell for cell in cells if state_of(cell) == DONE]
+    table = cells_table(done)
+    points = opened.page.evaluate(
+        "pointsOf(chosenCells(), state.target).map(({arm, bandwidth, limit, estimate: e}) =>"
+        " [armName(arm), bandwidth, limit, e.value, e.low, e.high, e.atLeast, e.num, e.numCensored])"
+    )
+    assert {point[0] for point in points} == set(table["arm"])
+    for arm, bandwidth, limit, *numbers in points:
+        part = table[table["arm"] == arm]
+        arrivals = (
+            arrivals_over_bandwidths(part) if limit else arrivals_by_seed(part[part["bandwidth_bps"] == bandwidth])
+        )
+        assert agree(numbers_of(estimate(list(arrivals.values()))), numbers), (arm, bandwidth)
+
+
+@pytest.mark.parametrize("target", [0.6, 0.85])
+def test_another_target_is_read_from_the_curves(opened, cells, target):
+    """The first evaluation that meets it; a run that never did is censored at its end."""
+    points = opened.page.evaluate(
+        "target => pointsOf(chosenCells(), target).filter((p) => !p.limit)"
+        ".map((p) => [armName(p.arm), p.bandwidth, p.seeds])",
+        target,
+    )
+    reader = Reader()
+    found = {(arm, bandwidth, int(seed)): one for arm, bandwidth, seeds in points for seed, one in seeds.items()}
+    checked = 0
+    for cell in cells:
+        if state_of(cell) != DONE or cell.cell["arm"] in ("single", "no-communication"):
+            continue
+        setting, curve = setting_of(cell.cell["config"]), reader.read(cell).curve
+        met = next((point for point in curve if point["accuracy"] >= target), None)
+        arrival = found[cell.cell["arm"], setting.bandwidth_bps, setting.seed]
+        if met is None:
+            assert arrival["time"] is None
+            assert arrival["censoredAt"] == approx((cell.status or {})["training_clock_s"], rel=1e-4)
+        else:
+            assert arrival["time"] == approx(met["clock_s"], rel=1e-4)
+            assert arrival["grid"] == approx(arrival["time"] * min(1, 640 / met["samples"]), rel=1e-4)
+        checked += 1
+    assert checked == len(found) > 20
