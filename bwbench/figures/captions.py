@@ -11,6 +11,8 @@ import pandas as pd
 from bwbench.analysis.results import COMPOSED_MARK, Results
 from bwbench.units import BANDWIDTH, DURATION
 
+LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
+
 
 @dataclass(frozen=True)
 class TimeUnit:
@@ -99,6 +101,15 @@ def arm_label(arm: str, num_composed: float = 0, num: float = 0) -> str:
     if not num_composed:
         return name
     return f"{name}{COMPOSED_MARK}" if num_composed >= num else f"{name}{COMPOSED_MARK} ({num_composed:g} of {num:g})"
+
+
+def in_two_lines(label: str) -> str:
+    """A long name broken at the hyphen nearest its middle, for narrow pictures; others as they are."""
+    breaks = [place + 1 for place, letter in enumerate(label) if letter in "- "]
+    if len(label) <= LONG_NAME or not breaks:
+        return label
+    place = min(breaks, key=lambda place: abs(place - len(label) / 2))
+    return f"{label[:place].rstrip()}\n{label[place:]}"
 
 
 def too_few_bandwidths(results: Results) -> str | None:

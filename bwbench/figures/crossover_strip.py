@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -20,6 +22,7 @@ from bwbench.units import BANDWIDTH
 STRIP_ROW_IN = 0.135
 _DIGITS = 3  # of a crossover bandwidth
 _GAP_PT = 5.0
+_HALO = [patheffects.withStroke(linewidth=2.4, foreground="white")]
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,19 @@ def _name_row(figure: Figure, axes: Axes, y: float, row: StripRow) -> None:
     last = max(ends)
     before_in = math.log(first / limits[0]) / math.log(limits[1] / limits[0]) * box.width / figure.dpi - _GAP_PT / 72
     after_in = math.log(limits[1] / last) / math.log(limits[1] / limits[0]) * box.width / figure.dpi - _GAP_PT / 72
+    look: Any = {"fontsize": SMALL_PT, "color": readable(arm_style(row.arm).color)}
     for text in row.texts:
         width_in = text_width_in(figure, text, SMALL_PT)
         if width_in <= max(before_in, after_in):
             break
+    if width_in > max(before_in, after_in):  # the whisker takes it all: on it, away from the mark
+        right = any((one.bandwidth_bps or limits[0]) < math.sqrt(limits[0] * limits[1]) for one in row.found)
+        axes.annotate(text, (0.98 if right else 0.02, y), xycoords=axes.get_yaxis_transform(), va="center_baseline",
+                      ha="right" if right else "left", path_effects=_HALO, zorder=5, **look)  # fmt: skip
+        return
     after = after_in >= before_in or width_in <= after_in
     axes.annotate(text, (last if after else first, y), (_GAP_PT if after else -_GAP_PT, 0), va="center_baseline",
-                  textcoords="offset points", ha="left" if after else "right", fontsize=SMALL_PT,
-                  color=readable(arm_style(row.arm).color))  # fmt: skip
+                  textcoords="offset points", ha="left" if after else "right", **look)  # fmt: skip
 
 
 def _texts(row: CrossoverRow) -> tuple[str, ...]:

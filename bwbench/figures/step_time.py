@@ -17,7 +17,7 @@ from bwbench.analysis.results import Results
 from bwbench.figures import captions
 from bwbench.figures.base import AbstractFigure
 from bwbench.figures.frame import framed_axes, text_width_in
-from bwbench.figures.style import INK, PART_COLORS, SMALL_PT, TEXT_PT
+from bwbench.figures.style import INK, PAGE_IN, PART_COLORS, SMALL_PT, TEXT_PT
 
 _ESTIMATED_PARTS = ("compute_s", "peers_s", "link_s", "exposed_s")
 _ROW_IN = 0.31
@@ -92,8 +92,9 @@ def _median_shows(row: dict[Any, Any]) -> bool:
 
 
 def _finish(figure: Figure, axes: Axes, rows: list[dict[Any, Any]], unit: captions.TimeUnit) -> None:
+    narrow = figure.get_figwidth() < PAGE_IN
     batch = Counter(row["global_batch"] for row in rows).most_common(1)[0][0]
-    axes.set_yticks(range(len(rows)), [_row_label(row, batch) for row in rows], linespacing=1.0)
+    axes.set_yticks(range(len(rows)), [_row_label(row, batch, narrow) for row in rows], linespacing=1.0)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x")
@@ -105,8 +106,10 @@ def _finish(figure: Figure, axes: Axes, rows: list[dict[Any, Any]], unit: captio
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(1, min(6, room)), min_n_ticks=2))
 
 
-def _row_label(row: dict[Any, Any], usual_batch: float) -> str:
+def _row_label(row: dict[Any, Any], usual_batch: float, narrow: bool) -> str:
     label = captions.arm_label(row["arm"], row["num_composed"], row["num"])
+    if narrow and row["global_batch"] == usual_batch:
+        return captions.in_two_lines(label)
     return label if row["global_batch"] == usual_batch else f"{label}\nstep of {row['global_batch']:.0f} samples"
 
 

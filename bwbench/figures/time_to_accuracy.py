@@ -133,7 +133,10 @@ def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -
 
 
 def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
-    axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
+    names = [_name(row) for row in rows]
+    if width_in < PAGE_IN:
+        names = [captions.in_two_lines(name) for name in names]
+    axes.set_yticks(range(len(rows)), names, linespacing=1.0)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)  # fastest on top
     axes.grid(True, axis="x")
