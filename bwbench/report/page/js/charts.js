@@ -115,7 +115,9 @@ function drawCurves(cells, target) {
   const unit = timeUnit(longest), logarithmic = state.logTime ?? longest > LOG_FROM_RATIO * Math.min(...ends);
   byId("log-time").checked = logarithmic;
   const layout = baseLayout(HEIGHT), { metric } = state.group, wide = node.clientWidth >= WIDE;
-  const bold = boldRuns(drawn, target), traces = drawn.map((cell) => curveTrace(cell, bold.get(cell.arm) === cell, unit, logarithmic));
+  const bold = boldRuns(drawn, target), thin = drawn.filter((cell) => bold.get(cell.arm) !== cell);
+  const traces = [...groupBy(thin, (cell) => cell.arm).values()].map((ofArm) => thinTrace(ofArm, unit, logarithmic));
+  traces.push(...[...bold.values()].map((cell) => boldTrace(cell, unit, logarithmic)));
   Object.assign(layout.xaxis, { title: axisTitle(`training time (${unit.symbol})`), rangemode: "tozero" });
   if (logarithmic) {
     const begin = Math.min(...drawn.map((cell) => cell.clocks.find((clock) => clock > 0) || longest)) / unit.seconds / 1.1, end = (longest / unit.seconds) * 1.15;
@@ -131,12 +133,23 @@ function drawCurves(cells, target) {
   Plotly.react(node, traces, layout, CHART_CONFIG);
 }
 
-function curveTrace(cell, bold, unit, logarithmic) {
-  const first = logarithmic && cell.clocks[0] <= 0 ? 1 : 0, { dash } = report.arms[cell.arm];
-  return { type: "scatter", mode: "lines", x: cell.clocks.slice(first).map((clock) => clock / unit.seconds), y: cell.values.slice(first),
-    line: { color: armColor(cell.arm), width: bold ? 2.4 : 0.9, dash: bold ? dash : "solid" }, opacity: bold ? 1 : 0.45,
-    hoverinfo: bold ? "text" : "skip",
-    text: bold ? `<b>${plotText(armName(cell.arm))}</b><br>seed ${cell.seed}${cell.composed ? ", composed" : ""}` : undefined };
+/** The points of a curve; on a logarithmic axis without the evaluation before the first step, which is at 0 s. */
+function curvePoints(cell, unit, logarithmic) {
+  const first = logarithmic && cell.clocks[0] <= 0 ? 1 : 0;
+  return { x: cell.clocks.slice(first).map((clock) => clock / unit.seconds), y: cell.values.slice(first) };
+}
+
+function boldTrace(cell, unit, logarithmic) {
+  const { dash } = report.arms[cell.arm];
+  return { type: "scatter", mode: "lines", ...curvePoints(cell, unit, logarithmic), line: { color: armColor(cell.arm), width: 2.4, dash },
+    hoverinfo: "text", text: `<b>${plotText(armName(cell.arm))}</b><br>seed ${cell.seed}${cell.composed ? ", composed" : ""}` };
+}
+
+/** All other runs of an arm as one line with gaps: a hundred lines of their own would take plotly ten times as long. */
+function thinTrace(cells, unit, logarithmic) {
+  const curves = cells.map((cell) => curvePoints(cell, unit, logarithmic));
+  return { type: "scatter", mode: "lines", x: curves.flatMap((curve) => [...curve.x, null]), y: curves.flatMap((curve) => [...curve.y, null]),
+    line: { color: armColor(cells[0].arm), width: 0.9 }, opacity: 0.45, hoverinfo: "skip", connectgaps: false };
 }
 
 /** Where each arm's bold run met the target. */
