@@ -8,7 +8,7 @@ from bwbench.report.section.content import Table
 from bwbench.report.text import Number, Phrase, phrase
 from bwbench.units import BANDWIDTH
 
-_MOST_COLUMNS = 5  # of values with their intervals below them, on a page of 6.5 in
+_MOST_COLUMNS = 5  # of values with their intervals below them, on a page of one column
 
 Lines = Sequence[Phrase]  # what stands in one cell, a line each
 
