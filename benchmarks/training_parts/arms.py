@@ -17,7 +17,8 @@ NODES = 4
 TUNING_SEED = 1000
 SEEDS = (0, 1, 2, 3, 4)
 ADAM_ARMS = ("qadam", "one-bit-adam")
-NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd")  # inside the codec; or, as in the papers, none: residuals come late
+# Inside the codec; or, as in the papers, none: residuals come late.
+NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd")
 
 
 def grid_of(arm: str) -> tuple[float, ...]:
