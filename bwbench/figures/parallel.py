@@ -5,10 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.analysis.results import Results
+from bwbench.errors import RecordError
 from bwbench.figures.album import Drawn, draw_album
 from bwbench.figures.style import PAGE_IN
 from bwbench.registry import FIGURES
@@ -58,8 +61,13 @@ def draw_albums(
     global _parts
     _parts = parts
     try:
-        with multiprocessing.get_context("fork").Pool(min(jobs, len(parts))) as pool:
-            return _joined(pool.imap(_draw_number, range(len(parts)), chunksize=1))
+        # An executor and not a Pool, which waits for ever for what a killed process was to draw.
+        with ProcessPoolExecutor(min(jobs, len(parts)), mp_context=multiprocessing.get_context("fork")) as pool:
+            return _joined(pool.map(_draw_number, range(len(parts))))
+    except BrokenProcessPool:
+        raise RecordError(
+            "a process that drew figures was killed, by lack of memory perhaps; run the same command again"
+        ) from None
     finally:
         _parts = []
 

@@ -37,8 +37,11 @@ def _run(command: Sequence[str], folder: Path, text: str, log: Path | None = Non
         "FORCE_SOURCE_DATE": "1",
         "TEXMFVAR": str(folder / ".texmf"),
     }
-    done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, env=environment,
-                          timeout=_LONGEST_S)  # fmt: skip
+    try:
+        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, env=environment,
+                              timeout=_LONGEST_S)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UnfitMachineError(f"{command[0]} was not done after {_LONGEST_S:g} s, and was ended") from None
     if done.returncode != 0:
         said = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else done.stderr
         lines = [line for line in said.splitlines() if line.startswith(("!", "l.", "Error"))] or said.splitlines()[-8:]

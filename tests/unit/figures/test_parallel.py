@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,3 +72,13 @@ def test_one_experiment_gets_a_folder_where_that_is_asked_for(tmp_path: Path, fo
     results = experiments(tmp_path / "results", "one")
     drawn = draw_albums(results, tmp_path / "out", ["time-to-accuracy"], folders=folders)
     assert [path.parent.name for path in drawn.paths] == [parent]
+
+
+def test_a_killed_process_ends_it_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> Drawn:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("not reached")
+
+    monkeypatch.setattr(parallel, "draw_album", killed)
+    with pytest.raises(RecordError, match="was killed"):
+        draw_albums(experiments(tmp_path / "results", "one", "two"), tmp_path / "out", jobs=2)

@@ -48,7 +48,7 @@ def config_of(name: str, **changes: Any) -> CellConfig:
     algorithm = ALGORITHMS.load(PRESETS[name].algorithm)
     short = {**SHORT, "overlap": OVERLAPPED.get(name, 0)}
     known = {field.alias or key for key, field in algorithm.Config.model_fields.items()}
-    sgd = {"lr": 0.05} if name in ("dgc", "dgc-int4") else {"lr": 0.05, "momentum": 0.9}  # dgc has a momentum of its own
+    sgd = {"lr": 0.05} if name in ("dgc", "dgc-int4") else {"lr": 0.05, "momentum": 0.9}  # its own momentum
     raw = {
         "nodes": NUM_RANKS,
         "link": "unshaped",
