@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from bwbench.analysis.ledger import summarise_ledger
@@ -27,7 +28,19 @@ def entry_of(cell: CellFolder) -> dict[str, Any]:
     if cell.composed is None:
         entry |= {"link.json": _slim(cell.link, cell), "environment.json": cell.environment}
         entry |= {"attempts": cell.num_attempts, "digest": _digest(cell), "logs": _logs(cell)}
-    return entry
+    return {key: _without_folders(value) for key, value in entry.items()}
+
+
+def _without_folders(value: Any) -> Any:
+    """Files of traces by their names alone: where they lay says nothing elsewhere; checksums tell them apart."""
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    plain = {key: _without_folders(item) for key, item in value.items()}
+    if isinstance(plain.get("file"), str) and "sha256" in plain:
+        plain["file"] = PurePath(plain["file"]).name
+    return plain
 
 
 def _composed(content: Mapping[str, Any], cell: CellFolder) -> dict[str, Any]:

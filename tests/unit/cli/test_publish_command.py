@@ -255,3 +255,16 @@ def test_a_better_result_replaces_a_published_one_which_is_kept(
     assert aside is not None and [other.rpartition("~")[0] for other in aside.names] == [name]
     merge([tmp_path / "other"], results)
     assert read_packed(results / "many" / ".duplicates") == aside
+
+
+def test_says_of_traces_their_names_and_not_where_they_lay(tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "results", Study("office", arms=("ddp",), bandwidths_mbps=(5.0,), repeats=1))[0]
+    content = read_json(folder / "cell.json")
+    up = {"file": "/home/somebody/office.tsv", "sha256": "0" * 64, "mean": 5e6}
+    content["config"]["link"]["trace"] = {"up": up, "down": None}
+    write_json_atomic(folder / "cell.json", content)
+    assert publish(tmp_path / "results") == EXIT_OK
+    packed = read_packed(tmp_path / "results" / "office")
+    assert packed is not None
+    ((_, files),) = packed.cells()
+    assert files.content["cell.json"]["config"]["link"]["trace"] == {"up": up | {"file": "office.tsv"}, "down": None}
