@@ -65,7 +65,7 @@ def tune(
     experiment = load_experiment(file, set_ or [], tuning=True)
     path = output or _default_output(experiment)
     old = read_rows(path, seed, tuple(str(plugin) for plugin in experiment.plugins))
-    searches = searches_of(experiment, seed, max(widen, widening(old)))
+    searches = searches_of(experiment, seed, max(widen, widening(old)), old)
     for warning in (*experiment.warnings, *(note for search in searches for note in search.notes)):
         stderr().print(f"note: {warning}")
     first = [search.cell(search.grid[0]) for search in searches]  # the rate changes nothing about the time
@@ -92,7 +92,7 @@ def _run(
     from bwbench.cli.sweep import check_data
     from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
     from bwbench.records.disk import full_disk_said
-    from bwbench.tuning.table import entry_of, merged, read_rows, shown, write_table
+    from bwbench.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
     from bwbench.tuning.trials import Progress, waiting
     from bwbench.tuning.tune import tune as run_searches
 
@@ -101,8 +101,8 @@ def _run(
     entries: list[Entry] = []
 
     def ended(search: Search, found: Progress) -> None:
-        entries.append(entry_of(search, found))
         rows = read_rows(path, seed, plugins)  # anew: another experiment may fill the same table at the same time
+        entries.append(settled(rows, entry_of(search, found)))
         write_table(path, experiment.name, seed, merged(rows, entries))
 
     left = _time_left(searches, estimates)

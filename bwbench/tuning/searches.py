@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bwbench.config.cell import CellConfig
 from bwbench.config.experiment import Experiment
 from bwbench.config.tuned import with_rate
-from bwbench.config.tuned_table import Row, canonical, setting_of
+from bwbench.config.tuned_table import Row, Trial, canonical, setting_of
 from bwbench.errors import ConfigError
 from bwbench.network.link import UNSHAPED
 from bwbench.plan.cell import Cell, identity
@@ -32,12 +32,14 @@ class Search:
         config: of a trial, but for its learning rate: an unshaped link, full speed, the seed of the tuning.
         grid: learning rates to choose from.
         notes: what the experiment has several values of, and the search one.
+        known: trials that a table holds, by the id of their cell: they count where their records are not here.
     """
 
     arm: str
     config: CellConfig
     grid: tuple[float, ...]
     notes: tuple[str, ...] = ()
+    known: Mapping[str, Trial] = field(default_factory=dict)
 
     def cell(self, lr: float) -> Cell:
         """The trial of one learning rate: an ordinary cell."""
@@ -53,12 +55,13 @@ class Search:
         return f"{self.arm} ({config.model.name} on {config.dataset.source.name}, {config.nodes} node(s))"
 
 
-def searches_of(experiment: Experiment, seed: int, widen: int = 0) -> list[Search]:
+def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequence[Row] = ()) -> list[Search]:
     """Every search once, in the order of the experiment; what differs in the link alone shares one.
 
     Args:
         seed: of all trials; not one that the experiment reports.
         widen: powers of two that are added to both ends of every grid.
+        rows: of the table; a trial in it is not trained again on another machine.
 
     Raises:
         ConfigError: the seed is one of the experiment's.
@@ -70,7 +73,8 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0) -> list[Searc
         options = config.optimizer.options.model_dump_json(exclude={"lr"})
         key = (canonical(setting_of(config)), config.optimizer.name, options)
         found.setdefault(key, []).append(config)
-    return [_search(configs, widen) for configs in found.values()]
+    known = {trial.id: trial for row in rows for trial in row.entry.trials}
+    return [replace(_search(configs, widen), known=known) for configs in found.values()]
 
 
 def widening(rows: Sequence[Row]) -> int:

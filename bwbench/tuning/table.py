@@ -65,6 +65,25 @@ def read_rows(path: Path, seed: int, plugins: tuple[str, ...]) -> tuple[Row, ...
     return table.rows
 
 
+def settled(old: Sequence[Row], new: Entry) -> Entry:
+    """The new entry, or the old one where nothing was trained for it; ``made`` tells of all trials, old ones too."""
+    before = next((row.entry for row in old if row.key == row_of(new).key), None)
+    if before is None:
+        return new
+    if before.model_dump(exclude={"made"}) == new.model_dump(exclude={"made"}):
+        return before
+    if {trial.id for trial in before.trials}.isdisjoint(trial.id for trial in new.trials):
+        return new
+    both = (before.made, new.made)
+    made = Made(
+        date=max(one.date for one in both),
+        commit=_joined(one.commit or "" for one in both) or None,
+        bwbench=_joined(one.bwbench for one in both),
+        host=_joined(one.host for one in both),
+    )
+    return new.model_copy(update={"made": made})
+
+
 def merged(old: Sequence[Row], new: Sequence[Entry]) -> list[Entry]:
     """The new entries, each in the place of an old one of the same arm, workload and optimizer; then the others.
 
@@ -147,7 +166,8 @@ def _made(environments: Sequence[Mapping[str, Any]]) -> Made:
 
 
 def _joined(values: Iterable[str]) -> str:
-    return ", ".join(sorted({value for value in values if value}))
+    """All different ones; a value may be such a list itself."""
+    return ", ".join(sorted({one for value in values for one in value.split(", ") if one}))
 
 
 def _flow(value: Any) -> str:

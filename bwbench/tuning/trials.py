@@ -44,23 +44,28 @@ class Progress:
 
 
 def progress(search_: Search, results: Path) -> Progress:
-    """How far a search is by what lies below ``results``."""
+    """How far a search is by what lies below ``results``, and by the trials that its table holds."""
     seen: dict[float, Trial | None] = {}
     environments: dict[float, dict[str, Any]] = {}
 
     def cost(lr: float) -> Cost | None:
         if lr not in seen:
             item = planned(search_, lr, results)
-            seen[lr] = trial_of(item, lr)
-            if seen[lr] is not None and (environment := CellFolder(item.folder).environment):
+            found = trial_of(item, lr)
+            if found is not None and (environment := CellFolder(item.folder).environment):
                 environments[lr] = environment
-        found = seen[lr]
-        return None if found is None or found.status not in JUDGED else cost_of(found)
+            seen[lr] = found if _judged(found) else search_.known.get(item.cell.id, found)
+        return cost_of(judged) if (judged := _judged(seen[lr])) else None
 
     state = search(search_.grid, cost)
     ended = tuple(trial for lr in state.tried if (trial := seen[lr]) is not None)
     failed = tuple(trial for trial in ended if trial.status not in JUDGED)
     return Progress(state, ended, failed, tuple(environments.values()))
+
+
+def _judged(trial: Trial | None) -> Trial | None:
+    """The trial where it says something about its rate."""
+    return trial if trial is not None and trial.status in JUDGED else None
 
 
 def planned(search_: Search, lr: float, results: Path, retry: tuple[str, ...] = ()) -> PlannedCell:

@@ -11,7 +11,7 @@ from bwbench.config.tuned_table import Trial
 from bwbench.errors import ConfigError
 from bwbench.records import write_json_atomic
 from bwbench.tuning.searches import searches_of
-from bwbench.tuning.table import entry_of, merged, read_rows, write_table
+from bwbench.tuning.table import entry_of, merged, read_rows, settled, write_table
 from bwbench.tuning.trials import cost_of, progress
 from bwbench.tuning.tune import tune
 from tests.unit.tuning.tables import BASE, Quiet, Trainer, load
@@ -160,3 +160,43 @@ def test_an_entry_says_what_its_trials_ran_on_whenever_it_is_written(tmp_path):
     (entry,), trainer = entries_after(tmp_path, valley(0.05))
     assert not trainer.ran and entry.made.date == "1970-01-01T00:02:00Z"
     assert (entry.made.commit, entry.made.host, entry.made.bwbench) == ("abc+, def", "h", "1.2")
+
+
+def test_trials_of_the_table_are_not_trained_again_where_their_records_are_missing(tmp_path):
+    (entry,), _ = entries_after(tmp_path, valley(0.1))
+    entry = entry.model_copy(update={"made": entry.made.model_copy(update={"host": "elsewhere"})})
+    table = tmp_path / "table.yaml"
+    write_table(table, "study", 1000, [entry])
+    rows, trainer, found = read_rows(table, 1000, ()), Trainer(valley(0.4)), []
+    searches = searches_of(load(tmp_path, TWO_ARMS, tuning=True), seed=1000, rows=rows)
+    tune(
+        searches,
+        tmp_path / "elsewhere",
+        [1.0, 1.0],
+        Quiet(),
+        lambda *one: found.append(settled(rows, entry_of(*one))),
+        (),
+        trainer,
+    )
+    assert found[0] == entry
+    assert {arm for arm, _ in trainer.ran} == {"qadam"}
+
+
+def test_a_trial_beside_those_of_the_table_says_so(tmp_path):
+    (entry,), _ = entries_after(tmp_path, valley(0.1))
+    some = entry.model_copy(update={"trials": entry.trials[:3], "made": entry.made.model_copy(update={"host": "a"})})
+    table = tmp_path / "table.yaml"
+    write_table(table, "study", 1000, [some])
+    rows, trainer, found = read_rows(table, 1000, ()), Trainer(valley(0.1)), []
+    searches = searches_of(load(tmp_path, BASE, tuning=True), seed=1000, rows=rows)
+    tune(
+        searches,
+        tmp_path / "elsewhere",
+        [1.0],
+        Quiet(),
+        lambda *one: found.append(settled(rows, entry_of(*one))),
+        (),
+        trainer,
+    )
+    assert [lr for _, lr in trainer.ran] == [0.2] and found[0].trials == entry.trials and found[0].lr == 0.1
+    assert found[0].made.host.split(", ")[0] == "a"
