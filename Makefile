@@ -47,7 +47,7 @@ bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
 
 FIGURES := paper/figures
-paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (half a minute)
+paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (a minute)
 	@rm -rf $(FIGURES).new
 	$(BIN)/bwbench plot results --out $(FIGURES).new --folders > /dev/null
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)

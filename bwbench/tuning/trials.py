@@ -54,7 +54,7 @@ def progress(search_: Search, results: Path) -> Progress:
             found = trial_of(item, lr)
             if found is not None and (environment := CellFolder(item.folder).environment):
                 environments[lr] = environment
-            seen[lr] = found if _judged(found) else search_.known.get(item.cell.id, found)
+            seen[lr] = _judged(found) or _judged(search_.known.get(item.cell.id)) or found
         return cost_of(judged) if (judged := _judged(seen[lr])) else None
 
     state = search(search_.grid, cost)
