@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ADDRESSES_BYTES = 4096  # of the text that tells where rank 0 listens
 _RUN = "bwbench"
+_START_S = 60.0  # of hivemind's daemon; its own 15 s are short where nodes share a busy machine
 
 
 class HivemindConfig(ComponentConfig):
@@ -108,13 +109,15 @@ class HivemindAverage(AbstractLocalStep):
         told = torch.zeros(_ADDRESSES_BYTES, dtype=torch.uint8)
         listen = [f"/ip4/{_own_address()}/tcp/0"]
         if group.rank() == 0:
-            self._table = hivemind.DHT(start=True, host_maddrs=listen)
+            self._table = hivemind.DHT(start=True, host_maddrs=listen, startup_timeout=_START_S)
             text = "\n".join(map(str, self._table.get_visible_maddrs())).encode()
             told[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         group.broadcast(told, 0).wait()
         if group.rank() != 0:
             peers = bytes(told.tolist()).rstrip(b"\0").decode().split("\n")
-            self._table = hivemind.DHT(start=True, host_maddrs=listen, initial_peers=peers)
+            self._table = hivemind.DHT(
+                start=True, host_maddrs=listen, initial_peers=peers, startup_timeout=_START_S
+            )
         self._averager = hivemind.averaging.DecentralizedAverager(
             averaged_tensors=[parameter.detach().clone() for parameter in self._parameters],
             dht=self._table,
@@ -124,6 +127,8 @@ class HivemindAverage(AbstractLocalStep):
             allow_state_sharing=False,
             start=True,
         )
+        # A peer that looks for others before they listen fails, and looks again: many times on a slow machine.
+        group.barrier().wait()
         size = ELEMENT_BYTES * sum(parameter.numel() for parameter in self._parameters)
         self._round_bytes = round(2 * (group.size() - 1) / group.size() * size)
 

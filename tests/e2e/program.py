@@ -15,6 +15,8 @@ import psutil
 BWBENCH = [sys.executable, "-m", "bwbench.cli.main"]
 TAG = "BWBENCH_TEST_FOLDER"  # in the environment of everything that a test starts
 
+_started: list[subprocess.Popen[bytes]] = []
+
 TINY = """
 name: tiny
 nodes: 2
@@ -45,7 +47,22 @@ def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[by
     """``bwbench ARGUMENTS`` in the background, with its messages in ``cwd``/messages."""
     environment = {**os.environ, TAG: str(cwd), **environment}
     with (cwd / "messages").open("ab") as messages:
-        return subprocess.Popen([*BWBENCH, *arguments], cwd=cwd, env=environment, stdout=messages, stderr=messages)
+        command = [*BWBENCH, *arguments]
+        _started.append(subprocess.Popen(command, cwd=cwd, env=environment, stdout=messages, stderr=messages))
+    return _started[-1]
+
+
+def end_started() -> None:
+    """End what ``start`` began and a test that failed has left running."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def status_of(results: Path, **wanted: str) -> dict[str, dict[str, Any]]:
@@ -67,6 +84,16 @@ def family(folder: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+def wait_for_message(text: str, limit_s: float, process: subprocess.Popen[bytes], cwd: Path) -> None:
+    """Until ``process``, started in ``cwd``, has said ``text``; fails with all it said where it ends or is late."""
+    messages = cwd / "messages"
+    deadline = time.monotonic() + limit_s
+    while text not in messages.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"no {text!r} within {limit_s} s (exit {process.poll()}):\n{messages.read_text()}")
+        time.sleep(0.05)
 
 
 def wait_for(condition: Any, limit_s: float, what: str) -> Any:

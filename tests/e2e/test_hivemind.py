@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.program import TINY, family, run, start, status_of, wait_for
+from tests.e2e.program import TINY, family, run, start, status_of, wait_for_message
 
 pytest.importorskip("hivemind", reason="the extra [hivemind] is not installed")
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
@@ -18,7 +18,7 @@ HIVEMIND = "algorithm: {hivemind: {period: 4}}\n"
 
 def test_it_averages_over_the_shaped_link(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY.replace("nodes: 2", "nodes: 3") + HIVEMIND)
-    result = run("run", "tiny.yaml", cwd=tmp_path)
+    result = run("run", "tiny.yaml", cwd=tmp_path, timeout_s=300)
     assert result.returncode == 0, result.stderr
     (link,) = [json.loads(file.read_text()) for file in tmp_path.rglob("link.json")]
     assert link["wire"]["payload_bytes"] > 0
@@ -29,7 +29,7 @@ def test_it_averages_over_the_shaped_link(tmp_path: Path) -> None:
 def test_a_killed_rank_takes_its_processes_along(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(LONG + HIVEMIND)
     process = start("run", "tiny.yaml", cwd=tmp_path)
-    wait_for(lambda: "after 0 samples" in (tmp_path / "messages").read_text(), 100, "the start of training")
+    wait_for_message("after 0 samples", 300, process, tmp_path)
     workers = [p for p in family(tmp_path) if "bwbench.train.worker" in p.cmdline()]
     worker = min(workers, key=lambda p: p.create_time())
     worker.kill()
