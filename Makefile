@@ -47,9 +47,11 @@ bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
 
 FIGURES := paper/figures
+# What stands for one link each, at these links alone: all of them would be hundreds of pictures.
+AT := --at 1Mbps --at 10Mbps --at 100Mbps
 paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (a minute)
 	@rm -rf $(FIGURES).new
-	$(BIN)/bwbench plot results --out $(FIGURES).new --folders > /dev/null
+	$(BIN)/bwbench plot results --out $(FIGURES).new --folders $(AT) > /dev/null
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
 	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from bwbench.analysis.trial import summarise
 from bwbench.errors import BwbenchError, LinkError, UnfitMachineError
+from bwbench.launch.cell_status import cell_status
 from bwbench.launch.link_record import LinkRecord
 from bwbench.launch.local import LocalLauncher
 from bwbench.launch.machine_turn import machine_turn
@@ -15,7 +15,7 @@ from bwbench.launch.resumption import Resumption
 from bwbench.network.network import Network, open_network
 from bwbench.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.plan.cell import Cell
-from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
+from bwbench.records import CellFolder, read_json, write_json_atomic
 from bwbench.records.disk import full_disk_said, worker_met_full_disk
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import Claim, claimed
@@ -109,8 +109,11 @@ def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
     record = LinkRecord(item.cell.config.link, attempt)
     outcome = LaunchOutcome("interrupted", "interrupted")
     try:
-        with open_network(item.cell.config.link, item.cell.config.nodes) as network:
-            outcome = _train_on(network, item, attempt, resumption, record, wall_limit_s, observer)
+        if item.cell.config.launcher == "ssh":
+            outcome = _train_on_hosts(item, attempt, record, wall_limit_s, observer)
+        else:
+            with open_network(item.cell.config.link, item.cell.config.nodes) as network:
+                outcome = _train_on(network, item, attempt, resumption, record, wall_limit_s, observer)
         if outcome.status == "failed" and (full := worker_met_full_disk(attempt, outcome.reason)):
             raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
     except BwbenchError as error:
@@ -119,10 +122,25 @@ def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
             raise  # the next cell would meet the same
     finally:
-        status = _status(item, attempt, outcome, record.content, resumption)
+        status = cell_status(item.cell, attempt, outcome, record.content, resumption)
         write_json_atomic(item.folder / "status.json", status)
         resumption.tidy(attempt, status["status"])
     return status
+
+
+def _train_on_hosts(
+    item: PlannedCell, attempt: Path, record: LinkRecord, wall_limit_s: float, observer: CellObserver
+) -> LaunchOutcome:
+    """Train on real hosts, whose workers measure the network themselves."""
+    from bwbench.launch.ssh.launcher import SshLauncher  # its imports are of no use to any other launcher
+
+    cell = item.cell
+    observer.cell_phase(cell, "starting workers on the hosts")
+    try:
+        launcher = SshLauncher(cell, attempt)
+        return launcher.run(wall_limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
+    finally:
+        record.read_back()
 
 
 def _train_on(
@@ -151,27 +169,3 @@ def _train_on(
     if problem:
         return LaunchOutcome("invalid", f"the link after training: {problem}", outcome.ends, outcome.wire)
     return outcome
-
-
-def _status(
-    item: PlannedCell, attempt: Path, outcome: LaunchOutcome, link: dict[str, Any], resumption: Resumption
-) -> dict[str, Any]:
-    """Content of status.json: how it ended, and what the records say about the trial."""
-    folder, wall_s = CellFolder(item.folder), resumption.wall_s
-    summary = summarise({rank: folder.events(rank) for rank in folder.ranks}, item.cell.to_json(), link)
-    declared_s = item.cell.config.compute.step_time_s
-    if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
-        reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
-        outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
-    return {
-        "schema": SCHEMA,
-        "id": item.cell.id,
-        "slug": item.cell.slug,
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "attempt": int(attempt.name.rpartition("-")[2]),
-        **resumption.to_json(),
-        "wall_s": wall_s,
-        "overhead_s": wall_s - summary.training_clock_s - summary.evaluation_s,
-        **summary.to_json(),
-    }

@@ -115,9 +115,7 @@ class HivemindAverage(AbstractLocalStep):
         group.broadcast(told, 0).wait()
         if group.rank() != 0:
             peers = bytes(told.tolist()).rstrip(b"\0").decode().split("\n")
-            self._table = hivemind.DHT(
-                start=True, host_maddrs=listen, initial_peers=peers, startup_timeout=_START_S
-            )
+            self._table = hivemind.DHT(start=True, host_maddrs=listen, initial_peers=peers, startup_timeout=_START_S)
         self._averager = hivemind.averaging.DecentralizedAverager(
             averaged_tensors=[parameter.detach().clone() for parameter in self._parameters],
             dht=self._table,

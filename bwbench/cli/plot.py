@@ -28,6 +28,15 @@ def plot(
         list[str] | None, typer.Option(help="Draw this figure only; repeatable.", show_default="all that apply")
     ] = None,
     width: Annotated[Width, typer.Option(help="7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SETTING",
+            help="Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
+            "repeatable.",
+            show_default="every setting",
+        ),
+    ] = None,
     folders: Annotated[
         bool, typer.Option("--folders", help="A folder for each experiment even where there is only one.")
     ] = False,
@@ -44,7 +53,9 @@ def plot(
     from bwbench.figures.parallel import draw_albums
     from bwbench.figures.style import WIDTHS_IN
 
-    drawn = draw_albums(load_results(folder), out or folder / "figures", figure, WIDTHS_IN[width.value], folders)
+    drawn = draw_albums(
+        load_results(folder), out or folder / "figures", figure, WIDTHS_IN[width.value], at or (), folders
+    )
     if not drawn.paths:
         raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))
     for path in drawn.paths:

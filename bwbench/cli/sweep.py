@@ -143,10 +143,11 @@ def carry_out(
     from bwbench.sweep.time_left import TimeLeft
 
     console = stderr()
+    check_launcher(sweep, elsewhere)
     for text in (*sweep.warnings, *doubts(sweep.selected)):
         console.print(f"note: {text}")
     if elsewhere is None:
-        check_data([item.cell for item in sweep.todo])
+        check_data([item.cell for item in sweep.todo if item.cell.config.launcher == "local"])
     foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
     predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in foreseen.estimates.items()}
     left = TimeLeft(foreseen)
@@ -180,6 +181,32 @@ class _EndTold:
             self._notifier.ended("interrupted", text, counts)
         else:
             self._notifier.ended("unfit", f"{error}", counts)
+
+
+def check_launcher(sweep: SweepPlan, elsewhere: Elsewhere | None) -> None:
+    """Raise ConfigError where another program is to start the workers, UnfitMachineError where a host is unfit."""
+    from bwbench.errors import ConfigError, Problem
+
+    problems = [
+        Problem(
+            "launcher: external leaves it to torchrun or Slurm to start the workers; "
+            f"'bwbench launch-script {plan.experiment.file}' prints the file that does so",
+            str(plan.experiment.file),
+        )
+        for plan in sweep.plans
+        if any(cell.config.launcher == "external" for cell in plan.cells)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    on_hosts = [item.cell for item in sweep.todo if item.cell.config.launcher == "ssh"]
+    if on_hosts and elsewhere is not None:
+        raise ConfigError("--on is for cells that one machine runs by itself; launcher: ssh needs its hosts")
+    if on_hosts:
+        from bwbench.launch.ssh.launcher import check_hosts
+        from bwbench.launch.ssh.preflight import refuse_unfit
+
+        for hosts in dict.fromkeys(cell.config.hosts for cell in on_hosts):
+            refuse_unfit(check_hosts(hosts, [cell for cell in on_hosts if cell.config.hosts == hosts]))
 
 
 def check_data(cells: Sequence[Cell]) -> None:

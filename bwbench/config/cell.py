@@ -14,8 +14,10 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     ValidationError,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import InitErrorDetails
@@ -24,11 +26,13 @@ from bwbench import registry
 from bwbench.config.component import Component
 from bwbench.config.component_parsing import ComponentOf, parse_chain, parse_component, refused
 from bwbench.config.explain import problem, show
+from bwbench.config.hosts import Host
 from bwbench.network.link import Link
 from bwbench.units import PositiveDuration, Samples
 
 MAX_SEED = 2**32 - 1  # numpy's legacy generators take no more
 MAX_NODES = 250  # the data network of the local launcher is one /24
+Launcher = Literal["local", "external", "ssh"]
 
 
 class _Section(BaseModel):
@@ -158,6 +162,10 @@ class CellConfig(_Section):
         compression: chain of codecs, applied left to right; one element ``none`` sends values as they are.
         stop: ``target`` ends at the first evaluation that meets the target, ``limit`` goes on to the limit.
         seed: of this repeat.
+        launcher: ``local`` starts the workers in namespaces of this machine, ``ssh`` on ``hosts``, ``external`` leaves
+            that to torchrun or Slurm on any machines. What is local is not written out, so that records from before
+            there was a choice keep their identity.
+        hosts: where ``ssh`` starts the workers, in the order of the ranks; no part of the identity, and never written.
         plugins: absolute paths of Python files that register components; they are imported before validation.
     """
 
@@ -177,6 +185,8 @@ class CellConfig(_Section):
     stop: Literal["target", "limit"] = "target"
     limit: LimitConfig = LimitConfig()
     seed: int = Field(0, ge=0, le=MAX_SEED)
+    launcher: Launcher = "local"
+    hosts: tuple[Host, ...] = Field((), exclude=True)
     plugins: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
 
     @model_validator(mode="before")
@@ -187,6 +197,13 @@ class CellConfig(_Section):
             if isinstance(path, str):
                 registry.load_plugin(Path(path))
         return value
+
+    @model_serializer(mode="wrap")
+    def _without_local_launcher(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        if content.get("launcher") == "local":
+            del content["launcher"]
+        return content
 
     @property
     def global_batch(self) -> int:

@@ -188,6 +188,12 @@ def _check_backend(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("link", "backend"), str(error))
 
 
+def _check_launcher(config: CellConfig) -> Iterator[Finding]:
+    if config.launcher != "local" and config.link.shaped:
+        text = f"launcher {config.launcher!r} takes the network between the hosts as it is, and records what it does; "
+        yield Finding(("link",), text + "write 'link: unshaped'")
+
+
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_peers,
     _check_collective,
@@ -200,4 +206,5 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_ranges,
     _check_link_nodes,
     _check_backend,
+    _check_launcher,
 )

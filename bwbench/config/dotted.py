@@ -16,7 +16,7 @@ from bwbench.registry import Registry
 
 Key = tuple[str, ...]
 
-CELL_KEYS: tuple[str, ...] = tuple(name for name in CellConfig.model_fields if name != "plugins")
+CELL_KEYS: tuple[str, ...] = tuple(name for name in CellConfig.model_fields if name not in ("plugins", "hosts"))
 COMPONENT_KEYS: dict[str, Registry] = {
     "model": registry.MODELS,
     "dataset": registry.DATASETS,

@@ -12,6 +12,7 @@ from bwbench.config.dotted import CELL_KEYS, Key, assign, parse_key, refusal_of_
 from bwbench.config.expand import Source, expand
 from bwbench.config.experiment import Experiment
 from bwbench.config.explain import Location, show, unknown_key
+from bwbench.config.hosts import Host, on_hosts, read_hosts
 from bwbench.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
 from bwbench.config.mode import Mode, WholeConfig, composing_problems, read_mode, read_whole
 from bwbench.config.text_file import read_text_file
@@ -20,16 +21,13 @@ from bwbench.config.yaml_document import MAX_BYTES, Document, Place, parse_yaml
 from bwbench.errors import ConfigError, Problem
 from bwbench.registry import load_plugin
 
-OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole")  # beside those of a cell
+OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole", "hosts")  # beside those of a cell
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
 MAX_REPEATS = 1000
 MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
-_LATER = {
-    "hosts": "training on other hosts is not there yet; 'nodes' are namespaces on this machine",
-}
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = False) -> Experiment:
@@ -131,7 +129,7 @@ class _Reading:
         """The result; raises ConfigError with everything that was found wrong."""
         for key in self._content:
             if key not in KNOWN_KEYS:
-                self._add(key, f"{key}: {_LATER[key]}" if key in _LATER else unknown_key(key, KNOWN_KEYS))
+                self._add(key, unknown_key(key, KNOWN_KEYS))
         name = self._read_name()
         repeats = self._read_integer("repeats", 1, 1, MAX_REPEATS)
         if (count := count_points(self._axes) * repeats) > MAX_CELLS:
@@ -141,6 +139,7 @@ class _Reading:
         exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
         plugins = self._read_plugins()
         mode, whole = self._read_mode()
+        hosts = self._read_hosts()
         source = Source(
             base={key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed},
             place=self._place,
@@ -153,15 +152,18 @@ class _Reading:
             tuned=TunedRates(str(path), self._folder, repeats, tuning),
         )
         expanded = expand(source, self._problems)
+        points = expanded.points
+        if hosts or self._content.get("hosts") is None:
+            points = tuple(on_hosts(points, hosts, self._where("hosts"), self._problems))
         if mode == "composed" and not self._problems:
-            for text in composing_problems([point.config for point in expanded.points]):
+            for text in composing_problems([point.config for point in points]):
                 self._add("mode", text)
         if self._problems:
             raise ConfigError(_shown(self._problems))
         return Experiment(
             name,
             path,
-            expanded.points,
+            points,
             repeats,
             seed,
             plugins,
@@ -195,6 +197,17 @@ class _Reading:
         else:
             return value
         return default
+
+    def _read_hosts(self) -> tuple[Host, ...]:
+        """The hosts; ``nodes`` is their number of workers where nothing else is said."""
+        if self._content.get("hosts") is None:
+            return ()
+        before = len(self._problems)
+        hosts = read_hosts(self._content["hosts"], self._where("hosts"), self._folder, self._problems)
+        if "nodes" not in self._content and not any(("nodes",) in axis.keys for axis in self._axes):
+            is_right = len(self._problems) == before  # else any number, so that one mistake is one message
+            self._content["nodes"] = sum(host.workers for host in hosts) if is_right else 2
+        return hosts if len(self._problems) == before else ()
 
     def _read_mode(self) -> tuple[Mode, WholeConfig]:
         mode, wrong = read_mode(self._content.get("mode", "full"))

@@ -59,6 +59,8 @@ def why_not_composed(config: CellConfig) -> str | None:
         return f"algorithm {config.algorithm.name!r}: {reason}"
     if not algorithm.phases(_ANY_SHAPES):
         return f"algorithm {config.algorithm.name!r} does not declare which kinds of steps it has (phases)"
+    if config.launcher != "local":
+        return f"launcher {config.launcher!r}: one program has to start the runs that a cell is composed from"
     if config.link.varies:
         return "the link changes over time (trace, outages), so that a few dozen steps do not stand for all"
     return None

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from bwbench.config.cell import MAX_SEED, CellConfig
 from bwbench.config.dotted import CELL_KEYS, COMPONENT_KEYS, SECTIONS
+from bwbench.config.hosts import Host
 from bwbench.config.load import MAX_REPEATS
 from bwbench.config.mode import MODES, WholeConfig
 from bwbench.config.options import attribute_meanings, options_of
@@ -57,6 +58,8 @@ _MEANINGS = {
     "limit": "When training ends although the target was not reached.",
     "repeats": "Trainings of each cell; repeat r has the seed + r.",
     "seed": "Of the first repeat.",
+    "launcher": "Who starts the workers: 'local' on this machine, 'ssh' on 'hosts', 'external' torchrun or Slurm.",
+    "hosts": "Machines for launcher: ssh, like anna@192.168.1.10, as mappings, or the name of a file with them.",
     "plugins": "Python files that register components; paths are relative to this file.",
     "mode": "'composed' puts times to accuracy together from runs without a link and short timing runs on it.",
     "whole": "Which cells run whole as well where the mode is 'composed', to show its error.",
@@ -88,12 +91,14 @@ def build_schema() -> Schema:
     one = definitions["compression"]
     chain = {"type": "array", "items": {"$ref": "#/$defs/codec"}, "minItems": 1}
     definitions |= {"codec": one, "compression": {"anyOf": [{"$ref": "#/$defs/codec"}, chain]}}
+    host = {"anyOf": [{"type": "string"}, _section(Host)]}
     cell_keys = {key: _cell_key(key, definitions) for key in CELL_KEYS}
     properties = {
         "name": _OWN["name"],
         **cell_keys,
         **{key: _OWN[key] for key in ("repeats", "plugins", "mode")},
         "whole": _section(WholeConfig),
+        "hosts": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": host}]},
         "matrix": _matrix(cell_keys, definitions),
         "exclude": {"type": "array", "items": {"type": "object", "minProperties": 1}},
     }

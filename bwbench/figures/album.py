@@ -29,12 +29,18 @@ class Drawn:
 
 
 def draw_album(
-    results: Sequence[Results], out: Path, names: Sequence[str] | None = None, width_in: float = PAGE_IN
+    results: Sequence[Results],
+    out: Path,
+    names: Sequence[str] | None = None,
+    width_in: float = PAGE_IN,
+    at: Sequence[str] = (),
 ) -> Drawn:
     """Draw every figure of every group into ``out``, with a folder for each experiment where there are several.
 
     Args:
         names: figures to draw; None draws all of ``registry.FIGURES``. Raises ConfigError for a name that is none.
+        at: of figures that stand for one setting each, those of these settings alone, as in the files' names
+            (``10Mbps``); empty draws all.
     """
     figures: list[AbstractFigure] = [FIGURES.load(name)() for name in names or FIGURES.names()]
     several = len({group.experiment for group in results}) > 1
@@ -44,6 +50,8 @@ def draw_album(
         if figure.compares not in groups:
             groups[figure.compares] = regrouped(results, figure.compares)
         for group in groups[figure.compares]:
+            if at and group.label and not set(group.label.split("_")) & set(at):
+                continue
             folder = out / group.experiment if several else out
             _draw(figure, group, folder, width_in, drawn)
     return drawn

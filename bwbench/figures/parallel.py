@@ -27,6 +27,7 @@ class _Part:
     out: Path
     names: tuple[str, ...]
     width_in: float
+    at: tuple[str, ...]
 
 
 def draw_albums(
@@ -34,12 +35,14 @@ def draw_albums(
     out: Path,
     names: Sequence[str] | None = None,
     width_in: float = PAGE_IN,
+    at: Sequence[str] = (),
     folders: bool = False,
     jobs: int | None = None,
 ) -> Drawn:
     """Draw what ``draw_album`` draws, experiment by experiment, in several processes where there are many cells.
 
     Args:
+        at: see ``draw_album``.
         folders: a folder for each experiment even where there is only one.
         jobs: processes; by default the cores that this one may use, or one where there are few cells.
     """
@@ -48,7 +51,7 @@ def draw_albums(
         by_experiment.setdefault(group.experiment, []).append(group)
     several = folders or len(by_experiment) > 1
     parts = [
-        _Part(tuple(groups), out / experiment if several else out, tuple(alike), width_in)
+        _Part(tuple(groups), out / experiment if several else out, tuple(alike), width_in, tuple(at))
         for experiment, groups in by_experiment.items()
         for alike in _by_grouping(names or FIGURES.names())
     ]
@@ -80,7 +83,7 @@ def _draw_number(number: int) -> Drawn:
 
 
 def _draw(part: _Part) -> Drawn:
-    return draw_album(part.results, part.out, part.names, part.width_in)
+    return draw_album(part.results, part.out, part.names, part.width_in, part.at)
 
 
 def _by_grouping(names: Sequence[str]) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import selectors
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_LINE_BYTES = 1 << 20  # an event is a few hundred bytes; a worker that sends more than this is broken
@@ -14,17 +14,24 @@ MAX_LINE_BYTES = 1 << 20  # an event is a few hundred bytes; a worker that sends
 class Channels:
     """One stream socket a rank. Safe to close twice."""
 
-    def __init__(self, num_ranks: int) -> None:
+    def __init__(self, parent_ends: Sequence[socket.socket], worker_ends: Sequence[socket.socket] = ()) -> None:
         self._selector = selectors.DefaultSelector()
-        self._parent_ends: list[socket.socket] = []
-        self.worker_ends: list[socket.socket] = []
-        self._buffers = [b""] * num_ranks
-        for rank in range(num_ranks):
-            parent_end, worker_end = socket.socketpair()
+        self._parent_ends, self.worker_ends = parent_ends, worker_ends
+        self._buffers = [b""] * len(parent_ends)
+        for rank, parent_end in enumerate(parent_ends):
             parent_end.setblocking(False)
             self._selector.register(parent_end, selectors.EVENT_READ, rank)
-            self._parent_ends.append(parent_end)
-            self.worker_ends.append(worker_end)
+
+    @classmethod
+    def to_start(cls, num_ranks: int) -> Channels:
+        """Channels to workers that are yet to get their ends."""
+        pairs = [socket.socketpair() for _ in range(num_ranks)]
+        return cls([parent for parent, _ in pairs], [worker for _, worker in pairs])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any worker may still say something."""
+        return bool(self._selector.get_map())
 
     def close_worker_ends(self) -> None:
         """Close the ends that the workers have by now, so that a dead worker is seen as end of file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from bwbench.network.lateness import lateness_between
 from bwbench.network.link import Link
 from bwbench.network.network import Network
 from bwbench.network.probe.verify import verify
-from bwbench.records import SCHEMA, write_json_atomic
+from bwbench.records import SCHEMA, read_json, write_json_atomic
 
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
 LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
@@ -38,6 +39,25 @@ class LinkRecord:
     def add_network(self, network: Network) -> None:
         """Which back end carries the link, why, and with which parameters."""
         self._update(backend=network.backend, backend_reason=network.backend_reason, applied=network.applied)
+
+    def add_real_network(self, interfaces: Sequence[str]) -> None:
+        """That the workers use a network which nobody here has made: by these interfaces, in the order of the ranks."""
+        self._update(backend="none", backend_reason="the network between the hosts, as it is", applied=None)
+        self._update(emulator={"interfaces": list(interfaces)})
+
+    def add_found(self, when: str, measurement: dict[str, Any]) -> None:
+        """What the ranks have found themselves, as field ``when``."""
+        self._update(**{when: measurement})
+
+    def add_wire(self, outcome: LaunchOutcome) -> None:
+        """What has crossed the network."""
+        self._update(wire=_wire(outcome))
+
+    def read_back(self) -> None:
+        """Take over what another program has written of this attempt's link."""
+        found = read_json(self._path)
+        if isinstance(found, dict):
+            self.content = found
 
     def add_measurement(self, network: Network, when: str) -> str | None:
         """Probe the link into field ``when``; returns what is out of tolerance, None where nothing is."""

@@ -67,7 +67,7 @@ class LocalLauncher:
             wall_limit_s: seconds after which the group is ended with status ``timeout``.
             on_event: called with (rank, event) for what workers report while they run.
         """
-        channels = Channels(self._num_ranks)
+        channels = Channels.to_start(self._num_ranks)
         try:
             self._start(channels)
             return self._supervise(channels, wall_limit_s, on_event)

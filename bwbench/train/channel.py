@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from bwbench.errors import WorkerError
@@ -12,7 +13,7 @@ from bwbench.records import dump_line
 
 VARIABLE = "BWBENCH_CHANNEL_FD"
 ANSWER_LIMIT_S = 300.0  # the parent waits until slow links have drained; if it is gone, so is this worker
-AWAITED_PHASES = ("training", "checkpoint", "drained")
+AWAITED_PHASES = ("training", "checkpoint", "drained", "recorded")
 
 
 class Channel:
@@ -21,6 +22,7 @@ class Channel:
     def __init__(self, connection: socket.socket | None) -> None:
         self._connection = connection
         self._received = b""
+        self.before_phase: Callable[[str], None] = lambda name: None  # called with each phase before it is reported
         if connection is not None:
             connection.settimeout(ANSWER_LIMIT_S)
 
@@ -45,13 +47,23 @@ class Channel:
 
         Raises WorkerError where no answer comes in time: counters read later would not belong to the training.
         """
-        self.send({"event": "phase", "phase": name})
-        if self._connection is None or name not in AWAITED_PHASES:
+        self.before_phase(name)
+        event = {"event": "phase", "phase": name}
+        if name not in AWAITED_PHASES:
+            self.send(event)
             return {}
-        answer = self._read_line()
-        if answer.get("ok") is not True:
+        answer = self.ask(event)
+        if self._connection is not None and answer.get("ok") is not True:
             raise WorkerError(f"the parent did not agree to phase {name!r}")
         return answer
+
+    def ask(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Send an event and wait for the answer; empty where there is nobody to answer.
+
+        Raises WorkerError where none comes in time.
+        """
+        self.send(event)
+        return {} if self._connection is None else self._read_line()
 
     def _read_line(self) -> dict[str, Any]:
         assert self._connection is not None

@@ -76,6 +76,13 @@ class ControlPath:
         *sums, total = torch.stack(gathered).sum(0).tolist()
         return {metric: value / total for metric, value in zip(metrics, sums, strict=True)}
 
+    def total(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum of ``values`` over all ranks."""
+        summed = values.clone()
+        if self._group is not None:
+            self._group.allreduce([summed]).wait()
+        return summed
+
     def any(self, flag: bool) -> bool:
         """Whether ``flag`` holds on any rank."""
         if self._group is None:

@@ -26,20 +26,22 @@ class Groups:
 
     control: ControlPath
     data: dist.ProcessGroup | None = None
-    store: dist.TCPStore | None = None  # type: ignore[name-defined]
+    store: dist.Store | None = None  # type: ignore[name-defined]
 
 
 def connect(environment: WorkerEnvironment) -> Groups:
     """Meet the other ranks. Raises RuntimeError (torch's) where they do not come."""
     if environment.world_size == 1:
         return Groups(ControlPath())
-    store = dist.TCPStore(  # type: ignore[attr-defined]
+    served = dist.TCPStore(  # type: ignore[attr-defined]
         environment.master_address,
         environment.master_port,
-        environment.world_size,
-        is_master=environment.rank == 0,
+        None if environment.store_is_served else environment.world_size,
+        is_master=environment.rank == 0 and not environment.store_is_served,
         timeout=RENDEZVOUS_TIMEOUT,
     )
+    # torchrun keeps its own keys in the store that it serves, and those of an earlier start of the workers.
+    store = dist.PrefixStore(f"bwbench/{environment.restart}", served)  # type: ignore[attr-defined]
     with _gloo_interface(environment.control_interface):
         dist.init_process_group(
             "gloo", store=store, rank=environment.rank, world_size=environment.world_size, timeout=GROUP_TIMEOUT

@@ -11,9 +11,9 @@ from bwbench.train.channel import Channel
 from bwbench.train.ledger import PARTS, StepLedger
 
 
-def error_event(error: BaseException) -> dict[str, Any]:
-    """What is recorded of an error."""
-    return {"event": "error", "type": type(error).__name__, "message": str(error) or type(error).__name__}
+def error_event(error: BaseException, message: str | None = None) -> dict[str, Any]:
+    """What is recorded of an error; ``message`` says more than its own."""
+    return {"event": "error", "type": type(error).__name__, "message": message or str(error) or type(error).__name__}
 
 
 class Recorder:
@@ -64,10 +64,10 @@ class Recorder:
         self._writer.sync()
         self._channel.send(event)
 
-    def error(self, error: BaseException) -> None:
+    def error(self, error: BaseException, message: str | None = None) -> None:
         """Why this rank gives up. The parent comes first: it may be the disk that is full."""
-        self._channel.send(error_event(error))
-        self._writer.write(error_event(error))
+        self._channel.send(error_event(error, message))
+        self._writer.write(error_event(error, message))
         self._writer.sync()
 
     def _show(self, event: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from bwbench.records import EventWriter
 from bwbench.train.channel import Channel
 from bwbench.train.checkpoints import Checkpoints
 from bwbench.train.environment import WorkerEnvironment
+from bwbench.train.external import ExternalRun, on_own_interfaces
 from bwbench.train.lean_start import leave_compiler_out
 from bwbench.train.loop import TrainingLoop
 from bwbench.train.process_groups import Groups, connect
@@ -36,20 +37,36 @@ def main(arguments: list[str]) -> int:
     leave_compiler_out()
     channel = Channel.from_environment()
     recorder: Recorder | None = None
+    external: ExternalRun | None = None
     try:
         cell_file = Path(arguments[0])
         environment = WorkerEnvironment.read(os.environ)
         cell = Cell.from_json(_read_json(cell_file))
         _check_world(cell, environment)
+        is_external = cell.config.launcher != "local" and environment.attempt is None
+        if is_external:
+            environment = on_own_interfaces(environment)
         groups = connect(environment)
-        attempt = environment.attempt or _new_attempt(cell_file.parent, groups)
+        if is_external:
+            external = ExternalRun.begin(cell, cell_file, environment, groups)
+            if external is None:  # done already
+                _exit(0)
+                return 0
+            channel, attempt = external.channel, external.attempt
+        else:
+            attempt = environment.attempt or _new_attempt(cell_file.parent, groups)
         recorder = Recorder(EventWriter(attempt / f"rank{environment.rank}.jsonl"), channel)
         checkpoints = Checkpoints(
             attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
         )
-        TrainingLoop(prepare(cell.config, groups), recorder, channel, checkpoints).run()
+        trial = prepare(cell.config, groups)
+        if external is not None:
+            external.measure("achieved_before")
+        TrainingLoop(trial, recorder, channel, checkpoints).run()
+        if external is not None:
+            external.finish()
     except BaseException as error:
-        _report(error, recorder, channel)
+        _report(error, recorder, channel, external.explain(error) if external is not None else None)
         _exit(EXIT_USER_INPUT if isinstance(error, ConfigError) else EXIT_CELLS_FAILED)
     _leave_together(groups)
     _exit(0)
@@ -89,16 +106,16 @@ def _new_attempt(folder: Path, groups: Groups) -> Path:
     return folder / str(groups.store.get(key).decode())
 
 
-def _report(error: BaseException, recorder: Recorder | None, channel: Channel) -> None:
+def _report(error: BaseException, recorder: Recorder | None, channel: Channel, message: str | None) -> None:
     if isinstance(error, BwbenchError):
         print(f"error: {error}", file=sys.stderr)
     else:
         traceback.print_exception(error)
     try:
         if recorder is None:
-            channel.send(error_event(error))
+            channel.send(error_event(error, message))
         else:
-            recorder.error(error)
+            recorder.error(error, message)
     except Exception as another:  # a full disk, most likely; what is printed above is what counts
         print(f"the error could not be recorded: {another}", file=sys.stderr)
 

@@ -106,6 +106,7 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
     return config.model_copy(
         update={
             "link": UNSHAPED,
+            "launcher": "local",
             "compute": config.compute.model_copy(update={"step_time_s": None}),
             "limit": config.limit.model_copy(update={"time_s": None}),  # samples count, on whatever machine
             "stop": "limit" if config.target is None else "target",

@@ -123,7 +123,7 @@ REPLACED = [
     ("limit:", "repeats: 0", 12, ["repeats: 0 is out of range", "1 to"]),
     ("limit:", "seed: -1", 12, ["seed: -1 is out of range"]),
     ("limit:", "seed: one", 12, ["'one' is not a whole number"]),
-    ("limit:", "hosts: [a, b]", 12, ["hosts", "not there yet"]),
+    ("limit:", "hosts: [a, b, c, d]", 12, ["hosts", "launcher: ssh"]),
     ("limit:", "mode: compose", 12, ["'compose' is no mode", "Did you mean 'composed'?", "full"]),
     ("limit:", "mode: composed\nwhole: {share: 2}\nlimit:", 13, ["whole.share: 2 is out of range", "at most 1"]),
     ("limit:", "plugins: [nowhere.py]", 12, ["nowhere.py", "is not a file"]),

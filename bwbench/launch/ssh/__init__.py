@@ -1,0 +1,1 @@
+"""Launcher ``ssh``: torchrun on real hosts, started, watched and ended from here."""

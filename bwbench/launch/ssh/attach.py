@@ -1,0 +1,71 @@
+"""The line between a keeper and the controller: one JSON object a line, on the standard streams of an ssh session."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Any
+
+from bwbench.launch.ssh.keeper import beat
+from bwbench.records import read_json
+
+LOOK_S = 0.5
+CHUNK_BYTES = 256 * 1024
+
+
+def attach(folder: Path) -> None:
+    """Tell the controller what is new until the run has ended or the controller is gone.
+
+    The first line that comes in is ``{"offsets": {file: bytes that are there already}}``; each later one is a beat, and
+    ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a file, data in
+    base64, and ``{"exit": …}`` last.
+    """
+    offsets: dict[str, int] = json.loads(sys.stdin.readline())["offsets"]
+    beat(folder)
+    pending = b""
+    while True:
+        ended = read_json(folder / "exit.json")  # before the files: they are complete by then
+        _send_new(folder, offsets)
+        if isinstance(ended, dict):
+            _say({"exit": ended})
+            return
+        readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
+        if not readable:
+            continue
+        received = os.read(sys.stdin.fileno(), 65536)
+        if not received:
+            return
+        *lines, pending = (pending + received).split(b"\n")
+        for line in lines:
+            beat(folder)
+            if json.loads(line).get("stop"):
+                (folder / "stop").touch()
+
+
+def _send_new(folder: Path, offsets: dict[str, int]) -> None:
+    """What has been added since; a file that was replaced (JSON, written whole) is sent anew."""
+    work = folder / "cell"
+    for path in [folder / "output.log", *sorted(work.rglob("*"))]:
+        if not path.is_file() or path.name.startswith(".") or path.name == "cell.json":
+            continue
+        name = path.relative_to(folder).as_posix()
+        with path.open("rb") as file:
+            if path.suffix == ".json":
+                stamp = int(path.stat().st_mtime_ns)
+                if offsets.get(name) == stamp:
+                    continue
+                offsets[name] = stamp
+                _say({"file": name, "stamp": stamp, "data": base64.b64encode(file.read()).decode()})
+                continue
+            file.seek(offsets.get(name, 0))
+            while chunk := file.read(CHUNK_BYTES):
+                _say({"file": name, "offset": offsets.get(name, 0), "data": base64.b64encode(chunk).decode()})
+                offsets[name] = offsets.get(name, 0) + len(chunk)
+
+
+def _say(content: dict[str, Any]) -> None:
+    print(json.dumps(content), flush=True)

@@ -1,0 +1,105 @@
+"""What a host can do, told by itself: ``python -m bwbench.launch.ssh.facts`` reads a request, prints JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bwbench.datasets.folder import VARIABLE, data_folder
+from bwbench.errors import ConfigError
+from bwbench.plan.cell import Cell
+from bwbench.records.environment import capture_environment
+from bwbench.registry import DATASETS
+
+STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
+REACH_LIMIT_S = 5.0
+
+
+def facts(request: dict[str, Any]) -> dict[str, Any]:
+    """What the controller wants to know before anything starts.
+
+    Args:
+        request: ``interface`` or null; ``cells``: cell.json of one cell for each data set that will be needed.
+    """
+    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    addresses = {
+        name: [found.address for found in all_found if found.family == socket.AF_INET]
+        for name, all_found in psutil.net_if_addrs().items()
+    }
+    return {
+        "environment": capture_environment(),
+        "time_unix_s": time.time(),
+        "free_bytes": shutil.disk_usage(STATE).free,
+        "memory_bytes": psutil.virtual_memory().available,
+        "addresses": addresses,
+        "ssh_address": (os.environ.get("SSH_CONNECTION") or "").split()[2:3],
+        "port": _free_port(),
+        "missing_data": _missing_data(request["cells"]),
+    }
+
+
+def _missing_data(cells: list[dict[str, Any]]) -> list[str]:
+    """What the data sets of ``cells`` lack here, in words."""
+    problems = []
+    for content in cells:
+        try:
+            missing = Cell.from_json(content).config.dataset.source.build(DATASETS).missing(data_folder())
+        except ConfigError as error:
+            missing = error
+        if missing is not None:
+            problems.append(str(missing))
+    return problems
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def listen(port: int) -> None:
+    """Let every caller in, until standard input ends."""
+    with socket.create_server(("", port)) as server:
+        print("listening", flush=True)
+        server.settimeout(0.2)
+        os.set_blocking(sys.stdin.fileno(), False)
+        while sys.stdin.read() != "":
+            try:
+                server.accept()[0].close()
+            except TimeoutError:
+                continue
+
+
+def reach(address: str, port: int) -> str | None:
+    """Why a port cannot be reached from here; None where it can."""
+    try:
+        socket.create_connection((address, port), REACH_LIMIT_S).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def main(arguments: list[str]) -> int:
+    """``facts`` (request on standard input), ``listen PORT`` or ``reach ADDRESS PORT``."""
+    if arguments[0] == "facts":
+        request = json.loads(sys.stdin.readline())
+        if request.get("data"):
+            os.environ[VARIABLE] = request["data"]
+        print(json.dumps(facts(request)))
+    elif arguments[0] == "listen":
+        listen(int(arguments[1]))
+    else:
+        print(json.dumps({"problem": reach(arguments[1], int(arguments[2]))}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

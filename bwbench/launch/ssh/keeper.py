@@ -1,0 +1,173 @@
+"""The part of launcher ``ssh`` that runs on a host: keeps one torchrun, and ends it when nobody wants it any more.
+
+``python -m bwbench.launch.ssh.keeper start`` reads an order from standard input, leaves a keeper behind and says where;
+``attach TOKEN`` connects the controller to it: beats come in, what is printed and recorded goes out. A connection that
+breaks ends ``attach`` alone. Where no beat has come for a while the keeper ends everything, and so it does when told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bwbench.launch.ssh.facts import STATE
+from bwbench.records import read_json, write_json_atomic
+
+TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
+HEARTBEAT_LIMIT_S = 30.0
+POLL_S = 0.2
+TERM_LIMIT_S = 5.0  # from SIGTERM to SIGKILL
+COMPANION_LIMIT_S = 15.0  # after torchrun has ended: for the companion to write the result
+OLD_S = 7 * 86400.0  # folders of runs that nobody has fetched
+
+
+def start(order: dict[str, Any]) -> dict[str, Any]:
+    """Make the folder of a run and leave its keeper behind; what the controller is told.
+
+    Args:
+        order: ``token``; ``cell`` (content of cell.json); ``command``: arguments of torchrun up to the worker's;
+            ``environment``: variables.
+    """
+    _remove_old()
+    folder = folder_of(order["token"])
+    work = folder / "cell"
+    work.mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    write_json_atomic(work / "cell.json", order["cell"])
+    write_json_atomic(folder / "order.json", order)
+    beat(folder)
+    command = [sys.executable, "-m", "bwbench.launch.ssh.keeper", "keep", order["token"]]
+    environment = {**os.environ, **order["environment"], TOKEN: order["token"]}
+    with (folder / "output.log").open("ab") as log:
+        kept = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    return {"ok": True, "pid": kept.pid}
+
+
+def folder_of(token: str) -> Path:
+    """Of a run. Raises ValueError where the token is none of ours: it becomes part of a path."""
+    if not re.fullmatch(r"[0-9a-f]{16,64}", token):
+        raise ValueError(f"{token!r} is no token")
+    return STATE / f"run-{token}"
+
+
+def beat(folder: Path) -> None:
+    """Say that somebody still wants the run."""
+    torn = folder / f".beat.{os.getpid()}"
+    torn.write_text(repr(time.monotonic()))
+    torn.replace(folder / "beat")
+
+
+def keep(folder: Path) -> None:
+    """Run torchrun to its end, or to that of everybody's interest; then say how it ended."""
+    order = dict(read_json(folder / "order.json") or {})
+    why: str | None = None
+    signal.signal(signal.SIGTERM, lambda *_: (folder / "stop").touch())
+    worker = [*order["command"], str(folder / "cell" / "cell.json")]
+    process = subprocess.Popen([sys.executable, *worker], stdin=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        if (folder / "stop").exists():
+            why = "told to stop"
+        elif (silent_s := _silent_s(folder)) > HEARTBEAT_LIMIT_S:
+            why = f"nothing was heard of the controller for {silent_s:.0f} s"
+        if why is not None:
+            _end(process, order["token"])
+    _await_others(order["token"])
+    write_json_atomic(folder / "exit.json", {"returncode": process.returncode, "why": why})
+
+
+def _silent_s(folder: Path) -> float:
+    with contextlib.suppress(OSError, ValueError):
+        return time.monotonic() - float((folder / "beat").read_text())
+    return 0.0
+
+
+def _end(process: subprocess.Popen[bytes], token: str) -> None:
+    """End torchrun, which ends its workers; then, by force, whatever is left."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(TERM_LIMIT_S)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for other in others(token):
+        if "bwbench.launch.companion" not in _command(other):
+            with contextlib.suppress(psutil.Error):
+                other.kill()
+
+
+def _await_others(token: str) -> None:
+    """Until the companions have written what they know; who takes too long is killed."""
+    deadline_s = time.monotonic() + COMPANION_LIMIT_S
+    while (left := list(others(token))) and time.monotonic() < deadline_s:
+        for process in left:
+            if "bwbench.train.worker" in _command(process):  # torchrun was killed, and left it behind
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        time.sleep(POLL_S)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def others(token: str) -> Iterator[psutil.Process]:
+    """Processes that belong to the run, this one left out."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(TOKEN) == token and "bwbench.launch.ssh.keeper" not in _command(process):
+                yield process
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def remove(token: str) -> None:
+    """Delete the folder of a run that has ended."""
+    shutil.rmtree(folder_of(token), ignore_errors=True)
+
+
+def _remove_old() -> None:
+    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in STATE.glob("run-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > OLD_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    """One of ``start``, ``keep TOKEN``, ``attach TOKEN``, ``remove TOKEN``."""
+    if arguments[0] == "start":
+        print(json.dumps(start(json.loads(sys.stdin.readline()))), flush=True)
+    elif arguments[0] == "keep":
+        keep(folder_of(arguments[1]))
+    elif arguments[0] == "attach":
+        from bwbench.launch.ssh.attach import attach
+
+        attach(folder_of(arguments[1]))
+    else:
+        remove(arguments[1])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

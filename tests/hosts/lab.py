@@ -1,0 +1,162 @@
+"""Hosts of one's own: namespaces, each with its sshd, its interface and its home, and one more for the controller."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bwbench import emulate
+from bwbench.network.emulate import Node, Nodes
+from bwbench.network.node_popen import NodePopen
+from tests.e2e.program import BWBENCH, TAG
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+PORT = 2222
+
+_CONFIG = """
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+AcceptEnv {tag}
+Subsystem sftp internal-sftp
+"""
+
+
+@dataclass
+class Lab:
+    """Hosts that ssh reaches, and a place from which it does.
+
+    Attributes:
+        hosts: the nodes.
+        folder: with ``host0`` …, the homes of the hosts, and ``controller``.
+    """
+
+    folder: Path
+    nodes: Nodes
+    num_hosts: int
+    sshds: list[NodePopen]
+
+    @property
+    def hosts(self) -> list[Node]:
+        return list(self.nodes)[: self.num_hosts]
+
+    @property
+    def home(self) -> Path:
+        """Of the controller."""
+        return self.folder / "controller"
+
+    def inventory(self) -> list[dict[str, object]]:
+        """The hosts as an experiment file has them."""
+        return [
+            {"address": node.address, "port": PORT, "python": sys.executable, "interface": node.interface}
+            for node in self.hosts
+        ]
+
+    def start(self, *arguments: str) -> NodePopen:
+        """``bwbench ARGUMENTS`` where the controller is, its messages in the file ``messages``."""
+        with (self.home / "messages").open("ab") as messages:
+            return self.nodes[self.num_hosts].popen(
+                [*BWBENCH, *arguments],
+                cwd=self.home,
+                env={**self.environment, TAG: str(self.folder)},
+                stdout=messages,
+                stderr=messages,
+            )
+
+    def run(self, *arguments: str, limit_s: float = 200.0) -> tuple[int, str]:
+        """The same to its end: exit status and what it said."""
+        before = len(self.messages)
+        process = self.start(*arguments)
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(self.messages[before:]) from None
+        return status, self.messages[before:]
+
+    @property
+    def messages(self) -> str:
+        file = self.home / "messages"
+        return file.read_text() if file.exists() else ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
+        return {**kept, "HOME": str(self.home)}
+
+    def left(self) -> list[list[str]]:
+        """Command lines of what runs on the hosts, apart from sshd itself."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+                if any(word.startswith("bwbench.launch") or word == "bwbench.train.worker" for word in words):
+                    if str(self.folder) in process.environ().get("HOME_OF_LAB", ""):
+                        found.append(words)
+            except psutil.Error:
+                continue
+        return found
+
+    def leftovers(self) -> list[Path]:
+        """Folders of runs on the hosts."""
+        return list(self.folder.glob("host*/.cache/bwbench/ssh/run-*"))
+
+
+@contextmanager
+def lab(folder: Path, num_hosts: int) -> Iterator[Lab]:
+    """As many hosts, each with a home of its own at /root, and the controller's keys and known hosts."""
+    Path("/run/sshd").mkdir(exist_ok=True)
+    home = folder / "controller"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    _key(home / ".ssh" / "id_ed25519")
+    with emulate("unshaped", num_hosts + 1) as nodes:
+        made = Lab(folder, nodes, num_hosts, [])
+        known = []
+        try:
+            for number, node in enumerate(made.hosts):
+                own = folder / f"host{number}"
+                (own / ".ssh").mkdir(parents=True, mode=0o700)
+                _key(own / ".ssh" / "host_key")
+                shutil.copy(home / ".ssh" / "id_ed25519.pub", own / ".ssh" / "authorized_keys")
+                config = own / ".ssh" / "sshd_config"
+                text = _CONFIG.format(port=PORT, folder=own / ".ssh", tag=TAG)
+                config.write_text(text + f"SetEnv HOME_OF_LAB={folder}\n")
+                public = (own / ".ssh" / "host_key.pub").read_text().split()
+                known.append(f"[{node.address}]:{PORT} {public[0]} {public[1]}\n")
+                script = f"mount --bind '{own}' /root && exec {SSHD} -D -e -f '{config}'"
+                with (own / "sshd.log").open("wb") as log:
+                    made.sshds.append(node.popen(["unshare", "-m", "sh", "-c", script], stdout=log, stderr=log))
+            (home / ".ssh" / "known_hosts").write_text("".join(known))
+            _await(made)
+            yield made
+        finally:
+            for process in made.sshds:
+                process.kill()
+
+
+def _key(path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+
+
+def _await(made: Lab) -> None:
+    """Until every sshd listens."""
+    deadline = time.monotonic() + 15
+    while any("listening" not in (made.folder / f"host{n}" / "sshd.log").read_text() for n in range(made.num_hosts)):
+        if time.monotonic() > deadline:
+            raise AssertionError([(made.folder / f"host{n}" / "sshd.log").read_text() for n in range(made.num_hosts)])
+        time.sleep(0.1)

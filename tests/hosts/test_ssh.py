@@ -1,0 +1,166 @@
+"""``launcher: ssh`` on four hosts, each a namespace with its own sshd, interface and home."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.e2e.program import TINY, run, status_of, wait_for
+from tests.hosts.lab import SSHD, Lab, lab
+
+pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.slow,
+    pytest.mark.skipif(SSHD is None, reason="there is no sshd (Debian: openssh-server)"),
+    pytest.mark.timeout(400),
+]
+
+CONTENT: dict[str, Any] = yaml.safe_load(TINY) | {"link": "unshaped", "launcher": "ssh", "algorithm": "ring-fp16"}
+del CONTENT["nodes"]
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("lab"), 4) as made:
+        yield made
+
+
+def written(made: Lab, name: str = "tiny", **changes: Any) -> Path:
+    content = CONTENT | {"hosts": made.inventory(), "name": name} | changes
+    path = made.home / f"{name}.yaml"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def status(made: Lab, name: str) -> dict[str, Any]:
+    (found,) = [json.loads(file.read_text()) for file in made.home.glob(f"results/{name}/*/status.json")]
+    return dict(found)
+
+
+def nothing_left(made: Lab) -> None:
+    wait_for(lambda: not made.left(), 20, f"the end of {made.left()}")
+    assert not made.leftovers()
+
+
+def test_from_preflight_to_figures(four: Lab, tmp_path: Path) -> None:
+    written(four)
+    code, said = four.run("run", "tiny.yaml")
+    assert code == 0, said
+    found = status(four, "tiny")
+    assert found["status"] == "done" and found["replicas_identical"] is True
+    (attempt,) = four.home.glob("results/tiny/*/attempt-1")
+    names = {file.name for file in attempt.iterdir()}
+    assert {"environment.json", "link.json", *(f"rank{r}.jsonl" for r in range(4))} <= names
+    assert {f"host{number}.log" for number in range(4)} & names
+    environment = json.loads((attempt / "environment.json").read_text())
+    assert [host["address"] for host in environment["hosts"]] == [node.address for node in four.hosts]
+    cell = (attempt.parent / "cell.json").read_text()
+    assert four.hosts[0].address not in cell and '"ssh"' in cell
+    nothing_left(four)
+    (tmp_path / "tiny.yaml").write_text(json.dumps({**CONTENT, "nodes": 4, "launcher": "local"}))
+    assert run("run", "tiny.yaml", cwd=tmp_path).returncode == 0
+    local = status_of(tmp_path / "results")["ring-fp16"]
+    for same in ("samples", "final_metric", "test_metric", "payload_bytes"):
+        assert found[same] == local[same], same
+    for command in (("plot", "results/tiny"), ("report", "results/tiny")):
+        code, said = four.run(*command)
+        assert code == 0, said
+
+
+def test_ctrl_c_ends_everything_everywhere(four: Lab) -> None:
+    written(four, "stopped", limit={"samples": 2_000_000})
+    process = four.start("run", "stopped.yaml")
+    wait_for(lambda: "stopped" in four.messages and "after 0 samples" in four.messages.split("stopped")[-1], 120, "it")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, four.messages
+    assert status(four, "stopped")["status"] == "interrupted"
+    nothing_left(four)
+
+
+def on_host(made: Lab, number: int, module: str) -> list[psutil.Process]:
+    """Processes of one host that run a module of ours."""
+    address = made.hosts[number].address
+    found = []
+    for process in psutil.process_iter():
+        try:
+            here = address in process.environ().get("SSH_CONNECTION", "").split()[2:3]
+            if here and module in process.cmdline():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("module, said", [("torch.distributed.run", "SIGKILL"), ("bwbench.train.worker", "rank 2")])
+def test_a_kill_on_a_host_is_named_with_the_host(four: Lab, module: str, said: str) -> None:
+    name = f"killed-{module.rpartition('.')[2]}"
+    written(four, name, limit={"samples": 2_000_000})
+    process = four.start("run", f"{name}.yaml")
+    wait_for(
+        lambda: f"{name}" in four.messages and "after 0 samples" in four.messages.rpartition("starts")[2], 120, name
+    )
+    victims = [
+        p
+        for p in on_host(four, 2, module)
+        if (module == "torch.distributed.run") or "torch.distributed.run" not in p.cmdline()
+    ]
+    max(victims, key=lambda p: p.create_time()).kill()
+    assert process.wait(90) == 1, four.messages
+    found = status(four, name)
+    assert found["status"] == "failed" and said in found["reason"], found["reason"]
+    if module == "torch.distributed.run":
+        assert four.hosts[2].address in found["reason"]
+    nothing_left(four)
+
+
+def test_a_controller_that_is_killed_leaves_nothing_behind(four: Lab) -> None:
+    written(four, "orphaned", limit={"samples": 2_000_000})
+    process = four.start("run", "orphaned.yaml")
+    wait_for(lambda: "after 0 samples" in four.messages.rpartition("orphaned")[2], 120, "the start of training")
+    process.kill()
+    wait_for(lambda: not four.left(), 75, "the keepers' end")
+
+
+def test_what_is_missing_is_told_for_every_host_and_nothing_starts(four: Lab) -> None:
+    hosts = four.inventory()
+    hosts[1]["python"] = "/no/such/python"
+    hosts[2]["port"] = 9
+    hosts[3]["interface"] = "wlan7"
+    written(four, "unfit", hosts=hosts)
+    code, said = four.run("run", "unfit.yaml")
+    assert code == 3 and "3 of 4 hosts cannot take part; nothing was started" in said, said
+    for number, text in (
+        (1, "there is no '/no/such/python'"),
+        (2, "does not get through"),
+        (3, "no interface 'wlan7'"),
+    ):
+        (line,) = [line for line in said.splitlines() if text in line]
+        assert four.hosts[number].address in line
+    assert not list(four.home.glob("results/unfit/*/attempt-*"))
+    nothing_left(four)
+
+
+def test_an_unknown_host_key_and_a_key_that_does_not_fit_are_refused(four: Lab) -> None:
+    written(four, "keys")
+    ssh = four.home / ".ssh"
+    known, key = (ssh / "known_hosts").read_text(), (ssh / "id_ed25519").read_bytes()
+    try:
+        (ssh / "known_hosts").write_text("".join(known.splitlines(keepends=True)[1:]))
+        code, said = four.run("run", "keys.yaml")
+        assert code == 3 and "known_hosts" in said and "ssh " in said
+        (ssh / "known_hosts").write_text(known)
+        (ssh / "id_ed25519").unlink()
+        code, said = four.run("run", "keys.yaml")
+        assert code == 3 and said.count("no key of yours opens it") == 4, said
+    finally:
+        (ssh / "known_hosts").write_text(known)
+        (ssh / "id_ed25519").write_bytes(key)
+        (ssh / "id_ed25519").chmod(0o600)
