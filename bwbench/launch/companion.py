@@ -17,12 +17,13 @@ from typing import Any
 
 import psutil
 
-from bwbench.errors import CellTakenError
+from bwbench.errors import EXIT_UNFIT_MACHINE, CellTakenError
 from bwbench.launch.cell_status import cell_status
 from bwbench.launch.channel import Channels
 from bwbench.launch.companion_watch import CompanionWatch
 from bwbench.launch.link_record import LinkRecord
 from bwbench.launch.outcome import LaunchOutcome, WireTraffic
+from bwbench.launch.own_proc import PROBLEM, proc_is_own
 from bwbench.launch.resumption import Resumption
 from bwbench.plan.cell import Cell
 from bwbench.records import CellFolder, read_json, read_last_events, write_json_atomic
@@ -193,11 +194,10 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker's end is this one's
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     descriptor, cell_file, rank = int(arguments[0]), Path(arguments[1]), int(arguments[2])
-    try:
-        worker = psutil.Process(os.getppid())
-    except psutil.NoSuchProcess:
-        return 1
-    Companion(socket.socket(fileno=descriptor), cell_file, rank, worker).run()
+    if not proc_is_own():
+        print(f"error: {PROBLEM}", file=sys.stderr)
+        return EXIT_UNFIT_MACHINE
+    Companion(socket.socket(fileno=descriptor), cell_file, rank, psutil.Process(os.getppid())).run()
     return 0
 
 

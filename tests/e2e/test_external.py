@@ -18,6 +18,7 @@ from bwbench import emulate
 from bwbench.network.emulate import Nodes
 from bwbench.network.node_popen import NodePopen
 from tests.e2e.program import TAG, TINY, family, run, status_of, wait_for
+from tests.hosts.lab import in_own_proc
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -55,7 +56,7 @@ def hosts(folder: Path, script: str, num_hosts: int, **environment: str) -> Iter
             with (own / "messages").open("wb") as messages:
                 started.append(
                     node.popen(
-                        ["bash", "job.sh"],
+                        in_own_proc("bash", "job.sh"),
                         cwd=own,
                         env={**os.environ, **variables},
                         stdout=messages,

@@ -17,7 +17,7 @@ import psutil
 from bwbench import emulate
 from bwbench.network.emulate import Node, Nodes
 from bwbench.network.node_popen import NodePopen
-from tests.e2e.program import BWBENCH, TAG
+from tests.e2e.program import BWBENCH, TAG, wait_for
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 PORT = 2222
@@ -50,6 +50,7 @@ class Lab:
     nodes: Nodes
     num_hosts: int
     sshds: list[NodePopen]
+    mark: int = 0
 
     @property
     def hosts(self) -> list[Node]:
@@ -69,6 +70,7 @@ class Lab:
 
     def start(self, *arguments: str) -> NodePopen:
         """``bwbench ARGUMENTS`` where the controller is, its messages in the file ``messages``."""
+        self.mark = len(self.messages)
         with (self.home / "messages").open("ab") as messages:
             return self.nodes[self.num_hosts].popen(
                 [*BWBENCH, *arguments],
@@ -80,19 +82,28 @@ class Lab:
 
     def run(self, *arguments: str, limit_s: float = 200.0) -> tuple[int, str]:
         """The same to its end: exit status and what it said."""
-        before = len(self.messages)
         process = self.start(*arguments)
         try:
             status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise AssertionError(self.messages[before:]) from None
-        return status, self.messages[before:]
+            raise AssertionError(self.said) from None
+        return status, self.said
 
     @property
     def messages(self) -> str:
         file = self.home / "messages"
         return file.read_text() if file.exists() else ""
+
+    @property
+    def said(self) -> str:
+        """By the program that was started last."""
+        return self.messages[self.mark :]
+
+    def await_training(self) -> None:
+        """Until the program that was started last reports an evaluation."""
+        wait_for(lambda: "after 0 samples" in self.said or "failed" in self.said, 120, "the start of training")
+        assert "failed" not in self.said, self.said
 
     @property
     def environment(self) -> dict[str, str]:
@@ -119,7 +130,7 @@ class Lab:
 
 @contextmanager
 def lab(folder: Path, num_hosts: int) -> Iterator[Lab]:
-    """As many hosts, each with a home of its own at /root, and the controller's keys and known hosts."""
+    """As many hosts, each with a home of its own, and the controller's keys and known hosts."""
     Path("/run/sshd").mkdir(exist_ok=True)
     home = folder / "controller"
     (home / ".ssh").mkdir(parents=True, mode=0o700)
@@ -135,18 +146,24 @@ def lab(folder: Path, num_hosts: int) -> Iterator[Lab]:
                 shutil.copy(home / ".ssh" / "id_ed25519.pub", own / ".ssh" / "authorized_keys")
                 config = own / ".ssh" / "sshd_config"
                 text = _CONFIG.format(port=PORT, folder=own / ".ssh", tag=TAG)
-                config.write_text(text + f"SetEnv HOME_OF_LAB={folder}\n")
+                config.write_text(text + f"SetEnv HOME_OF_LAB={folder} HOME={own}\n")
                 public = (own / ".ssh" / "host_key.pub").read_text().split()
                 known.append(f"[{node.address}]:{PORT} {public[0]} {public[1]}\n")
-                script = f"mount --bind '{own}' /root && exec {SSHD} -D -e -f '{config}'"
                 with (own / "sshd.log").open("wb") as log:
-                    made.sshds.append(node.popen(["unshare", "-m", "sh", "-c", script], stdout=log, stderr=log))
+                    made.sshds.append(
+                        node.popen(in_own_proc(str(SSHD), "-D", "-e", "-f", str(config)), stdout=log, stderr=log)
+                    )
             (home / ".ssh" / "known_hosts").write_text("".join(known))
             _await(made)
             yield made
         finally:
             for process in made.sshds:
                 process.kill()
+
+
+def in_own_proc(*words: str) -> list[str]:
+    """``words`` where /proc shows the processes of the node, as it does on a host."""
+    return ["unshare", "--mount", "sh", "-c", 'mount -t proc proc /proc && exec "$@"', "sh", *words]
 
 
 def _key(path: Path) -> None:

@@ -78,7 +78,7 @@ def test_from_preflight_to_figures(four: Lab, tmp_path: Path) -> None:
 def test_ctrl_c_ends_everything_everywhere(four: Lab) -> None:
     written(four, "stopped", limit={"samples": 2_000_000})
     process = four.start("run", "stopped.yaml")
-    wait_for(lambda: "stopped" in four.messages and "after 0 samples" in four.messages.split("stopped")[-1], 120, "it")
+    four.await_training()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, four.messages
     assert status(four, "stopped")["status"] == "interrupted"
@@ -104,9 +104,7 @@ def test_a_kill_on_a_host_is_named_with_the_host(four: Lab, module: str, said: s
     name = f"killed-{module.rpartition('.')[2]}"
     written(four, name, limit={"samples": 2_000_000})
     process = four.start("run", f"{name}.yaml")
-    wait_for(
-        lambda: f"{name}" in four.messages and "after 0 samples" in four.messages.rpartition("starts")[2], 120, name
-    )
+    four.await_training()
     victims = [
         p
         for p in on_host(four, 2, module)
@@ -124,7 +122,7 @@ def test_a_kill_on_a_host_is_named_with_the_host(four: Lab, module: str, said: s
 def test_a_controller_that_is_killed_leaves_nothing_behind(four: Lab) -> None:
     written(four, "orphaned", limit={"samples": 2_000_000})
     process = four.start("run", "orphaned.yaml")
-    wait_for(lambda: "after 0 samples" in four.messages.rpartition("orphaned")[2], 120, "the start of training")
+    four.await_training()
     process.kill()
     wait_for(lambda: not four.left(), 75, "the keepers' end")
 

@@ -24,26 +24,39 @@ def attach(folder: Path) -> None:
     ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a file, data in
     base64, and ``{"exit": …}`` last.
     """
-    offsets: dict[str, int] = json.loads(sys.stdin.readline())["offsets"]
-    beat(folder)
-    pending = b""
-    while True:
+    lines = _Lines(sys.stdin.fileno())
+    offsets: dict[str, int] | None = None
+    while not lines.ended:
+        for said in lines.within(LOOK_S):
+            beat(folder)
+            if "offsets" in said:
+                offsets = dict(said["offsets"])
+            if said.get("stop"):
+                (folder / "stop").touch()
+        if offsets is None:
+            continue
         ended = read_json(folder / "exit.json")  # before the files: they are complete by then
         _send_new(folder, offsets)
         if isinstance(ended, dict):
             _say({"exit": ended})
             return
-        readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
-        if not readable:
-            continue
-        received = os.read(sys.stdin.fileno(), 65536)
-        if not received:
-            return
-        *lines, pending = (pending + received).split(b"\n")
-        for line in lines:
-            beat(folder)
-            if json.loads(line).get("stop"):
-                (folder / "stop").touch()
+
+
+class _Lines:
+    """JSON lines from a descriptor, taken as they come: a file object would keep some back that select cannot see."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._pending = descriptor, b""
+        self.ended = False
+
+    def within(self, limit_s: float) -> list[dict[str, Any]]:
+        """Those that come in one go, waited for no longer than ``limit_s``."""
+        if self.ended or not select.select([self._descriptor], [], [], limit_s)[0]:
+            return []
+        received = os.read(self._descriptor, 65536)
+        self.ended = not received
+        *lines, self._pending = (self._pending + received).split(b"\n")
+        return [json.loads(line) for line in lines]
 
 
 def _send_new(folder: Path, offsets: dict[str, int]) -> None:

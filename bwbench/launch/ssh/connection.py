@@ -27,7 +27,7 @@ async def connect(host: Host) -> Any:
         HostError: it cannot be had; the message says why and what to do.
         ConfigError: asyncssh is not installed.
     """
-    asyncssh = _asyncssh()
+    asyncssh = load_asyncssh()
     options: dict[str, Any] = {}
     if host.user is not None:
         options["username"] = host.user
@@ -59,7 +59,8 @@ async def connect(host: Host) -> Any:
         raise HostError(f"ssh's configuration does not work for it: {error}") from None
 
 
-def _asyncssh() -> Any:
+def load_asyncssh() -> Any:
+    """The library. Raises ConfigError where it is not installed."""
     try:
         import asyncssh
     except ImportError:
@@ -79,7 +80,7 @@ async def ask(connection: Any, host: Host, module: str, arguments: Sequence[str]
     Raises HostError where it does not, with the last thing that it said.
     """
     line = "" if request is None else json.dumps(request) + "\n"
-    asyncssh = _asyncssh()
+    asyncssh = load_asyncssh()
     try:
         done = await asyncio.wait_for(
             connection.run(command_line(host, module, arguments), input=line, check=False), COMMAND_LIMIT_S

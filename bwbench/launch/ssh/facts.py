@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import socket
 import sys
@@ -15,12 +16,14 @@ import psutil
 
 from bwbench.datasets.folder import VARIABLE, data_folder
 from bwbench.errors import ConfigError
+from bwbench.launch.own_proc import PROBLEM, proc_is_own
 from bwbench.plan.cell import Cell
 from bwbench.records.environment import capture_environment
 from bwbench.registry import DATASETS
 
 STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
 REACH_LIMIT_S = 5.0
+LISTEN_LIMIT_S = 60.0
 
 
 def facts(request: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +39,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "environment": capture_environment(),
+        "proc_problem": None if proc_is_own() else PROBLEM,
         "time_unix_s": time.time(),
         "free_bytes": shutil.disk_usage(STATE).free,
         "memory_bytes": psutil.virtual_memory().available,
@@ -66,16 +70,15 @@ def _free_port() -> int:
 
 
 def listen(port: int) -> None:
-    """Let every caller in, until standard input ends."""
+    """Let every caller in, until standard input ends or nobody has come for a while."""
     with socket.create_server(("", port)) as server:
         print("listening", flush=True)
-        server.settimeout(0.2)
-        os.set_blocking(sys.stdin.fileno(), False)
-        while sys.stdin.read() != "":
-            try:
+        while True:
+            ready, _, _ = select.select([server, sys.stdin], [], [], LISTEN_LIMIT_S)
+            if server in ready:
                 server.accept()[0].close()
-            except TimeoutError:
-                continue
+            if sys.stdin in ready or not ready:
+                return
 
 
 def reach(address: str, port: int) -> str | None:

@@ -86,6 +86,8 @@ def _problems(host: Host, found: Mapping[str, Any], own: Mapping[str, Any]) -> l
     release = str(there["packages"].get("torch")).partition("+")[0]
     if release != (ours := str(own["packages"].get("torch")).partition("+")[0]):
         problems.append(f"torch {release} there, {ours} here; install the same release")
+    if found["proc_problem"] is not None:
+        problems.append(found["proc_problem"])
     if abs(found["clock_off_s"]) > CLOCK_LIMIT_S:
         problems.append(f"its clock is off by {found['clock_off_s']:.0f} s; switch on time synchronisation")
     if found["free_bytes"] < FREE_BYTES:

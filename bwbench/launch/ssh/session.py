@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.config.hosts import Host
-from bwbench.launch.ssh.connection import HostError, ask, command_line, connect
+from bwbench.launch.ssh.connection import HostError, ask, command_line, connect, load_asyncssh
 from bwbench.launch.ssh.keeper import HEARTBEAT_LIMIT_S
 
 KEEPER = "bwbench.launch.ssh.keeper"
 BEAT_S = 3.0
 RECONNECT_S = 2.0
 LOST_AFTER_S = HEARTBEAT_LIMIT_S + 15.0  # by then the keeper has ended everything on its host
-LINE_BYTES = 1 << 20  # of what a keeper says at a time
 
 
 class HostSession:
@@ -83,13 +82,13 @@ class HostSession:
 
     async def _attached(self) -> bool:
         """One connection's time; returns whether anything was heard."""
-        heard = False
+        asyncssh, heard = load_asyncssh(), False
         if self._connection is None:
             self._connection = await connect(self.host)
         beating: asyncio.Task[None] | None = None
         try:
             self._process = await self._connection.create_process(
-                command_line(self.host, KEEPER, ["attach", self.token]), limit=LINE_BYTES
+                command_line(self.host, KEEPER, ["attach", self.token])
             )
             await self._tell({"offsets": self._offsets})
             beating = asyncio.create_task(self._beat())
@@ -100,7 +99,7 @@ class HostSession:
                 self._take(json.loads(line))
                 if self.ended is not None:
                     return True
-        except Exception as error:  # asyncssh has many ways to say that a connection is gone
+        except (OSError, EOFError, ValueError, asyncssh.Error) as error:
             raise HostError(str(error) or type(error).__name__) from None
         finally:
             if beating is not None:
