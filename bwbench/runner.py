@@ -22,6 +22,8 @@ from bwbench.records.lock import Claim, claimed
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
+# Nothing is predicted of a network that nobody has measured yet; whether training gets on is watched on the hosts.
+HOSTS_WALL_LIMIT_S = 86400.0
 
 
 class CellObserver(Protocol):
@@ -136,9 +138,10 @@ def _train_on_hosts(
 
     cell = item.cell
     observer.cell_phase(cell, "starting workers on the hosts")
+    limit_s = max(wall_limit_s, HOSTS_WALL_LIMIT_S)
     try:
         launcher = SshLauncher(cell, attempt)
-        return launcher.run(wall_limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
+        return launcher.run(limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
     finally:
         record.read_back()
 

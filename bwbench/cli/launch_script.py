@@ -41,7 +41,11 @@ def launch_script(
     experiments = load_experiments(experiment_files(files))
     launchers = {point.config.launcher for experiment in experiments for point in experiment.points}
     if len(launchers) > 1:
-        raise ConfigError("launch-script: these experiments have launcher: local and launcher: external; one at a time")
+        raise ConfigError(f"launch-script: launcher is {' and '.join(sorted(launchers))} here; one at a time")
+    if launchers == {"ssh"}:
+        raise ConfigError(
+            "launch-script: 'bwbench run' starts cells with launcher: ssh; 'external' leaves it to a file"
+        )
     if launchers == {"external"}:
         if array > 1:
             raise ConfigError(

@@ -6,11 +6,12 @@ import base64
 import json
 import os
 import select
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from bwbench.launch.ssh.keeper import beat
+from bwbench.launch.ssh import keeper
 from bwbench.records import read_json
 
 LOOK_S = 0.5
@@ -28,14 +29,17 @@ def attach(folder: Path) -> None:
     offsets: dict[str, int] | None = None
     while not lines.ended:
         for said in lines.within(LOOK_S):
-            beat(folder)
+            keeper.beat(folder)
             if "offsets" in said:
                 offsets = dict(said["offsets"])
             if said.get("stop"):
                 (folder / "stop").touch()
         if offsets is None:
             continue
+        is_kept = keeper.is_kept(folder)
         ended = read_json(folder / "exit.json")  # before the files: they are complete by then
+        if not isinstance(ended, dict) and not is_kept:
+            ended = {"returncode": -signal.SIGKILL, "why": "the keeper of its torchrun was killed"}
         _send_new(folder, offsets)
         if isinstance(ended, dict):
             _say({"exit": ended})

@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from bwbench.launch.ssh.facts import STATE
+from bwbench.network import namespaces
 from bwbench.records import read_json, write_json_atomic
 
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
@@ -54,7 +55,9 @@ def start(order: dict[str, Any]) -> dict[str, Any]:
         kept = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    return {"ok": True, "pid": kept.pid}
+    began_s = psutil.Process(kept.pid).create_time()
+    write_json_atomic(folder / "keeper.json", {"pid": kept.pid, "began_s": began_s})
+    return {"ok": True}
 
 
 def folder_of(token: str) -> Path:
@@ -77,7 +80,9 @@ def keep(folder: Path) -> None:
     why: str | None = None
     signal.signal(signal.SIGTERM, lambda *_: (folder / "stop").touch())
     worker = [*order["command"], str(folder / "cell" / "cell.json")]
-    process = subprocess.Popen([sys.executable, *worker], stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, *worker], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
+    )
     while process.poll() is None:
         time.sleep(POLL_S)
         if (folder / "stop").exists():
@@ -88,6 +93,20 @@ def keep(folder: Path) -> None:
             _end(process, order["token"])
     _await_others(order["token"])
     write_json_atomic(folder / "exit.json", {"returncode": process.returncode, "why": why})
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process with the one that has started it; workers do the same with torchrun."""
+    namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether the run's keeper lives."""
+    found = read_json(folder / "keeper.json")
+    try:
+        return isinstance(found, dict) and bool(psutil.Process(found["pid"]).create_time() == found["began_s"])
+    except psutil.Error:
+        return False
 
 
 def _silent_s(folder: Path) -> float:
