@@ -38,9 +38,14 @@ def test_two_tasks_run_all_cells_between_them(tmp_path: Path) -> None:
         (["two.yaml"], "--slurm"),
         (["--slurm", "nowhere.yaml"], "nowhere.yaml"),
         (["--slurm", "--array", "0", "two.yaml"], "--array"),
+        (["two.yaml", "external.yaml"], "external and local"),
+        (["--slurm", "--array", "2", "external.yaml"], "--array is for launcher: local"),
     ],
 )
 def test_mistakes_are_said(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "two.yaml").write_text(TINY)
+    external = TINY.replace("{bandwidth: 100 Mbit/s, latency: 1 ms}", "unshaped").replace("name: tiny", "name: far")
+    (tmp_path / "external.yaml").write_text(external + "launcher: external\n")
     result = run("launch-script", *arguments, cwd=tmp_path)
     assert result.returncode == 2 and said in result.stderr and not result.stdout
     assert "Traceback" not in result.stderr

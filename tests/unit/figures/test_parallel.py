@@ -20,7 +20,9 @@ from bwbench.registry import FIGURES
 ARMS = ("ring", "single")
 
 
-def drawn_quickly(results: Sequence[Results], out: Path, names: Sequence[str], width_in: float) -> Drawn:
+def drawn_quickly(
+    results: Sequence[Results], out: Path, names: Sequence[str], width_in: float, at: Sequence[str]
+) -> Drawn:
     """In place of pictures: what would be drawn, and by which process."""
     out.mkdir(parents=True, exist_ok=True)
     experiment = results[0].experiment
