@@ -48,7 +48,7 @@ bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up
 
 FIGURES := paper/figures
 # What stands for one link each, at these links alone: all of them would be hundreds of pictures.
-AT := --at 1Mbps --at 10Mbps --at 100Mbps
+AT := --at 1Mbps --at 10Mbps --at 100Mbps --at latency-100-us --at latency-100-ms
 paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (a minute)
 	@rm -rf $(FIGURES).new
 	$(BIN)/bwbench plot results --out $(FIGURES).new --folders $(AT) > /dev/null

@@ -33,7 +33,7 @@ def plot(
         typer.Option(
             metavar="SETTING",
             help="Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
-            "repeatable.",
+            "repeatable: all parts of the name have to be given.",
             show_default="every setting",
         ),
     ] = None,

@@ -39,8 +39,8 @@ def draw_album(
 
     Args:
         names: figures to draw; None draws all of ``registry.FIGURES``. Raises ConfigError for a name that is none.
-        at: of figures that stand for one setting each, those of these settings alone, as in the files' names
-            (``10Mbps``); empty draws all.
+        at: of figures that stand for one setting each, those whose settings are all among these, as in the files'
+            names (``10Mbps``, ``latency-100-ms``); empty draws all.
     """
     figures: list[AbstractFigure] = [FIGURES.load(name)() for name in names or FIGURES.names()]
     several = len({group.experiment for group in results}) > 1
@@ -50,7 +50,7 @@ def draw_album(
         if figure.compares not in groups:
             groups[figure.compares] = regrouped(results, figure.compares)
         for group in groups[figure.compares]:
-            if at and group.label and not set(group.label.split("_")) & set(at):
+            if at and not set(group.label.split("_")) <= {"", *at}:
                 continue
             folder = out / group.experiment if several else out
             _draw(figure, group, folder, width_in, drawn)

@@ -57,6 +57,8 @@ def test_fonts_are_inside_and_dates_are_not(folder: Path, tmp_path: Path) -> Non
 def test_files_say_which_group_they_show(folder: Path, tmp_path: Path) -> None:
     drawn = draw_album(load_results(folder), tmp_path, ["bandwidth", "step-time"])
     assert sorted({path.stem for path in drawn.paths}) == ["bandwidth", "step-time_10Mbps", "step-time_1Mbps"]
+    some = draw_album(load_results(folder), tmp_path / "some", ["bandwidth", "step-time"], at=["10Mbps", "54Mbps"])
+    assert sorted({path.stem for path in some.paths}) == ["bandwidth", "step-time_10Mbps"]
 
 
 def test_several_experiments_get_a_folder_each(tmp_path: Path) -> None:
