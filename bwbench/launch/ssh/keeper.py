@@ -92,6 +92,9 @@ def keep(folder: Path) -> None:
         if why is not None:
             _end(process, order["token"])
     _await_others(order["token"])
+    if _silent_s(folder) > HEARTBEAT_LIMIT_S:  # nobody will fetch what is here
+        shutil.rmtree(folder, ignore_errors=True)
+        return
     write_json_atomic(folder / "exit.json", {"returncode": process.returncode, "why": why})
 
 
