@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from bwbench.launch.ssh.keeper import HEARTBEAT_LIMIT_S
 KEEPER = "bwbench.launch.ssh.keeper"
 BEAT_S = 3.0
 RECONNECT_S = 2.0
+CONTACT_S = 10.0  # a connection that holds for so long leads to a host that lives, however little it has to say
 LOST_AFTER_S = HEARTBEAT_LIMIT_S + 15.0  # by then the keeper has ended everything on its host
 
 
@@ -44,6 +46,7 @@ class HostSession:
         self._offsets: dict[str, int] = {}
         self._printed = b""
         self._started = self._stopping = False
+        self._contact_s = 0.0
 
     async def start(self, order: dict[str, Any]) -> None:
         """Have a keeper start. Raises HostError."""
@@ -52,17 +55,13 @@ class HostSession:
 
     async def follow(self) -> None:
         """Take in what the host says, until torchrun has ended there or the host is lost."""
-        silent_since_s = time.monotonic()
+        self._contact_s, reason = time.monotonic(), "the connection breaks again and again"
         while self.ended is None and self.lost is None:
             try:
-                heard = await self._attached()
+                await self._attached()
             except (HostError, OSError) as error:
-                heard, reason = False, str(error)
-            else:
-                reason = "the connection breaks again and again"
-            if heard:
-                silent_since_s = time.monotonic()
-            if self.ended is None and time.monotonic() - silent_since_s > LOST_AFTER_S:
+                reason = str(error)
+            if self.ended is None and time.monotonic() - self._contact_s > LOST_AFTER_S:
                 self.lost = reason
             elif self.ended is None:
                 await asyncio.sleep(RECONNECT_S)
@@ -80,9 +79,9 @@ class HostSession:
                     await ask(self._connection, self.host, KEEPER, ["remove", self.token])
             self._connection.close()
 
-    async def _attached(self) -> bool:
-        """One connection's time; returns whether anything was heard."""
-        asyncssh, heard = load_asyncssh(), False
+    async def _attached(self) -> None:
+        """One connection's time; one that held for a while, or on which something was heard, was contact to its end."""
+        asyncssh, heard, opened_s = load_asyncssh(), False, math.inf
         if self._connection is None:
             self._connection = await connect(self.host)
         beating: asyncio.Task[None] | None = None
@@ -90,6 +89,7 @@ class HostSession:
             self._process = await self._connection.create_process(
                 command_line(self.host, KEEPER, ["attach", self.token])
             )
+            opened_s = time.monotonic()
             await self._tell({"offsets": self._offsets})
             beating = asyncio.create_task(self._beat())
             if self._stopping:
@@ -98,17 +98,18 @@ class HostSession:
                 heard = True
                 self._take(json.loads(line))
                 if self.ended is not None:
-                    return True
+                    return
         except (OSError, EOFError, ValueError, asyncssh.Error) as error:
             raise HostError(str(error) or type(error).__name__) from None
         finally:
+            if heard or time.monotonic() - opened_s > CONTACT_S:
+                self._contact_s = time.monotonic()
             if beating is not None:
                 beating.cancel()
             self._process = None
             if self.ended is None and self._connection is not None:
                 self._connection.abort()
                 self._connection = None
-        return heard
 
     async def _beat(self) -> None:
         while True:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +15,14 @@ import pytest
 from bwbench.config.hosts import Host
 from bwbench.errors import UnfitMachineError
 from bwbench.launch.ssh import keeper
+from bwbench.launch.ssh import session as session_module
 from bwbench.launch.ssh.attach import _Lines, _send_new
 from bwbench.launch.ssh.connection import command_line, explain_exit
 from bwbench.launch.ssh.launcher import placed
 from bwbench.launch.ssh.preflight import HostReport, refuse_unfit
 from bwbench.launch.ssh.session import HostSession
 
+pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
 ANNA, BEN = Host(address="anna.example", user="anna", port=2222), Host(address="10.0.0.2", workers=3)
 
 
@@ -128,3 +132,32 @@ def test_lines_are_taken_as_they_come(tmp_path: Path) -> None:
     assert lines.within(1.0) == [{"c": 3}]
     assert lines.within(1.0) == [] and lines.ended
     os.close(reads)
+
+
+def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait for a host begins where its connection broke, not where the training began."""
+    now_s, lines = [0.0], [["quiet for an hour"], ['{"exit": {"returncode": 0, "why": null}}']]
+    monkeypatch.setattr(session_module.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(session_module, "RECONNECT_S", 0.0)
+
+    class Connection:
+        async def create_process(self, _: str) -> Any:
+            return SimpleNamespace(stdout=self.said(), stdin=SimpleNamespace(write=lambda _: None))
+
+        async def said(self) -> Any:
+            for line in lines.pop(0):
+                if line.startswith("quiet"):
+                    now_s[0] += 3600.0
+                    raise ConnectionResetError("broken")
+                yield line
+
+        def abort(self) -> None:
+            """Nothing to close."""
+
+    async def connect(_: Host) -> Connection:
+        return Connection()
+
+    monkeypatch.setattr(session_module, "connect", connect)
+    session = HostSession(ANNA, Connection(), "ab" * 10, tmp_path, lambda *_: None)
+    asyncio.run(session.follow())
+    assert session.lost is None and session.ended == {"returncode": 0, "why": None}
