@@ -257,6 +257,7 @@ FIGURES = Registry(
         ("nodes", "bwbench.figures.nodes:Nodes", "speed-up over one node by number of nodes"),
         ("viability", "bwbench.figures.viability:Viability", "speed-up over one node by load of the link"),
         ("topology", "bwbench.figures.topology:TopologyByMedium", "central against decentral averaging, by medium"),
+        ("links", "bwbench.figures.links_compared:LinksCompared", "time to accuracy on links of several kinds"),
         ("pareto", "bwbench.figures.pareto:Pareto", "time or accuracy against bytes, with the best arms marked"),
         ("precision", "bwbench.figures.precision:Precision", "accuracy lost to compression against bytes"),
         ("link", "bwbench.figures.link:LinkAskedAndAchieved", "links: asked against achieved, over all cells"),

@@ -171,7 +171,9 @@ def _timing_share(status: Mapping[str, Any]) -> float:
 
 
 def _shaped(link: Mapping[str, Any]) -> bool:
-    return isinstance(link, Mapping) and bool(link.get("shaped", True)) and link.get("bandwidth") is not None
+    """Whether it asks for anything: a rate may be given as one, as two, or by a trace."""
+    rates = ("bandwidth", "up", "down", "trace")
+    return isinstance(link, Mapping) and bool(link.get("shaped", True)) and any(link.get(name) for name in rates)
 
 
 def _quantity(parse: Any, text: object) -> float | None:

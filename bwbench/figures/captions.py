@@ -31,14 +31,20 @@ def time_unit(longest_s: float) -> TimeUnit:
     return TimeUnit(60.0, "min") if longest_s <= 6 * 3600.0 else TimeUnit(3600.0, "h")
 
 
-def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True) -> str:
-    """``cnn on digits · 4 nodes · 10 Mbit/s, RTT 5 ms, shared air · n = 3``."""
+def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True, link: str | None = None) -> str:
+    """``cnn on digits · 4 nodes · 10 Mbit/s, RTT 5 ms, shared air · n = 3``.
+
+    Args:
+        link: in place of the words on the link.
+    """
     cells = results.cells
     networked = cells[cells["algorithm"] != "single"]
     shown = networked if len(networked) else cells
     nodes = _range(sorted({int(nodes) for nodes in shown["nodes"]}))
     parts = [f"{_each(shown['model'])} on {_each(shown['dataset'])}", f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
-    parts.append(_link(shown) if with_bandwidth else _link_without_bandwidth(shown))
+    if link is None:
+        link = _link(shown) if with_bandwidth else _link_without_bandwidth(shown)
+    parts.append(link)
     parts += [results.words, num_runs]
     return " · ".join(part for part in parts if part)
 

@@ -77,17 +77,19 @@ def label_outer(grid: np.ndarray[Any, Any], below: str, beside: str) -> None:
 
 def draw_mark(
     axes: Axes, at: tuple[float, float], ends: tuple[float | None, float | None], arm: str, bound: str = "",
-    size: float = 5.0, hollow: bool = False, marker: str | None = None,
+    size: float = 5.0, hollow: bool = False, marker: str | None = None, sideways: bool = False,
 ) -> None:  # fmt: skip
     """One value with its interval. ``bound`` ``>`` makes it a hollow mark with an arrow upwards, ``<`` downwards.
 
     Args:
         marker: in place of the arm's.
+        sideways: the value stands on the horizontal axis: interval and arrow lie along it.
     """
     style, (x, y) = arm_style(arm), at
     low, high = ends
     if low is not None and high is not None and not math.isnan(low) and not math.isnan(high):
-        axes.plot([x, x], [low, high], color=style.color, linewidth=0.9, marker="_", markersize=3.5, zorder=3)
+        line = ([low, high], [y, y]) if sideways else ([x, x], [low, high])
+        axes.plot(*line, color=style.color, linewidth=0.9, marker="|" if sideways else "_", markersize=3.5, zorder=3)
     face = "white" if hollow or bound else style.color
     edge = style.color if hollow or bound else "white"
     axes.plot([x], [y], marker or style.marker, markersize=size, markerfacecolor=face, markeredgecolor=edge, zorder=5,
@@ -96,7 +98,8 @@ def draw_mark(
         arrow: Any = {"arrowstyle": "<|-", "color": style.color, "shrinkA": 0, "shrinkB": 2.5, "linewidth": 1.0,
                       "mutation_scale": 6}  # fmt: skip
         away = _ARROW_PT if bound == ">" else -_ARROW_PT
-        axes.annotate("", (x, y), (0, away), textcoords="offset points", arrowprops=arrow, zorder=5)
+        offset = (away, 0) if sideways else (0, away)
+        axes.annotate("", (x, y), offset, textcoords="offset points", arrowprops=arrow, zorder=5)
 
 
 def panel_title(axes: Axes, text: str) -> None:

@@ -43,6 +43,7 @@ MATRICES = {
     "nodes and batches": ("viable", "algorithm=[single, ddp]", "link.bandwidth=[10 Mbit/s, 54 Mbit/s]", "repeats=2"),
     "batches": ("batch_size", "algorithm=[ddp, ring-fp16]", "link.bandwidth=[10 Mbit/s]", "repeats=2"),
     "media": ("topology", "algorithm=[single, parameter-server, decentralized, decentralized-shift-one]", "repeats=1"),
+    "kinds of link": ("wifi", "algorithm=[single, no-communication, ddp, diloco]", "repeats=2", "limit.time=30 s"),
     "codecs": ("precision", "repeats=2"),
     "latencies": ("latency", "algorithm=[single, ddp, diloco]", "repeats=2"),
     "many arms": ("bandwidth-cnn", "link.bandwidth=[1 Mbit/s, 54 Mbit/s, 100 Mbit/s]", "repeats=2"),
