@@ -10,6 +10,7 @@ from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
 from bwbench.network.link.air import Air
 from bwbench.network.probe.saturated_air import AirRates, air_rates
 from bwbench.network.probe.stream import Flow
+from bwbench.network.super_packets import super_packet_bytes
 
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32
@@ -146,7 +147,7 @@ def rate_flows(link: Link, num_nodes: int) -> list[Flow]:
     pairs = pairs_of(link, num_nodes)
     if not pairs:
         return [_UNSHAPED_FLOW] * num_nodes
-    return _full_frames(pairs, [pair.sent_bps for pair in pairs], link.air)
+    return _full_frames(pairs, [pair.sent_bps for pair in pairs], link.air, _most_segments(link, num_nodes))
 
 
 def alone_flow(link: Link, num_nodes: int) -> tuple[Pair, Flow] | None:
@@ -154,7 +155,8 @@ def alone_flow(link: Link, num_nodes: int) -> tuple[Pair, Flow] | None:
     pairs = [pair for pair in pairs_of(link, num_nodes) if math.isfinite(pair.alone_bps)]
     if link.air is None or not pairs:
         return None
-    return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_sent_bps], link.air)[0]
+    most_segments = _most_segments(link, num_nodes)
+    return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_sent_bps], link.air, most_segments)[0]
 
 
 def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
@@ -205,7 +207,17 @@ def drain_s(link: Link, flows: Sequence[Flow]) -> float:
 _UNSHAPED_FLOW = Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
 
 
-def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], air: Air | None) -> list[Flow]:
+def _most_segments(link: Link, num_nodes: int) -> int:
+    """Of a super-datagram. Where packets travel as super-packets, as many as one of those holds: of a larger one the
+    kernel makes single frames, which a link so fast has no time for.
+    """
+    largest_bytes = super_packet_bytes(link, num_nodes)
+    if largest_bytes is None:
+        return MAX_SEGMENTS
+    return max(1, min(MAX_SEGMENTS, (largest_bytes - HEADER_BYTES) // UDP_PAYLOAD_BYTES))
+
+
+def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], air: Air | None, most_segments: int) -> list[Flow]:
     is_air, aggregation = air is not None, air.aggregation if air else 1
     frames_s = [ETHERNET_FRAME_BYTES * 8 / rate_bps for rate_bps in rates_bps]
     arriving_s = [ETHERNET_FRAME_BYTES * 8 / (pair.frames_bps or pair.sent_bps) for pair in pairs]
@@ -221,7 +233,7 @@ def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], air: Air | N
             flows.append(Flow(UDP_PAYLOAD_BYTES, 1, 0.0, duration_s, 0, 1, listen_s))
             continue
         queue_frames = pair.queue_bytes // ETHERNET_FRAME_BYTES
-        segments = max(1, min(MAX_SEGMENTS, int(SEGMENTS_S / frame_s), queue_frames // 4))
+        segments = max(1, min(most_segments, int(SEGMENTS_S / frame_s), queue_frames // 4))
         burst = int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
         # A slice would have too few frames to tell how many are lost or how late they are, or too few transmissions.
         max_slices = 1 if pair.loss or pair.jitter_s or aggregation > 1 else 10

@@ -140,3 +140,10 @@ def test_a_paced_stream_catches_up_a_little_and_leaves_the_rest_out() -> None:
     pacer.sent += 10
     assert pacer.due(0.501) == 1
     assert pacer.due(1.0) == 0
+
+
+@pytest.mark.parametrize("bandwidth, most_bytes", [("10 Mbit/s", 64_000), ("300 Mbit/s", 18_750), ("1 Gbit/s", 61_440)])
+def test_what_the_probe_hands_over_at_once_fits_a_super_packet(bandwidth: str, most_bytes: int) -> None:
+    link = Link.model_validate({"bandwidth": bandwidth, "latency": "2.5 ms"})
+    for flow in probe_plan.rate_flows(link, 4):
+        assert flow.segments >= 1 and flow.segments * 1472 + 42 <= most_bytes
