@@ -139,11 +139,13 @@ def _train_on_hosts(
     cell = item.cell
     observer.cell_phase(cell, "starting workers on the hosts")
     limit_s = max(wall_limit_s, HOSTS_WALL_LIMIT_S)
+    launcher = SshLauncher(cell, attempt)
     try:
-        launcher = SshLauncher(cell, attempt)
         return launcher.run(limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
     finally:
         record.read_back()
+        if any(launcher.shaped):
+            record.add_applied(launcher.shaped)
 
 
 def _train_on(

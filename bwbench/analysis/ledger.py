@@ -61,6 +61,8 @@ class LedgerSummary:
         peers_known: whether waiting could be split; if not, ``peers_reason`` says why.
         estimated: the split between computing and waiting is an estimate (it hides inside torch's own DDP).
         additivity_error: see ``additivity_error``.
+        slowest_rank: that takes longest until its gradients are ready, and ``slowest_ratio``: how many times as long as
+            the fastest; None with one rank, or where it was not recorded.
     """
 
     mean_s: dict[str, float]
@@ -73,6 +75,8 @@ class LedgerSummary:
     peers_reason: str | None
     estimated: bool
     additivity_error: float
+    slowest_rank: int | None = None
+    slowest_ratio: float | None = None
 
     @property
     def adds_up(self) -> bool:
@@ -82,7 +86,7 @@ class LedgerSummary:
 
 def summarise_ledger(events: Mapping[int, Sequence[Event]]) -> LedgerSummary | None:
     """The ledger of one attempt from the events of its ranks; None where no step was recorded."""
-    reason = _why_not_split(events)
+    reason, slowest = _why_not_split(events), _slowest(events)
     steps = list(step_ledgers(events))
     if not steps:
         return None
@@ -100,6 +104,8 @@ def summarise_ledger(events: Mapping[int, Sequence[Event]]) -> LedgerSummary | N
         peers_reason=reason,
         estimated=any(bool(start.get("overlap_estimated")) for start in starts),
         additivity_error=additivity_error(events) or 0.0,
+        slowest_rank=slowest[0],
+        slowest_ratio=slowest[1],
     )
 
 
@@ -113,6 +119,22 @@ def step_ledgers(events: Mapping[int, Sequence[Event]]) -> Iterator[StepLedger]:
         for event in rank_events:
             if event.get("event") == "step" and event.get("ledger"):
                 yield _step_ledger(rank, event, last_ready.get(int(event["step"])))
+
+
+def _slowest(events: Mapping[int, Sequence[Event]]) -> tuple[int | None, float | None]:
+    """The rank that takes longest until its gradients are ready, and how many times as long as the fastest.
+
+    Each rank's times are of its own clock, so that they may be of different machines: medians from the begin of a step.
+    """
+    taken_s = {}
+    for rank, rank_events in events.items():
+        steps = [event for event in rank_events if event.get("event") == "step" and event.get("ready_mono_s")]
+        if steps:
+            taken_s[rank] = statistics.median(float(step["ready_mono_s"]) - float(step["mono_s"]) for step in steps)
+    if len(taken_s) < 2 or min(taken_s.values()) <= 0:
+        return None, None
+    slowest = max(taken_s, key=lambda rank: taken_s[rank])
+    return slowest, taken_s[slowest] / min(taken_s.values())
 
 
 def additivity_error(events: Mapping[int, Sequence[Event]]) -> float | None:

@@ -14,7 +14,7 @@ from bwbench.analysis.cells import DONE, is_composed, state_of
 from bwbench.analysis.composed_error import composed_errors, composed_note
 from bwbench.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
 from bwbench.analysis.left_out import left_out_notes
-from bwbench.analysis.provenance import provenance_note
+from bwbench.analysis.provenance import provenance_note, unlike_hosts_note
 from bwbench.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
 from bwbench.records import CellFolder, iter_cells
 
@@ -83,7 +83,8 @@ class Results:
         composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
         if composed and any(map(is_composed, self.done)):
             composed = f"{COMPOSED_MARK} {composed}"
-        return [*notes, *(note for note in (composed, provenance_note(self.done)) if note)]
+        machines = (provenance_note(self.done), unlike_hosts_note(self.done))
+        return [*notes, *(note for note in (composed, *machines) if note)]
 
     def by_bandwidth(self) -> list[Results]:
         """The same group, one bandwidth at a time; itself where there is only one."""

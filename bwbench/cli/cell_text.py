@@ -135,6 +135,8 @@ def _ledger(ledger: Mapping[str, Any] | None) -> Iterator[str]:
     )
     if ledger["estimated"]:
         yield "computing and waiting are told apart by an estimate: torch's own DDP hides its waiting"
+    if (ratio := ledger.get("slowest_ratio")) is not None:
+        yield f"rank {ledger['slowest_rank']} is the last to have its gradients: {ratio:.2f} times the fastest's time"
     if ledger["peers_reason"]:
         yield f"waiting is not split into peers and link: {ledger['peers_reason']}"
 

@@ -14,6 +14,7 @@ from bwbench.data_spec import LANGUAGE_MODELLING
 from bwbench.errors import ConfigError
 from bwbench.network.backend_choice import choose
 from bwbench.network.link.consistency import unknown_nodes
+from bwbench.network.link.tcp import TcpSettings
 from bwbench.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
 from bwbench.units import DURATION
 
@@ -189,9 +190,24 @@ def _check_backend(config: CellConfig) -> Iterator[Finding]:
 
 
 def _check_launcher(config: CellConfig) -> Iterator[Finding]:
-    if config.launcher != "local" and config.link.shaped:
-        text = f"launcher {config.launcher!r} takes the network between the hosts as it is, and records what it does; "
-        yield Finding(("link",), text + "write 'link: unshaped'")
+    link = config.link
+    if config.launcher == "local" or not link.shaped:
+        return
+    if config.launcher == "external":
+        text = "launcher 'external' takes the network between the hosts as it is, and records what it does; "
+        yield Finding(("link",), text + "write 'link: unshaped', or have launcher: ssh shape the hosts' interfaces")
+        return
+    beyond = {
+        "medium": link.medium == "shared",
+        "trace": link.varies and not link.outages,
+        "outages": bool(link.outages),
+        "loss_in_good": link.loss_in_good > 0,
+        "tcp": link.tcp != TcpSettings(),
+        "backend": link.backend == "relay",
+    }
+    for name in (name for name, is_asked in beyond.items() if is_asked):
+        text = f"link.{name}: launcher 'ssh' has the hosts' kernels shape their interfaces, which cannot do this; "
+        yield Finding(("link", name), text + "leave it out, or emulate the nodes with launcher: local")
 
 
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (

@@ -165,6 +165,20 @@ def read_hosts(value: Any, place: Place, folder: Path, problems: list[Problem]) 
     return tuple(hosts)
 
 
+def inventory(file: Path) -> tuple[Host, ...]:
+    """The hosts of an inventory file. Raises ConfigError with everything that is wrong in it."""
+    problems: list[Problem] = []
+    document = parse_yaml(read_text_file(file, MAX_BYTES), str(file))
+    data, place = document.data, Place(document)
+    problems += document.problems
+    if isinstance(data, Mapping) and "hosts" in data:  # an experiment's file has them, too
+        data, place = data["hosts"], place.inside("hosts")
+    hosts = read_hosts(data, place, file.parent, problems) if not problems else ()
+    if problems:
+        raise ConfigError(problems)
+    return hosts
+
+
 def on_hosts(
     points: Sequence[Point], hosts: tuple[Host, ...], place: Place, problems: list[Problem]
 ) -> Iterator[Point]:
@@ -180,5 +194,9 @@ def on_hosts(
     most = max((point.config.nodes for point in points), default=0)
     if hosts and most > capacity:
         problems.append(place.problem(f"{most} nodes need as many workers, and the hosts have {capacity}"))
+    crowded = next((host for host in hosts if host.workers > 1), None)
+    if crowded is not None and any(point.config.link.shaped for point in points):
+        text = f"{crowded.name} has {crowded.workers} workers, and what they say to one another does not use a link"
+        problems.append(place.problem(f"{text}; write 'workers: 1', or 'link: unshaped'"))
     for point in points:
         yield replace(point, config=point.config.model_copy(update={"hosts": hosts}))

@@ -32,6 +32,11 @@ from bwbench.records.lock import Claim, claimed
 POLL_S = 0.2
 LOOK_S = 1.0
 SAY_EVERY_S = 2.0
+_WHEN = {
+    "achieved_before": "the link before training",
+    "achieved_during": "the link during training",
+    "achieved_after": "the link after training",
+}
 LAST_LOOKS = 10  # at what a worker has said before it ended: some 64 kB each
 
 
@@ -49,6 +54,7 @@ class Companion:
         self._hosts: list[dict[str, Any]] = []
         self._watch: CompanionWatch | None = None
         self._resumption = Resumption()
+        self._unlike: str | None = None  # what the link is not as it was asked to be
         self._error: str | None = None
         self._signal: str | None = None
         self._verdict: str | None = None
@@ -103,7 +109,10 @@ class Companion:
             if event["phase"] in ("training", "checkpoint", "drained", "recorded"):
                 self._channels.answer(0, {"ok": True, **answer})
         elif kind == "measured" and self._record is not None:
-            self._record.add_found(event["when"], event["measurement"])
+            when, measurement = str(event["when"]), dict(event["measurement"])
+            self._record.add_found(when, measurement, event.get("clock_s"))
+            reasons = "; ".join(measurement["reasons"])
+            self._unlike = f"{_WHEN[when]}: {reasons}" if reasons else None
         elif kind == "traffic":
             self._wire = WireTraffic(event["bytes"], None, event["frames"], None, event["drops"])
         elif kind == "error":
@@ -175,6 +184,8 @@ class Companion:
 
     def _outcome(self, ends: dict[int, dict[str, Any]]) -> LaunchOutcome:
         own = f"rank 0 on {self._hosts[0].get('host')}"
+        if self._unlike is not None and self._verdict is None:
+            return LaunchOutcome("invalid", self._unlike, ends, self._wire)
         if self._is_recorded and len(ends) == self._cell.config.nodes:
             diverged = [end for end in ends.values() if end.get("status") == "diverged"]
             end = diverged[0] if diverged else ends[0]

@@ -42,12 +42,26 @@ class LinkRecord:
 
     def add_real_network(self, interfaces: Sequence[str]) -> None:
         """That the workers use a network which nobody here has made: by these interfaces, in the order of the ranks."""
-        self._update(backend="none", backend_reason="the network between the hosts, as it is", applied=None)
-        self._update(emulator={"interfaces": list(interfaces)})
+        backend, reason = "none", "the network between the hosts, as it is"
+        if self._link.shaped:
+            backend, reason = "interface", "the kernels of the hosts shape their interfaces"
+        self._update(backend=backend, backend_reason=reason, applied=None, emulator={"interfaces": list(interfaces)})
 
-    def add_found(self, when: str, measurement: dict[str, Any]) -> None:
-        """What the ranks have found themselves, as field ``when``."""
-        self._update(**{when: measurement})
+    def add_applied(self, hosts: Sequence[dict[str, Any] | None]) -> None:
+        """What was applied on each host, in the order of the hosts."""
+        self._update(applied={"hosts": list(hosts)})
+
+    def add_found(self, when: str, measurement: dict[str, Any], clock_s: float | None = None) -> None:
+        """What the ranks have found themselves, as field ``when``; of those during the training there may be many.
+
+        Args:
+            clock_s: what the training clock stood at; None before it started and after it ended.
+        """
+        if clock_s is None:
+            self._update(**{when: measurement})
+            return
+        earlier = [found for found in self.content.get(when, []) if found["clock_s"] != clock_s]  # the same try again
+        self._update(**{when: [*earlier, {**measurement, "clock_s": clock_s}]})
 
     def add_wire(self, outcome: LaunchOutcome) -> None:
         """What has crossed the network."""

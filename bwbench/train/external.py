@@ -16,16 +16,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bwbench.errors import CellTakenError, ConfigError
+from bwbench.errors import CellTakenError, ConfigError, LinkError
 from bwbench.network import namespaces
+from bwbench.network.link import Link
 from bwbench.plan.cell import Cell
-from bwbench.records.environment import capture_environment
+from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.train.channel import Channel
 from bwbench.train.environment import WorkerEnvironment
 from bwbench.train.hosts import HostFacts, unlike
@@ -33,6 +35,8 @@ from bwbench.train.interfaces import InterfaceCounters, counters_of, interface_t
 from bwbench.train.network_probe import measure, to_json
 from bwbench.train.process_groups import Groups
 
+AGAIN_S = 300.0  # from one probe to the next, at the evaluation after that
+VERIFY_TRIES = 3  # a probe disturbed by something else is repeated; how often is recorded
 _TELL_LIMIT_S = 2.0  # to leave word at the store, which may be gone
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:]{2,}")
 
@@ -60,11 +64,13 @@ class ExternalRun:
     """
 
     def __init__(
-        self, groups: Groups, channel: Channel, attempt: Path, hosts: list[HostFacts], interface: str | None
+        self, groups: Groups, channel: Channel, attempt: Path, hosts: list[HostFacts], interface: str | None, link: Link
     ) -> None:
-        self.attempt, self.channel = attempt, channel
+        self.attempt, self.channel, self._link = attempt, channel, link
         self._groups, self._control, self._hosts, self._interface = groups, groups.control, hosts, interface
         self._before: InterfaceCounters | None = None
+        self._probed = InterfaceCounters(0, 0, 0)  # by probes during the training
+        self._measured_s = time.monotonic()
         channel.before_phase = self._count
 
     @classmethod
@@ -82,7 +88,7 @@ class ExternalRun:
             address=own.address if own else "",
             interface=own.name if own else "",
             cell=cell.id,
-            environment=capture_environment(cell.config.plugins),
+            environment={**capture_environment(cell.config.plugins), "tcp": tcp_settings()},
         )
         hosts = [HostFacts.from_json(text) for text in _exchange(groups, "facts", facts.to_json())]
         groups.control.barrier()  # the store may end with rank 0, and every rank has to know what differs
@@ -103,30 +109,58 @@ class ExternalRun:
             return None
         if environment.rank != 0:
             channel.ask({**asked, **agreed})
-        return cls(groups, channel, cell_file.parent / agreed["attempt"], hosts, environment.data_interface)
+        attempt = cell_file.parent / agreed["attempt"]
+        return cls(groups, channel, attempt, hosts, environment.data_interface, cell.config.link)
 
-    def measure(self, when: str) -> None:
-        """Probe the network and have it recorded as ``when``."""
-        if self._groups.data is not None:
-            found = measure(self._groups.data, self._control)
-            self.channel.send({"event": "measured", "when": when, "measurement": to_json(found)})
+    def measure(self, when: str, clock_s: float | None = None) -> None:
+        """Probe the network and have it recorded as ``when``.
+
+        Raises LinkError, on all ranks, where it is not what was asked.
+        """
+        self._measured_s = time.monotonic()
+        if self._groups.data is None:
+            return
+        rejected: list[list[str]] = []
+        for number in range(1, VERIFY_TRIES + 1):
+            found = measure(self._groups.data, self._control, self._link)
+            content = {**to_json(found), "tries": number, "rejected": rejected}
+            self.channel.send({"event": "measured", "when": when, "clock_s": clock_s, "measurement": content})
+            if found.verdict == "ok":
+                return
+            rejected = [*rejected, list(found.reasons)]
+        raise LinkError("; ".join(found.reasons))
+
+    def look_again(self, clock_s: float) -> None:
+        """Between evaluations: probe the network where that was last done a while ago, by rank 0's clock.
+
+        Raises LinkError, on all ranks, where it is not what was asked.
+        """
+        if not self._control.any(self._control.rank == 0 and time.monotonic() - self._measured_s > AGAIN_S):
+            return
+        before = self._counters()
+        self.measure("achieved_during", clock_s)
+        if before is not None and (after := self._counters()) is not None:
+            self._probed = self._probed.plus(after.minus(before))
 
     def _count(self, phase: str) -> None:
         """Read the interface at the begin of the training; at its end say what has left by it, from all hosts."""
-        if self._interface is None or phase not in ("training", "drained"):
+        if phase not in ("training", "drained") or (now := self._counters()) is None:
             return
-        now = counters_of(self._interface)
         if self._before is None or phase == "training":
             self._before = now
             return
-        since = now.minus(self._before)
+        since = now.minus(self._before).minus(self._probed)
         total = self._control.total(torch.tensor([since.bytes, since.frames, since.drops], dtype=torch.int64))
         sent = dict(zip(("bytes", "frames", "drops"), total.tolist(), strict=True))
         self.channel.send({"event": "traffic", **sent})
 
+    def _counters(self) -> InterfaceCounters | None:
+        return None if self._interface is None else counters_of(self._interface)
+
     def finish(self) -> None:
         """Measure again, bring all records to rank 0, and have the companion know that they are complete."""
-        self.measure("achieved_after")
+        with contextlib.suppress(LinkError):  # the companion has heard of it, and the records are wanted all the same
+            self.measure("achieved_after")
         for rank in range(1, self._control.size):
             self._bring(rank)
         self.channel.phase("recorded")

@@ -32,6 +32,10 @@ class InterfaceCounters:
         """What was counted since ``earlier``."""
         return InterfaceCounters(self.bytes - earlier.bytes, self.frames - earlier.frames, self.drops - earlier.drops)
 
+    def plus(self, other: InterfaceCounters) -> InterfaceCounters:
+        """Both together."""
+        return InterfaceCounters(self.bytes + other.bytes, self.frames + other.frames, self.drops + other.drops)
+
 
 def interface_towards(host: str, port: int = _ANY_PORT) -> OwnInterface:
     """The interface by which this machine reaches ``host``: that is where gloo has to listen.

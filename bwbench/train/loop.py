@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from bwbench.records.environment import tcp_settings
@@ -26,13 +27,19 @@ class TrainingLoop:
 
     Args:
         checkpoints: takes them, and knows the one to go on from; None takes none and begins at step 0.
+        between: called on all ranks after each evaluation but the last, off the clock, with what it stands at.
     """
 
     def __init__(
-        self, trial: Trial, recorder: Recorder, channel: Channel, checkpoints: Checkpoints | None = None
+        self,
+        trial: Trial,
+        recorder: Recorder,
+        channel: Channel,
+        checkpoints: Checkpoints | None = None,
+        between: Callable[[float], None] | None = None,
     ) -> None:
         self._trial, self._recorder, self._channel = trial, recorder, channel
-        self._checkpoints = checkpoints
+        self._checkpoints, self._between = checkpoints, between
         self._clock, self._control = trial.clock, trial.groups.control
         self._progress = Progress(trial.config.global_batch)
         self._evaluator = Evaluator(trial, self._progress)
@@ -161,6 +168,8 @@ class TrainingLoop:
             if stop is None and not last and self._checkpoints is not None:
                 save = partial(save_trial, self._trial, self._feed, self._progress, clock_s)
                 self._checkpoints.take_if_due(self._progress, clock_s, save)
+            if stop is None and not last and self._between is not None:
+                self._between(clock_s)
             self._control.barrier()  # and go on together
         self._trial.algorithm.resume()
         return stop

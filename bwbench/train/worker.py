@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         trial = prepare(cell.config, groups)
         if external is not None:
             external.measure("achieved_before")
-        TrainingLoop(trial, recorder, channel, checkpoints).run()
+        TrainingLoop(trial, recorder, channel, checkpoints, external.look_again if external is not None else None).run()
         if external is not None:
             external.finish()
     except BaseException as error:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,7 @@ from tests.e2e.program import BWBENCH, TAG, wait_for
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 PORT = 2222
+START_LIMIT_S = 30.0  # of an sshd
 
 _CONFIG = """
 Port {port}
@@ -49,7 +50,7 @@ class Lab:
     folder: Path
     nodes: Nodes
     num_hosts: int
-    sshds: list[NodePopen]
+    sshds: dict[int, NodePopen] = field(default_factory=dict)
     mark: int = 0
 
     @property
@@ -67,6 +68,31 @@ class Lab:
             {"address": node.address, "port": PORT, "python": sys.executable, "interface": node.interface}
             for node in self.hosts
         ]
+
+    def start_sshd(self, number: int) -> None:
+        """On one host, for the first time or again."""
+        own = self.folder / f"host{number}"
+        command = in_own_proc(str(SSHD), "-D", "-e", "-f", str(own / ".ssh" / "sshd_config"))
+        with (own / "sshd.log").open("wb") as log:
+            self.sshds[number] = self.hosts[number].popen(command, stdout=log, stderr=log)
+
+    def kill_sshd(self, number: int) -> None:
+        """All of one host's, also those of connections that are open."""
+        config = str(self.folder / f"host{number}" / ".ssh" / "sshd_config")
+        first = [process for process in psutil.process_iter() if config in _words(process)]
+        for process in first:
+            for one in (*process.children(recursive=True), process):
+                if one.name().startswith("sshd"):
+                    one.kill()
+
+    def await_sshd(self, number: int) -> None:
+        """Until it listens."""
+        log = self.folder / f"host{number}" / "sshd.log"
+        deadline = time.monotonic() + START_LIMIT_S
+        while "listening" not in log.read_text():
+            if time.monotonic() > deadline:
+                raise AssertionError(log.read_text())
+            time.sleep(0.1)
 
     def start(self, *arguments: str) -> NodePopen:
         """``bwbench ARGUMENTS`` where the controller is, its messages in the file ``messages``."""
@@ -123,6 +149,18 @@ class Lab:
                 continue
         return found
 
+    def shaping(self) -> list[str]:
+        """What tc and ip show on each host: interfaces, qdiscs, and filters on what comes in."""
+        script = (
+            "ip -o link | cut -d: -f2 | cut -d@ -f1 | sort; tc qdisc show; tc filter show dev {0}; "
+            "tc filter show dev {0} ingress 2>/dev/null"
+        )
+        found = []
+        for node in self.hosts:
+            done = node.run(["sh", "-c", script.format(node.interface)], capture_output=True, text=True, timeout=20)
+            found.append(str(done.stdout))
+        return found
+
     def leftovers(self) -> list[Path]:
         """Folders of runs on the hosts."""
         return list(self.folder.glob("host*/.cache/bwbench/ssh/run-*"))
@@ -136,7 +174,7 @@ def lab(folder: Path, num_hosts: int) -> Iterator[Lab]:
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     _key(home / ".ssh" / "id_ed25519")
     with emulate("unshaped", num_hosts + 1) as nodes:
-        made = Lab(folder, nodes, num_hosts, [])
+        made = Lab(folder, nodes, num_hosts)
         known = []
         try:
             for number, node in enumerate(made.hosts):
@@ -149,16 +187,21 @@ def lab(folder: Path, num_hosts: int) -> Iterator[Lab]:
                 config.write_text(text + f"SetEnv HOME_OF_LAB={folder} HOME={own}\n")
                 public = (own / ".ssh" / "host_key.pub").read_text().split()
                 known.append(f"[{node.address}]:{PORT} {public[0]} {public[1]}\n")
-                with (own / "sshd.log").open("wb") as log:
-                    made.sshds.append(
-                        node.popen(in_own_proc(str(SSHD), "-D", "-e", "-f", str(config)), stdout=log, stderr=log)
-                    )
+                made.start_sshd(number)
             (home / ".ssh" / "known_hosts").write_text("".join(known))
-            _await(made)
+            for number in range(num_hosts):
+                made.await_sshd(number)
             yield made
         finally:
-            for process in made.sshds:
+            for process in made.sshds.values():
                 process.kill()
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
 
 
 def in_own_proc(*words: str) -> list[str]:
@@ -168,12 +211,3 @@ def in_own_proc(*words: str) -> list[str]:
 
 def _key(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-
-
-def _await(made: Lab) -> None:
-    """Until every sshd listens."""
-    deadline = time.monotonic() + 15
-    while any("listening" not in (made.folder / f"host{n}" / "sshd.log").read_text() for n in range(made.num_hosts)):
-        if time.monotonic() > deadline:
-            raise AssertionError([(made.folder / f"host{n}" / "sshd.log").read_text() for n in range(made.num_hosts)])
-        time.sleep(0.1)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
-import yaml
 
-from tests.e2e.program import TINY, run, status_of, wait_for
-from tests.hosts.lab import SSHD, Lab, lab
+from tests.e2e.program import run, status_of, wait_for
+from tests.hosts.lab import SSHD, Lab
+from tests.hosts.trials import CONTENT, nothing_left, on_host, status, written
 
 pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
 pytestmark = [
@@ -24,32 +21,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="sshd lets others in for root alone"),
     pytest.mark.timeout(400),
 ]
-
-CONTENT: dict[str, Any] = yaml.safe_load(TINY) | {"link": "unshaped", "launcher": "ssh", "algorithm": "ring-fp16"}
-del CONTENT["nodes"]
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("lab"), 4) as made:
-        yield made
-
-
-def written(made: Lab, name: str = "tiny", **changes: Any) -> Path:
-    content = CONTENT | {"hosts": made.inventory(), "name": name} | changes
-    path = made.home / f"{name}.yaml"
-    path.write_text(json.dumps(content))
-    return path
-
-
-def status(made: Lab, name: str) -> dict[str, Any]:
-    (found,) = [json.loads(file.read_text()) for file in made.home.glob(f"results/{name}/*/status.json")]
-    return dict(found)
-
-
-def nothing_left(made: Lab) -> None:
-    wait_for(lambda: not made.left(), 20, f"the end of {made.left()}")
-    assert not made.leftovers()
 
 
 def test_from_preflight_to_figures(four: Lab, tmp_path: Path) -> None:
@@ -85,20 +56,6 @@ def test_ctrl_c_ends_everything_everywhere(four: Lab) -> None:
     assert process.wait(60) == 130, four.messages
     assert status(four, "stopped")["status"] == "interrupted"
     nothing_left(four)
-
-
-def on_host(made: Lab, number: int, module: str) -> list[psutil.Process]:
-    """Processes of one host that run a module of ours."""
-    address = made.hosts[number].address
-    found = []
-    for process in psutil.process_iter():
-        try:
-            here = address in process.environ().get("SSH_CONNECTION", "").split()[2:3]
-            if here and module in process.cmdline():
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 @pytest.mark.parametrize(

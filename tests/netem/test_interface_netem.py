@@ -30,10 +30,15 @@ while (now := time.monotonic() - start) < float(sys.argv[2]):
 """
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Machine]:
+def load_modules() -> None:
+    """In the user-mode kernel; others load them by themselves."""
     if OF_THE_RIG.is_dir():
         subprocess.run(["modprobe", "-d", str(OF_THE_RIG), "-a", *MODULES.split()], check=True)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Machine]:
+    load_modules()
     with Machine() as machine:
         yield machine
 

@@ -86,8 +86,16 @@ def test_ports_and_what_goes_out_alone(machine: Machine) -> None:
     assert shaped(machine, PEER, OTHER_PORT) == shaped(machine, PEER_6, OTHER_PORT) == {"up": False, "down": False}
 
 
+def test_ports_that_are_left_alone(machine: Machine) -> None:
+    printed = machine.apply("--peer", PEER_6, "--except-port", f"{OTHER_PORT - 1}-{OTHER_PORT}")
+    assert f"(everything but ports {OTHER_PORT - 1}-{OTHER_PORT})" in printed
+    for address in (PEER, PEER_6):
+        assert shaped(machine, address) == {"up": True, "down": True}
+        assert shaped(machine, address, OTHER_PORT) == {"up": False, "down": False}
+
+
 def test_a_dry_run_changes_nothing_and_its_commands_make_the_same(machine: Machine) -> None:
-    words = ("--peer", PEER_6, "--port", "5000-5006", "--queue", "100 packets")
+    words = ("--peer", PEER_6, "--port", "5000-5006", "--except-port", "22", "--queue", "100 packets")
     before = machine.state()
     lines = machine.output_of(*applying(*words, "--dry-run")).splitlines()
     assert machine.state() == before
@@ -195,6 +203,8 @@ def test_the_connection_to_the_controller_is_never_shaped(machine: Machine) -> N
     assert "--port" in refused(machine, code=2, **environment)
     assert "50022" in refused(machine, "--port", "50000-51000", code=2, **environment)
     machine.apply("--port", str(PORT), **environment)
+    machine.clear()
+    machine.apply("--except-port", "22", **environment)
 
 
 def test_ssh_servers_are_looked_at_where_the_environment_says_nothing(machine: Machine) -> None:

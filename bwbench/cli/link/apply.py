@@ -29,6 +29,8 @@ HELP = "\n\n".join(
         "The interface adds the whole latency, jitter and loss in each direction: apply it on one side, or ask for "
         "half on both. Only interfaces with the kernel's own qdiscs are touched, and never the connection by which you "
         "control this machine.",
+        "With --hosts FILE the hosts of an inventory are shaped as one link among each other, each end with half of "
+        "the latency, and ssh is left out.",
         "Needs root, and for latency, jitter or loss a kernel with netem. --dry-run prints the tc commands instead, "
         "for everybody.",
     )
@@ -38,13 +40,22 @@ HELP = "\n\n".join(
 @takes_link
 def apply(
     options: LinkOptions,
-    dev: Annotated[str, typer.Option(metavar="IFACE", help="The interface: wlan0.")],
+    dev: Annotated[str | None, typer.Option(metavar="IFACE", help="The interface: wlan0.")] = None,
     peer: Annotated[
-        list[str], typer.Option(metavar="ADDRESS", help="IP address (or network) of another machine. Repeatable.")
-    ],
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="IP address (or network) of another machine. Repeatable."),
+    ] = None,
+    hosts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead: these hosts among each other, by ssh, until Ctrl-C."),
+    ] = None,
     port: Annotated[
         list[str] | None,
         typer.Option(metavar="N[-M]", help="Only TCP and UDP with these ports at either end. Repeatable."),
+    ] = None,
+    except_port: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N[-M]", help="Not TCP and UDP with these ports, such as 22. Repeatable."),
     ] = None,
     for_: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="Take it back after this time: '10 min'.")
@@ -63,8 +74,16 @@ def apply(
     from bwbench.network.interface.request import Traffic
     from bwbench.network.interface.rights import require_rights
 
+    if hosts is not None:
+        if dev or peer or port or except_port or only_up or dry_run:
+            raise ConfigError("--hosts: the hosts' file says all of it; of the other options only those of the link")
+        from bwbench.cli.link.on_hosts import apply_to_hosts
+
+        return apply_to_hosts(hosts, options, _duration(for_, hold=True), json_)
+    if dev is None:
+        raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for those of other machines")
     duration_s = _duration(for_, hold)
-    traffic = Traffic.parse(peer, port or [])
+    traffic = Traffic.parse(peer or [], port or [], except_port or [])
     link = options.link(1)
     if not dry_run:
         require_rights(typed())
@@ -156,6 +175,7 @@ def _as_json(run: Applied, duration_s: float, hold: bool) -> dict[str, object]:
         "link": prepared.link.model_dump(mode="json", by_alias=True),
         "peers": [str(peer) for peer in prepared.traffic.peers],
         "ports": [str(ports) for ports in prepared.traffic.ports],
+        "except_ports": [str(ports) for ports in prepared.traffic.spared],
         "directions": ["up", "down"] if prepared.both else ["up"],
         "duration_s": duration_s,
         "held": hold,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE
+from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 
 
 def clear(
-    dev: Annotated[str, typer.Option(metavar="IFACE", help="The interface: wlan0.")],
+    dev: Annotated[str | None, typer.Option(metavar="IFACE", help="The interface: wlan0.")] = None,
+    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="On all these hosts instead, by ssh.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
     """Take off what 'bwbench link apply' has put on an interface, and nothing else; there may be nothing.
@@ -23,6 +25,13 @@ def clear(
     from bwbench.network.interface.kernel import Kernel
     from bwbench.network.interface.rights import require_rights
 
+    if (dev is None) == (hosts is None):
+        raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for all that is shaped on other machines")
+    if hosts is not None:
+        from bwbench.cli.link.on_hosts import clear_hosts
+
+        return clear_hosts(hosts, json_)
+    assert dev is not None
     require_rights(typed())
     with Kernel() as kernel:
         cleared = take_off(kernel, dev)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,12 +19,19 @@ if TYPE_CHECKING:
 def show(
     options: LinkOptions,
     nodes: Annotated[int, typer.Option(help="How many nodes.")] = 4,
+    hosts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead: what is shaped on these hosts now, by ssh.")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> int:
     """Show a link node by node, what to expect of it, which back end would carry it, and the tc commands for the same.
 
     Nothing is set up. Traces count by their mean.
     """
+    if hosts is not None:
+        from bwbench.cli.link.on_hosts import show_hosts
+
+        return show_hosts(hosts, json_)
     from bwbench.cli.output import print_json
     from bwbench.network.addresses import MAX_NODES
 

@@ -59,6 +59,22 @@ async def connect(host: Host) -> Any:
         raise HostError(f"ssh's configuration does not work for it: {error}") from None
 
 
+async def connected(hosts: Sequence[Host]) -> dict[Host, Any]:
+    """A connection, or the HostError, for each host."""
+    found = await asyncio.gather(*(connect(host) for host in hosts), return_exceptions=True)
+    for result in found:
+        if isinstance(result, BaseException) and not isinstance(result, HostError):
+            raise result
+    return dict(zip(hosts, found, strict=True))
+
+
+def close(connections: dict[Host, Any]) -> None:
+    """Close those that there are."""
+    for connection in connections.values():
+        if not isinstance(connection, HostError):
+            connection.close()
+
+
 def load_asyncssh() -> Any:
     """The library. Raises ConfigError where it is not installed."""
     try:

@@ -9,7 +9,6 @@ import shutil
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,11 +16,11 @@ import psutil
 from bwbench.datasets.folder import VARIABLE, data_folder
 from bwbench.errors import ConfigError
 from bwbench.launch.own_proc import PROBLEM, proc_is_own
+from bwbench.launch.ssh.keeper import STATE
 from bwbench.plan.cell import Cell
 from bwbench.records.environment import capture_environment
 from bwbench.registry import DATASETS
 
-STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
 REACH_LIMIT_S = 5.0
 LISTEN_LIMIT_S = 60.0
 
@@ -37,6 +36,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         name: [found.address for found in all_found if found.family == socket.AF_INET]
         for name, all_found in psutil.net_if_addrs().items()
     }
+    connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
     return {
         "environment": capture_environment(),
         "proc_problem": None if proc_is_own() else PROBLEM,
@@ -44,7 +44,8 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "free_bytes": shutil.disk_usage(STATE).free,
         "memory_bytes": psutil.virtual_memory().available,
         "addresses": addresses,
-        "ssh_address": (os.environ.get("SSH_CONNECTION") or "").split()[2:3],
+        "ssh_address": connection[2:3],
+        "ssh_port": int(connection[3]) if len(connection) > 3 else None,
         "port": _free_port(),
         "missing_data": _missing_data(request["cells"]),
     }

@@ -22,12 +22,14 @@ from typing import Any
 
 import psutil
 
-from bwbench.launch.ssh.facts import STATE
+from bwbench.launch.ssh.held_shaping import HeldShaping
 from bwbench.network import namespaces
 from bwbench.records import read_json, write_json_atomic
 
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
+STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
 HEARTBEAT_LIMIT_S = 30.0
+FIRST_BEAT_S = 60.0  # for the first one more: a Python has to start for it, where others are starting
 POLL_S = 0.2
 TERM_LIMIT_S = 5.0  # from SIGTERM to SIGKILL
 COMPANION_LIMIT_S = 15.0  # after torchrun has ended: for the companion to write the result
@@ -39,7 +41,7 @@ def start(order: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         order: ``token``; ``cell`` (content of cell.json); ``command``: arguments of torchrun up to the worker's;
-            ``environment``: variables.
+            ``environment``: variables; ``shaping``: a request to the shaper, or null.
     """
     _remove_old()
     folder = folder_of(order["token"])
@@ -48,7 +50,7 @@ def start(order: dict[str, Any]) -> dict[str, Any]:
     folder.chmod(0o700)
     write_json_atomic(work / "cell.json", order["cell"])
     write_json_atomic(folder / "order.json", order)
-    beat(folder)
+    beat(folder, FIRST_BEAT_S)
     command = [sys.executable, "-m", "bwbench.launch.ssh.keeper", "keep", order["token"]]
     environment = {**os.environ, **order["environment"], TOKEN: order["token"]}
     with (folder / "output.log").open("ab") as log:
@@ -67,35 +69,56 @@ def folder_of(token: str) -> Path:
     return STATE / f"run-{token}"
 
 
-def beat(folder: Path) -> None:
-    """Say that somebody still wants the run."""
+def beat(folder: Path, for_s: float = 0.0) -> None:
+    """Say that somebody still wants the run, or will for so long without another word."""
     torn = folder / f".beat.{os.getpid()}"
-    torn.write_text(repr(time.monotonic()))
+    torn.write_text(repr(time.monotonic() + for_s))
     torn.replace(folder / "beat")
 
 
 def keep(folder: Path) -> None:
     """Run torchrun to its end, or to that of everybody's interest; then say how it ended."""
     order = dict(read_json(folder / "order.json") or {})
-    why: str | None = None
     signal.signal(signal.SIGTERM, lambda *_: (folder / "stop").touch())
+    shaping = HeldShaping(order.get("shaping"), hidden=TOKEN)
+    try:
+        why = shaping.begin(lambda: _unwanted(folder))
+        if shaping.said is not None:
+            write_json_atomic(folder / "cell" / "shaping.json", shaping.said)
+        returncode = 1
+        if why is None:
+            returncode, why = _train(order, folder, shaping)
+        _await_others(order["token"])
+    finally:
+        problem = shaping.end()
+    if _silent_s(folder) > HEARTBEAT_LIMIT_S:  # nobody will fetch what is here
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    write_json_atomic(folder / "exit.json", {"returncode": returncode, "why": why or problem})
+
+
+def _train(order: dict[str, Any], folder: Path, shaping: HeldShaping) -> tuple[int, str | None]:
+    """How torchrun ended, and why, where it was ended from here."""
+    why: str | None = None
     worker = [*order["command"], str(folder / "cell" / "cell.json")]
     process = subprocess.Popen(
         [sys.executable, *worker], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
     )
     while process.poll() is None:
         time.sleep(POLL_S)
-        if (folder / "stop").exists():
-            why = "told to stop"
-        elif (silent_s := _silent_s(folder)) > HEARTBEAT_LIMIT_S:
-            why = f"nothing was heard of the controller for {silent_s:.0f} s"
+        why = why or _unwanted(folder) or shaping.problem()
         if why is not None:
             _end(process, order["token"])
-    _await_others(order["token"])
-    if _silent_s(folder) > HEARTBEAT_LIMIT_S:  # nobody will fetch what is here
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    write_json_atomic(folder / "exit.json", {"returncode": process.returncode, "why": why})
+    return process.returncode, why
+
+
+def _unwanted(folder: Path) -> str | None:
+    """Why the run is to end though it has not; None while it is wanted."""
+    if (folder / "stop").exists():
+        return "told to stop"
+    if (silent_s := _silent_s(folder)) > HEARTBEAT_LIMIT_S:
+        return f"nothing was heard of the controller for {silent_s:.0f} s"
+    return None
 
 
 def die_with_parent() -> None:

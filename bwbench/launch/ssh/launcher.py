@@ -15,8 +15,9 @@ from typing import Any
 from bwbench.config.hosts import Host
 from bwbench.errors import LaunchError
 from bwbench.launch.outcome import LaunchOutcome, describe_exit
-from bwbench.launch.ssh.connection import HostError, connect
+from bwbench.launch.ssh.connection import HostError, close, connected
 from bwbench.launch.ssh.preflight import HostReport, examine, refuse_unfit
+from bwbench.launch.ssh.request import requests
 from bwbench.launch.ssh.session import HostSession
 from bwbench.plan.cell import Cell
 from bwbench.records import read_events, read_json
@@ -33,6 +34,9 @@ class SshLauncher:
 
     Args:
         attempt: folder of the records, here.
+
+    Attributes:
+        shaped: once it has run: what each host's shaper said that it applied; None for a host of which nothing came.
     """
 
     def __init__(self, cell: Cell, attempt: Path) -> None:
@@ -41,6 +45,7 @@ class SshLauncher:
         self._token = secrets.token_hex(16)
         self._sessions: list[HostSession] = []
         self._shown = 0
+        self.shaped: list[dict[str, Any] | None] = []
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.
@@ -55,7 +60,7 @@ class SshLauncher:
 
     async def _run(self, received: Path, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         hosts = [host for host, _ in self._placed]
-        connections = await _connected(hosts)
+        connections = await connected(hosts)
         try:
             reports = await examine(connections, hosts, [self._cell])
             refuse_unfit(reports)
@@ -70,7 +75,8 @@ class SshLauncher:
             self._bring(received)
 
     async def _start(self, reports: Sequence[HostReport]) -> None:
-        first = reports[0]
+        first, link = reports[0], self._cell.config.link
+        shaping = [request.to_json() for request in requests(reports, link)] if link.shaped else [None] * len(reports)
         for number, ((host, workers), session) in enumerate(zip(self._placed, self._sessions, strict=True)):
             command = [
                 *("-m", "torch.distributed.run", f"--nnodes={len(self._placed)}", f"--nproc-per-node={workers}"),
@@ -83,7 +89,14 @@ class SshLauncher:
             if host.data is not None:
                 environment["BWBENCH_DATA"] = host.data
             try:
-                await session.start({"cell": self._cell.to_json(), "command": command, "environment": environment})
+                await session.start(
+                    {
+                        "cell": self._cell.to_json(),
+                        "command": command,
+                        "environment": environment,
+                        "shaping": shaping[number],
+                    }
+                )
             except HostError as error:
                 raise LaunchError(f"{host.name}: {error}") from None
 
@@ -133,7 +146,7 @@ class SshLauncher:
             elif _failed(session) and (code := int((session.ended or {})["returncode"])) != 1:
                 troubles.append(f"host {session.host.name}: torchrun {describe_exit(code)}")
         said = str(recorded.get("reason") or "")
-        if recorded.get("status") in ("done", "diverged"):
+        if recorded.get("status") in ("done", "diverged", "invalid"):
             return LaunchOutcome(recorded["status"], said)
         failed = [session.host.name for session in self._sessions if _failed(session)]
         known = [*troubles, *([said] if said else [])] or [f"torchrun failed on {', '.join(failed)}; see host0.log"]
@@ -150,9 +163,7 @@ class SshLauncher:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*(session.follow() for session in running)), STOP_LIMIT_S)
         await asyncio.gather(*(session.clean() for session in self._sessions), return_exceptions=True)
-        for connection in connections.values():
-            if not isinstance(connection, HostError):
-                connection.close()
+        close(connections)
 
     def _token_of(self, number: int) -> str:
         """Of one host's part of the run: homes may lie on one disk."""
@@ -174,6 +185,8 @@ class SshLauncher:
 
     def _bring(self, received: Path) -> None:
         """The records of all hosts into the attempt; each rank's own host knows it best."""
+        found = [read_json(received / str(number) / "cell" / "shaping.json") for number in range(len(self._placed))]
+        self.shaped = [content if isinstance(content, dict) else None for content in found]
         for number in reversed(range(len(self._placed))):
             there = received / str(number) / "cell" / "attempt-1"
             for file in there.glob("*") if there.is_dir() else ():
@@ -197,15 +210,6 @@ def placed(hosts: Sequence[Host], nodes: int) -> list[tuple[Host, int]]:
     return found
 
 
-async def _connected(hosts: Sequence[Host]) -> dict[Host, Any]:
-    """A connection, or the HostError, for each host."""
-    found = await asyncio.gather(*(connect(host) for host in hosts), return_exceptions=True)
-    for result in found:
-        if isinstance(result, BaseException) and not isinstance(result, HostError):
-            raise result
-    return dict(zip(hosts, found, strict=True))
-
-
 def _failed(session: HostSession) -> bool:
     return session.ended is not None and session.ended.get("returncode") != 0
 
@@ -214,12 +218,10 @@ def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport
     """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
 
     async def examined() -> list[HostReport]:
-        connections = await _connected(hosts)
+        connections = await connected(hosts)
         try:
             return await examine(connections, hosts, cells)
         finally:
-            for connection in connections.values():
-                if not isinstance(connection, HostError):
-                    connection.close()
+            close(connections)
 
     return asyncio.run(examined())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bwbench.config.hosts import Host
 from bwbench.errors import UnfitMachineError
 from bwbench.launch.ssh.connection import HostError, ask, command_line
+from bwbench.launch.ssh.held_shaping import SHAPER
+from bwbench.launch.ssh.request import Request, requests
 from bwbench.plan.cell import Cell
 from bwbench.records.environment import capture_environment
 
@@ -62,7 +64,7 @@ async def examine(connections: Mapping[Host, Any], hosts: Sequence[Host], cells:
     first = reports[0]
     if first.problems or len(hosts) == 1:
         return list(reports)
-    return await _with_reach(connections, list(reports))
+    return await _with_shaping(connections, await _with_reach(connections, list(reports)), cells)
 
 
 async def _examine(connection: Any, host: Host, own: Mapping[str, Any], cells: Sequence[Any]) -> HostReport:
@@ -102,6 +104,29 @@ def _problems(host: Host, found: Mapping[str, Any], own: Mapping[str, Any]) -> l
     elif host.interface is not None and not found["addresses"][host.interface]:
         problems.append(f"interface {host.interface!r} has no IPv4 address")
     return [*problems, *found["missing_data"]]
+
+
+async def _with_shaping(
+    connections: Mapping[Host, Any], reports: list[HostReport], cells: Sequence[Cell]
+) -> list[HostReport]:
+    """Whether every host can shape its interface as the first cell with a link has it; nothing is changed.
+
+    Other links of a sweep differ in their numbers, which each cell's own preflight looks at.
+    """
+    link = next((cell.config.link for cell in cells if cell.config.link.shaped), None)
+    if link is None or any(report.problems for report in reports):
+        return reports
+    asked = requests(reports, link)
+
+    async def check(report: HostReport, request: Request) -> HostReport:
+        try:
+            found = await ask(connections[report.host], report.host, SHAPER, ["check"], request.to_json())
+            problem = found["problem"]
+        except HostError as error:
+            problem = str(error)
+        return report if problem is None else replace(report, problems=(str(problem),))
+
+    return list(await asyncio.gather(*map(check, reports, asked)))
 
 
 async def _with_reach(connections: Mapping[Host, Any], reports: list[HostReport]) -> list[HostReport]:

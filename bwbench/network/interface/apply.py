@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -127,8 +127,17 @@ def applied(kernel: Kernel, prepared: Prepared, duration_s: float, held: bool) -
                 release(kernel, folder, state)
 
 
-def hold(kernel: Kernel, run: Applied, duration_s: float) -> None:
+def sleep(limit_s: float) -> bool:
+    """Wait; nothing ends it early."""
+    time.sleep(limit_s)
+    return False
+
+
+def hold(kernel: Kernel, run: Applied, duration_s: float, wait: Callable[[float], bool] = sleep) -> None:
     """Keep a held run alive until ``duration_s`` are over.
+
+    Args:
+        wait: lets a time pass; True ends it early.
 
     Raises LinkError where somebody takes it back or changes it meanwhile.
     """
@@ -143,7 +152,8 @@ def hold(kernel: Kernel, run: Applied, duration_s: float) -> None:
             if lacking:
                 raise LinkError(f"{run.prepared.device.name}: somebody has changed it meanwhile; missing: {lacking[0]}")
             write_state(run.state_file, replace(state, deadline_s=now_s() + min(LEASE_S, left_s + BEAT_S)))
-        time.sleep(min(BEAT_S, left_s))
+        if wait(min(BEAT_S, left_s)):
+            return
 
 
 def release(kernel: Kernel, folder: StateFolder, state: RunState) -> None:

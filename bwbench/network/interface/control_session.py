@@ -34,7 +34,7 @@ def refuse_control_sessions(traffic: Traffic) -> None:
         if not traffic.has(session.remote, session.remote_port, session.local_port):
             continue
         advice = (
-            "shape the experiment's ports alone: --port 5001-5010"
+            f"leave it out with --except-port {session.local_port}, or name the experiment's: --port 5001-5010"
             if not traffic.ports
             else f"choose --port so that neither {session.local_port} nor {session.remote_port} is among them"
         )

@@ -7,7 +7,7 @@ other packets are not matched when ports are given.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,11 +60,21 @@ def matches(traffic: Traffic, peer_is: Side) -> Iterator[Match]:
     for peer in traffic.peers:
         if not traffic.ports:
             yield _match(peer, peer_is)
-        for ports in traffic.ports:
-            for port, mask in aligned(ports):
-                for protocol in _PROTOCOLS:
-                    for side in ("src", "dst"):
-                        yield _match(peer, peer_is, (protocol, "sport" if side == "src" else "dport", port, mask))
+        yield from _with_ports(peer, peer_is, traffic.ports)
+
+
+def spared(traffic: Traffic, peer_is: Side) -> Iterator[Match]:
+    """All alternatives of what is left alone though it is the peers'; to be asked before ``matches``."""
+    for peer in traffic.peers:
+        yield from _with_ports(peer, peer_is, traffic.spared)
+
+
+def _with_ports(peer: Network, peer_is: Side, ranges: Sequence[PortRange]) -> Iterator[Match]:
+    for ports in ranges:
+        for port, mask in aligned(ports):
+            for protocol in _PROTOCOLS:
+                for side in ("sport", "dport"):
+                    yield _match(peer, peer_is, (protocol, side, port, mask))
 
 
 def aligned(ports: PortRange) -> Iterator[tuple[int, int]]:

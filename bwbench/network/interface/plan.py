@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bwbench.errors import ConfigError
-from bwbench.network.interface.match import matches
+from bwbench.network.interface.match import matches, spared
 from bwbench.network.interface.request import Traffic
 from bwbench.network.interface.settings import (
     INGRESS,
@@ -122,9 +122,10 @@ def plan(
     Raises ConfigError where the ports take too many filters.
     """
     outbound, inbound = list(matches(traffic, "dst")), list(matches(traffic, "src"))
-    if len(outbound) > MAX_FILTERS:
+    left_alone = list(spared(traffic, "dst"))
+    if (number := len(outbound) + len(left_alone)) > MAX_FILTERS:
         raise ConfigError(
-            f"--peer and --port together take {len(outbound)} filters, at most {MAX_FILTERS} are good for the "
+            f"--peer, --port and --except-port together take {number} filters, at most {MAX_FILTERS} are good for the "
             "interface; name a network instead of many hosts, and ports from a multiple of 8 on, such as 5000-5007"
         )
     here = link.base
@@ -140,9 +141,12 @@ def plan(
         steps.append(Add(dev, Qdisc(names.below(4), names.root | UNSHAPED, Plain(leaf))))
     up = _Shaper(here.up_bps, here.up_queue_bytes, here.queue_packets, netem[0])
     steps += [Add(dev, qdisc) for qdisc in up.qdiscs(names, names.root | SHAPED, mtu)]
+    # The kernel asks filters in the order in which they were added; the first that takes a packet decides.
+    steps += [Add(dev, Filter(names.root, match, names.root | UNSHAPED)) for match in left_alone]
     steps += [Add(dev, Filter(names.root, match, names.root | SHAPED)) for match in outbound]
     if both:
         steps.append(Add(dev, Qdisc(INGRESS, INGRESS_PARENT, Plain("ingress"))))
+        steps += [Add(dev, Filter(INGRESS, match, INGRESS | UNSHAPED)) for match in spared(traffic, "src")]
         steps += [Add(dev, Filter(INGRESS, match, names.ifb)) for match in inbound]
     return tuple(steps)
 

@@ -48,41 +48,53 @@ class PortRange:
 @dataclass(frozen=True)
 class Traffic:
     """Whose packets are meant: those from and to ``peers``; with ``ports`` only TCP and UDP with one of them at either
-    end.
+    end; never TCP and UDP with one of ``spared`` at either end.
     """
 
     peers: tuple[Network, ...]
     ports: tuple[PortRange, ...] = ()
+    spared: tuple[PortRange, ...] = ()
 
     @classmethod
-    def parse(cls, peers: Sequence[str], ports: Sequence[str]) -> Traffic:
+    def parse(cls, peers: Sequence[str], ports: Sequence[str], spared: Sequence[str] = ()) -> Traffic:
         """The traffic of these texts; raises ConfigError with everything that is wrong."""
         problems: list[Problem] = []
         networks = [network for text in peers if (network := _parse_peer(text, problems)) is not None]
-        ranges = []
-        for text in ports:
-            try:
-                ranges.append(PortRange.parse(text))
-            except ValueError as error:
-                problems.append(Problem(f"--port {text!r}: {error}"))
+        ranges = _parse_ports("--port", ports, problems)
+        spared_ranges = _parse_ports("--except-port", spared, problems)
         if not peers:
             problems.append(Problem("which traffic? Name the other machines: --peer 192.168.1.7 (repeatable)"))
         if problems:
             raise ConfigError(problems)
-        return cls(tuple(dict.fromkeys(networks)), tuple(dict.fromkeys(ranges)))
+        return cls(tuple(dict.fromkeys(networks)), ranges, spared_ranges)
 
     def has(self, remote: Address, remote_port: int, local_port: int) -> bool:
         """Whether a TCP connection belongs to it."""
         if not any(remote.version == peer.version and remote in peer for peer in self.peers):
             return False
+        if any(remote_port in ports or local_port in ports for ports in self.spared):
+            return False
         return not self.ports or any(remote_port in ports or local_port in ports for ports in self.ports)
 
     def __str__(self) -> str:
         hosts = ", ".join(show_network(peer) for peer in self.peers)
-        if not self.ports:
-            return f"{hosts} (everything)"
-        word = "port" if len(self.ports) == 1 and self.ports[0].first == self.ports[0].last else "ports"
-        return f"{hosts} (TCP and UDP, {word} {', '.join(map(str, self.ports))})"
+        meant = f"TCP and UDP, {_show_ports(self.ports)}" if self.ports else "everything"
+        return f"{hosts} ({meant}{f' but {_show_ports(self.spared)}' if self.spared else ''})"
+
+
+def _show_ports(ports: Sequence[PortRange]) -> str:
+    word = "port" if len(ports) == 1 and ports[0].first == ports[0].last else "ports"
+    return f"{word} {', '.join(map(str, ports))}"
+
+
+def _parse_ports(option: str, texts: Sequence[str], problems: list[Problem]) -> tuple[PortRange, ...]:
+    found = []
+    for text in texts:
+        try:
+            found.append(PortRange.parse(text))
+        except ValueError as error:
+            problems.append(Problem(f"{option} {text!r}: {error}"))
+    return tuple(dict.fromkeys(found))
 
 
 def show_network(network: Network) -> str:

@@ -6,9 +6,14 @@ from bwbench.errors import UnfitMachineError
 from bwbench.network.namespaces import CAP_NET_ADMIN, has_capability
 
 
+def may_change_interfaces() -> bool:
+    """Whether it has the capability."""
+    return has_capability(CAP_NET_ADMIN)
+
+
 def require_rights(command: str) -> None:
     """Raise UnfitMachineError with the line to type where it may not; ``command`` is what was typed."""
-    if not has_capability(CAP_NET_ADMIN):
+    if not may_change_interfaces():
         raise UnfitMachineError(
             f"changing a real interface needs root (CAP_NET_ADMIN), and nothing was changed; run: sudo {command}"
         )

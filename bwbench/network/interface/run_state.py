@@ -91,8 +91,12 @@ class StateFolder:
         """Where the state of ``dev`` in this network namespace is kept; raises ConfigError for what is no name."""
         if "/" in dev:
             raise ConfigError(f"--dev {dev!r}: there is no such interface")
-        namespace = os.stat("/proc/self/ns/net").st_ino
-        return self.path / f"link-{namespace}-{dev}.json"
+        return self.path / f"{_prefix()}{dev}.json"
+
+    def states(self) -> list[RunState]:
+        """What is applied in this network namespace; raises UnfitMachineError where a file is not ours alone."""
+        found = [read_state(path) for path in sorted(self.path.glob(f"{_prefix()}*.json"))]
+        return [state for state in found if state is not None]
 
     @contextlib.contextmanager
     def locked(self, limit_s: float = LOCK_LIMIT_S) -> Iterator[None]:
@@ -147,6 +151,10 @@ def write_state(path: Path, state: RunState) -> None:
 def now_s() -> float:
     """Seconds since the boot, those of sleep included: a lid that was closed does not lengthen a run."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _prefix() -> str:
+    return f"link-{os.stat('/proc/self/ns/net').st_ino}-"
 
 
 def _candidates() -> Iterator[Path]:

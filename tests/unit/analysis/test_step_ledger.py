@@ -55,6 +55,15 @@ def test_ranks_without_a_common_clock_are_not_split_and_it_is_said(why: str) -> 
     assert summary.mean_s["peers_s"] == summary.mean_s["link_s"] == 0.0
 
 
+def test_the_slowest_rank_is_named_by_each_ranks_own_clock() -> None:
+    events = {0: [start(0), step(101.0, 2.5, 1.0)], 1: [start(1, boot_s=5000.0), step(5103.0, 0.5, 3.0)]}
+    events[1][1]["mono_s"] = 5100.0
+    summary = summarise_ledger(events)
+    assert summary is not None and (summary.slowest_rank, summary.slowest_ratio) == (1, pytest.approx(3.0))
+    alone = summarise_ledger({0: events[0]})
+    assert alone is not None and alone.slowest_rank is alone.slowest_ratio is None
+
+
 def test_one_node_waits_for_nobody() -> None:
     summary = summarise_ledger({0: [start(0), step(101.0, 0.0, 1.0)]})
     assert summary is not None and summary.peers_known and summary.peers_reason is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bwbench.config.hosts import Host
+from bwbench.config.hosts import Host, inventory
 from bwbench.config.load import load_experiment
 from bwbench.errors import ConfigError
 from bwbench.plan.build import build_plan
@@ -44,6 +44,47 @@ def test_nodes_are_the_workers_of_all_hosts(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(f"{BASE}hosts: [a, {{address: b, workers: 3}}]\n")
     (point,) = load_experiment(tmp_path / "study.yaml").points
     assert point.config.nodes == 4
+
+
+SHAPED = BASE.replace("link: unshaped", "link: {LINK}")
+
+
+@pytest.mark.parametrize(
+    "link, hosts, said",
+    [
+        ("{bandwidth: 10 Mbit/s, medium: shared}", "[a, b]", "link.medium: launcher 'ssh'"),
+        ("{bandwidth: 10 Mbit/s, outages: [{at: 1 s, duration: 1 s}]}", "[a, b]", "link.outages: launcher 'ssh'"),
+        ("{bandwidth: 10 Mbit/s, backend: relay}", "[a, b]", "link.backend: launcher 'ssh'"),
+        ("{bandwidth: 10 Mbit/s, tcp: {congestion_control: reno}}", "[a, b]", "link.tcp: launcher 'ssh'"),
+        ("{bandwidth: 10 Mbit/s}", "[a, {address: b, workers: 2}]", "b has 2 workers"),
+    ],
+)
+def test_what_hosts_cannot_shape(tmp_path: Path, link: str, hosts: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, hosts, SHAPED.replace("{LINK}", link))
+    assert said in str(caught.value) and "study.yaml:" in str(caught.value)
+
+
+def test_launcher_external_shapes_nothing(tmp_path: Path) -> None:
+    text = SHAPED.replace("{LINK}", "{bandwidth: 10 Mbit/s}").replace("launcher: ssh", "launcher: external")
+    (tmp_path / "study.yaml").write_text(f"{text}nodes: 2\n")
+    with pytest.raises(ConfigError, match="write 'link: unshaped', or have launcher: ssh"):
+        load_experiment(tmp_path / "study.yaml")
+
+
+def test_hosts_may_be_shaped(tmp_path: Path) -> None:
+    link = "{bandwidth: 10 Mbit/s, latency: 5 ms, loss: 0.01, overrides: {1: {up: 1 Mbit/s}}}"
+    assert len(load(tmp_path, "[a, b]", SHAPED.replace("{LINK}", link))) == 2
+
+
+def test_an_inventory_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "ours.yaml"
+    for text in ("[anna@a, b]", "hosts: [anna@a, b]", BASE + "hosts: [anna@a, b]"):
+        file.write_text(text)
+        assert [host.name for host in inventory(file)] == ["anna@a", "b"]
+    file.write_text("- a\n- '-oProxyCommand=x'\n")
+    with pytest.raises(ConfigError, match=r"ours\.yaml:2"):
+        inventory(file)
 
 
 def test_an_inventory_is_a_file_of_its_own(tmp_path: Path) -> None:
@@ -150,7 +191,6 @@ def test_what_is_no_host_is_refused_at_its_place(tmp_path: Path, text: str) -> N
         ("[a, b]", BASE + "nodes: 3\n", "3 nodes need as many workers, and the hosts have 2"),
         ("[a, b]", BASE.replace("ssh", "local"), "hosts are for launcher: ssh"),
         ("null", BASE + "nodes: 2\n", "launcher: ssh needs hosts"),
-        ("[a, b]", BASE.replace("unshaped", "{bandwidth: 1 Mbit/s}"), "write 'link: unshaped'"),
     ],
 )
 def test_hosts_that_do_not_go_with_the_rest(tmp_path: Path, hosts: str, base: str, said: str) -> None:

@@ -9,7 +9,17 @@ import pytest
 
 from bwbench.errors import ConfigError, LinkError
 from bwbench.network.interface import snapshot
-from bwbench.network.interface.plan import Add, MakeIfb, Names, Step, commands, is_root_handle, plan
+from bwbench.network.interface.plan import (
+    SHAPED,
+    UNSHAPED,
+    Add,
+    MakeIfb,
+    Names,
+    Step,
+    commands,
+    is_root_handle,
+    plan,
+)
 from bwbench.network.interface.request import Traffic
 from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Fifo, Filter, Qdisc, Tbf
 from bwbench.network.interface.snapshot import Snapshot
@@ -82,6 +92,19 @@ def test_qdiscs_hang_below_each_other_and_filters_come_last() -> None:
     }
     assert isinstance(adds[-1].what, Filter)
     assert any("fq_codel" in line and f"parent {NAMES.root >> 16:x}:1 " in line for line in commands(found, "eth0"))
+
+
+def test_what_is_spared_is_asked_first() -> None:
+    traffic = Traffic.parse(["10.0.0.2", "fd00::2"], [], ["22", "2222"])
+    link = Link.model_validate({"bandwidth": "10 Mbit/s"})
+    found = plan("eth0", traffic, link, NAMES, mtu=1500, leaf=None, both=True)
+    for parent, unshaped, to_shaped in (
+        (NAMES.root, NAMES.root | UNSHAPED, NAMES.root | SHAPED),
+        (INGRESS, INGRESS | UNSHAPED, NAMES.ifb),
+    ):
+        filters = [step.what for step in found if isinstance(step, Add) and isinstance(step.what, Filter)]
+        targets = [each.target for each in filters if each.parent == parent]
+        assert targets == [unshaped] * (2 * 2 * 4) + [to_shaped] * 2
 
 
 def test_what_goes_out_alone_leaves_the_ingress_alone() -> None:

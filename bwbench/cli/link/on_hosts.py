@@ -1,0 +1,85 @@
+"""``--hosts`` of ``bwbench link apply``, ``clear`` and ``show``: the same on the machines of an inventory, by ssh."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
+
+if TYPE_CHECKING:
+    from bwbench.cli.link.options import LinkOptions
+    from bwbench.config.hosts import Host
+
+FEWEST = 2
+
+
+def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: bool) -> int:
+    """Shape the hosts among each other until Ctrl-C, at most ``duration_s``."""
+    from bwbench.cli.output import print_json, stderr
+    from bwbench.config.hosts import inventory
+    from bwbench.launch.ssh.hosts_link import hold_link
+    from bwbench.launch.ssh.request import host_link
+    from bwbench.network.interface.request import check_link
+
+    hosts = inventory(file)
+    if len(hosts) < FEWEST:
+        raise ConfigError(f"--hosts {file}: a link needs two hosts at least")
+    link = options.link(len(hosts))
+    # Whether the hosts' kernels have netem is for each of them to say.
+    check_link(link.model_copy(update={"overrides": {}}), netem=True)
+    for rank in range(len(hosts)):
+        check_link(host_link(link, rank), netem=True)
+
+    def say(applied: dict[Host, dict[str, Any]]) -> None:
+        if json_:
+            print_json([{"host": host.name, **answer} for host, answer in applied.items()])
+        else:
+            for host, answer in applied.items():
+                print(f"{host.name}: {answer['interface']}: {answer['applied']}")
+            print("until Ctrl-C; taken back within 15 s if this is killed or the connection breaks")
+        sys.stdout.flush()
+
+    try:
+        ends = hold_link(hosts, link, duration_s, say)
+    except KeyboardInterrupt:  # the usual way to end it; everything has been taken back by now
+        return EXIT_OK
+    changed = [host.name for host in hosts if not ends.get(host, {}).get("restored")]
+    stderr().print(f"not seen to be as before: {', '.join(changed)}" if changed else "all interfaces are as they were")
+    return EXIT_UNFIT_MACHINE if changed else EXIT_OK
+
+
+def show_hosts(file: Path, json_: bool) -> int:
+    """What bwbench shapes on each host now."""
+    return _ask(file, "show", json_)
+
+
+def clear_hosts(file: Path, json_: bool) -> int:
+    """Take off what bwbench shapes on each host."""
+    return _ask(file, "clear", json_)
+
+
+def _ask(file: Path, operation: str, json_: bool) -> int:
+    from bwbench.cli.output import print_json
+    from bwbench.config.hosts import inventory
+    from bwbench.launch.ssh.hosts_link import ask_all
+
+    answers = ask_all(inventory(file), operation)
+    if json_:
+        print_json([{"host": host.name, **answer} for host, answer in answers.items()])
+    else:
+        for host, answer in answers.items():
+            for line in _lines(answer):
+                print(f"{host.name}: {line}")
+    return EXIT_UNFIT_MACHINE if any(answer.get("problem") for answer in answers.values()) else EXIT_OK
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    shaped = [
+        f"{found['interface']}: {found['applied']} (run {found['run']}, for another {found['left_s']:.0f} s)"
+        for found in answer.get("shaped", ())
+    ]
+    removed = [f"removed {what}" for what in answer.get("removed", ())]
+    problem = [str(answer["problem"])] if answer.get("problem") else []
+    return [*shaped, *removed, *problem] or ["nothing of bwbench"]

@@ -1,0 +1,124 @@
+"""``launcher: ssh`` with a link: the hosts' own kernels shape their interfaces, and have them as before afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.e2e.program import wait_for
+from tests.hosts.lab import SSHD, Lab
+from tests.hosts.trials import nothing_left, on_host, status, written
+
+pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.slow,
+    pytest.mark.skipif(SSHD is None, reason="there is no sshd (Debian: openssh-server)"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="sshd lets others in for root alone"),
+    pytest.mark.timeout(400),
+]
+
+LINK = {"bandwidth": "20 Mbit/s", "overrides": {2: {"up": "10 Mbit/s"}}}  # rates alone: not every kernel has netem
+BACK_S = 20.0  # a lease of 15 s, and some time to take it back
+
+
+def test_a_link_is_shaped_measured_and_taken_back(four: Lab) -> None:
+    before = four.shaping()
+    written(four, "shaped", link=LINK)
+    code, said = four.run("run", "shaped.yaml")
+    assert code == 0, said
+    assert status(four, "shaped")["status"] == "done"
+    (file,) = four.home.glob("results/shaped/*/attempt-1/link.json")
+    link: dict[str, Any] = json.loads(file.read_text())
+    assert link["backend"] == "interface"
+    assert [host["interface"] for host in link["applied"]["hosts"]] == [node.interface for node in four.hosts]
+    for when in ("achieved_before", "achieved_after"):
+        assert link[when]["verdict"] == "ok", link[when]
+        asked = [pair["asked_bps"] for pair in link[when]["pairs"]]
+        assert asked == [20e6, 20e6, 10e6, 20e6]
+    nothing_left(four)
+    assert four.shaping() == before
+
+
+def killed(made: Lab, name: str) -> None:
+    """End something while the training of ``name`` runs."""
+    if name == "controller":
+        return
+    module = {"torchrun": "torch.distributed.run", "keeper": "keep", "shaper": "bwbench.launch.ssh.shaper"}[name]
+    found = [p for p in on_host(made, 2, module) if (name == "torchrun") == ("torch.distributed.run" in p.cmdline())]
+    max(found, key=lambda process: process.create_time()).kill()
+
+
+@pytest.mark.parametrize("victim", ["torchrun", "keeper", "shaper"])
+def test_a_kill_on_a_host_leaves_no_shaping(four: Lab, victim: str) -> None:
+    before = four.shaping()
+    written(four, f"cut-{victim}", link=LINK, limit={"samples": 2_000_000})
+    process = four.start("run", f"cut-{victim}.yaml")
+    four.await_training()
+    assert all(now != then for now, then in zip(four.shaping(), before, strict=True))
+    killed(four, victim)
+    assert process.wait(90) == 1, four.messages
+    found = status(four, f"cut-{victim}")
+    assert found["status"] == "failed" and four.hosts[2].address in found["reason"], found
+    wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were")
+    nothing_left(four)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_end_of_the_controller_ends_the_shaping(four: Lab, number: signal.Signals) -> None:
+    before = four.shaping()
+    written(four, f"ended-{number}", link=LINK, limit={"samples": 2_000_000})
+    process = four.start("run", f"ended-{number}.yaml")
+    four.await_training()
+    process.send_signal(number)
+    process.wait(60)
+    limit_s = BACK_S if number == signal.SIGINT else 75.0
+    wait_for(lambda: four.shaping() == before, limit_s, "the interfaces as they were")
+    wait_for(lambda: not four.left() and not four.leftovers(), 75, "the end of everything on the hosts")
+
+
+def test_a_link_among_hosts_without_a_training(four: Lab) -> None:
+    before = four.shaping()
+    (four.home / "ours.yaml").write_text(json.dumps(four.inventory()))
+    code, said = four.run("link", "show", "--hosts", "ours.yaml")
+    assert code == 0 and said.count(": nothing of bwbench") == 4, said
+    process = four.start("link", "apply", "--hosts", "ours.yaml", "--bandwidth", "20 Mbit/s")
+    wait_for(lambda: "until Ctrl-C" in four.said, 60, "the link")
+    assert four.said.count("20 Mbit/s") == 4
+    mark = four.mark
+    code, said = four.run("link", "show", "--hosts", "ours.yaml", "--json")
+    assert code == 0 and len([1 for host in json.loads(said) if host["shaped"]]) == 4, said
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0, four.messages[mark:]
+    assert four.shaping() == before
+
+
+def test_clear_on_all_hosts_ends_what_holds_it(four: Lab) -> None:
+    before = four.shaping()
+    (four.home / "ours.yaml").write_text(json.dumps(four.inventory()))
+    process = four.start("link", "apply", "--hosts", "ours.yaml", "--bandwidth", "20 Mbit/s")
+    wait_for(lambda: "until Ctrl-C" in four.said, 60, "the link")
+    code, said = four.run("link", "clear", "--hosts", "ours.yaml")
+    assert code == 0 and said.count("removed root qdisc") == 4, said
+    assert process.wait(30) != 0
+    assert "is no longer shaped" in four.messages
+    assert four.shaping() == before
+
+
+def test_what_stands_in_the_way_is_told_and_nothing_starts(four: Lab) -> None:
+    node = four.hosts[1]
+    assert node.run(["tc", "qdisc", "add", "dev", node.interface, "root", "pfifo"], timeout=20).returncode == 0
+    try:
+        before = four.shaping()
+        written(four, "occupied", link=LINK)
+        code, said = four.run("run", "occupied.yaml")
+        assert code == 3 and "1 of 4 hosts cannot take part; nothing was started" in said, said
+        assert node.address in said and "qdiscs that somebody has set up" in said
+        assert four.shaping() == before
+    finally:
+        node.run(["tc", "qdisc", "del", "dev", node.interface, "root"], timeout=20)
+    nothing_left(four)
