@@ -50,10 +50,7 @@ class Dimension:
         """Shortest text that parses back to ``value``: 10000000.0 gives ``10 Mbit/s``."""
         if value == 0:
             return f"0 {self.output[0]}"
-        unit = self.output[0]
-        for candidate in self.output:
-            if abs(value) >= self.factors[candidate] * (1 - 1e-12):
-                unit = candidate
+        unit = self._unit_of(value)
         factor = self.factors[unit]
         number = value / factor if factor >= 1 else value * round(1 / factor)
         for digits in range(1, 18):
@@ -64,6 +61,22 @@ class Dimension:
             text, unit = repr(value), next(name for name, factor in self.factors.items() if factor == 1)
         text = repr(int(float(text))) if float(text).is_integer() and abs(float(text)) < 1e15 else text
         return f"{text} {unit}"
+
+    def show(self, value: float, digits: int) -> str:
+        """For people, rounded to so many digits: 16.1 Mbit/s. It need not parse back to any float."""
+        rounded = float(f"{value:.{digits}g}")
+        unit = self._unit_of(rounded)
+        factor = self.factors[unit]
+        number = rounded / factor if factor >= 1 else rounded * round(1 / factor)
+        return f"{number:.0f} {unit}" if abs(number) >= 10**digits else f"{number:.{digits}g} {unit}"
+
+    def _unit_of(self, value: float) -> str:
+        """The largest unit of which ``value`` is at least one."""
+        unit = self.output[0]
+        for candidate in self.output:
+            if abs(value) >= self.factors[candidate] * (1 - 1e-12):
+                unit = candidate
+        return unit
 
     def _si(self, number: float, unit: str) -> float:
         """Rounded once: 0.1 ms is 1e-4 s, which 0.1 * 1e-3 is not."""

@@ -194,7 +194,7 @@ def _inline(value: Any) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "-" if value is None else BANDWIDTH.format(float(f"{value:.4g}"))
+    return "-" if value is None else BANDWIDTH.show(value, 4)
 
 
 def _milliseconds(value: float | None) -> str:

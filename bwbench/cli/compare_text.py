@@ -174,7 +174,7 @@ def _time(estimate: Any) -> str:
 
 
 def _bandwidth(bandwidth_bps: float | None) -> str:
-    return "-" if bandwidth_bps is None else BANDWIDTH.format(float(f"{bandwidth_bps:.3g}"))
+    return "-" if bandwidth_bps is None else BANDWIDTH.show(bandwidth_bps, 3)
 
 
 def _rounded(bandwidth_bps: float | None) -> float | None:

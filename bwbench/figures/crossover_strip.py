@@ -123,7 +123,7 @@ def _interval(crossover: Crossover) -> str:
 
 
 def _rate(bps: float | None) -> str:
-    return BANDWIDTH.format(float(f"{bps:.{_DIGITS}g}")) if bps else "all measured"
+    return BANDWIDTH.show(bps, _DIGITS) if bps else "all measured"
 
 
 def _place(crossover: Crossover) -> float:

@@ -31,7 +31,7 @@ def beyond_relay(link: Link, num_nodes: int, num_cores: int | None = None) -> st
         most_bps /= 2
     if total_bps <= most_bps:
         return None
-    total = BANDWIDTH.format(float(f"{total_bps:.3g}"))
+    total = BANDWIDTH.show(total_bps, 3)
     most = f"{BANDWIDTH.format(most_bps)} {'packet by packet' if singly else 'in super-packets'}"
     return (
         f"{num_nodes} nodes may send {total} at once, and the relay carries about {most}: cells may end as "

@@ -77,7 +77,7 @@ def _relay() -> Finding:
 
 
 def _rate(rate_bps: float) -> str:
-    return BANDWIDTH.format(float(f"{rate_bps:.2g}"))
+    return BANDWIDTH.show(rate_bps, 2)
 
 
 def _cores() -> Finding:

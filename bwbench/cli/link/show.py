@@ -164,4 +164,4 @@ def _ms(value_s: float) -> str:
 def _rate(value_bps: float | None) -> str:
     from bwbench.units import BANDWIDTH
 
-    return "no limit" if value_bps is None else BANDWIDTH.format(float(f"{value_bps:.4g}"))
+    return "no limit" if value_bps is None else BANDWIDTH.show(value_bps, 4)

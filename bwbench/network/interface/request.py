@@ -134,7 +134,7 @@ def _beyond_an_interface(link: Link) -> list[str]:
         found.append("--backend: a real interface is shaped by the kernel and not by the relay; leave it at auto")
     fastest_bps = max(link.base.up_bps, link.base.down_bps)
     if fastest_bps > MAX_RATE_BPS:
-        limit = BANDWIDTH.format(float(f"{MAX_RATE_BPS:.3g}"))
+        limit = BANDWIDTH.show(MAX_RATE_BPS, 3)
         found.append(f"--bandwidth: {BANDWIDTH.format(fastest_bps)} is more than the kernel's tbf can do ({limit})")
     return found
 

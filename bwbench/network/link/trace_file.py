@@ -144,7 +144,7 @@ def _checked(parsed: Parsed, scale: float, shown: str) -> RateTrace:
         raise ConfigError(Problem(f"lasts {days:.4g} days, at most 31; is the unit of the time right?", shown))
     rates = RateTrace(parsed.edges_s, [rate * scale for rate in parsed.rates_bps])
     if rates.mean_bps < SLOWEST_MEAN_BPS or rates.max_bps > FASTEST_BPS:
-        what = f"carries {BANDWIDTH.format(float(f'{rates.mean_bps:.3g}'))} on average"
+        what = f"carries {BANDWIDTH.show(rates.mean_bps, 3)} on average"
         raise ConfigError(Problem(f"{what}; a link has 1 kbit/s to 1 Tbit/s: is the unit of the rate right?", shown))
     return rates
 

@@ -133,7 +133,7 @@ def remarks_on(summary: RecordSummary, direction: str, started: str, how: str) -
         "recorded": f"{started} by bwbench link record, {how}",
         "direction": f"{direction} ({sense}: {summary.to})",
         "measures": f"TCP goodput of each second, {summary.congestion_control or 'unknown congestion control'}",
-        "mean": BANDWIDTH.format(float(f"{one.mean_bps:.4g}")),
+        "mean": BANDWIDTH.show(one.mean_bps, 4),
         "idle round trip": rtt_words(summary.idle_rtt_s),
         "round trip under load": rtt_words(summary.loaded_rtt_s),
     }

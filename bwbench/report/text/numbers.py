@@ -41,7 +41,7 @@ def fixed(value: float, places: int, apart_from: float | None = None) -> str:
 
 def bandwidth(bandwidth_bps: float, digits: int = 2) -> str:
     """A computed bandwidth: ``14 Mbit/s``."""
-    return BANDWIDTH.format(float(f"{bandwidth_bps:.{digits}g}"))
+    return BANDWIDTH.show(bandwidth_bps, digits)
 
 
 def span(low: str, high: str) -> str:
