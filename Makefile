@@ -47,9 +47,9 @@ bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
 
 FIGURES := paper/figures
-# What stands for one link each, at these links alone: all of them would be hundreds of pictures.
-AT := --at 1Mbps --at 10Mbps --at 100Mbps --at latency-100-us --at latency-100-ms
-paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (a minute)
+# What stands for one link each, at one link alone: all of them would be hundreds of pictures, which `bwbench plot` draws.
+AT := --at 10Mbps --at latency-100-ms
+paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (half a minute)
 	@rm -rf $(FIGURES).new
 	$(BIN)/bwbench plot results --out $(FIGURES).new --folders $(AT) > /dev/null
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
