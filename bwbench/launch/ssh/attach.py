@@ -39,8 +39,12 @@ def attach(folder: Path) -> None:
         is_kept = keeper.is_kept(folder)
         ended = read_json(folder / "exit.json")  # before the files: they are complete by then
         if not isinstance(ended, dict) and not is_kept:
-            ended = {"returncode": -signal.SIGKILL, "why": "the keeper of its torchrun was killed"}
-        _send_new(folder, offsets)
+            why = "the keeper of its torchrun was killed"
+            if not folder.is_dir():  # as the keeper leaves it where nobody seems to want the run
+                why = f"ended there, because nothing was heard of the controller for {keeper.HEARTBEAT_LIMIT_S:.0f} s"
+            ended = {"returncode": -signal.SIGKILL, "why": why}
+        if folder.is_dir():
+            _send_new(folder, offsets)
         if isinstance(ended, dict):
             _say({"exit": ended})
             return
