@@ -24,7 +24,7 @@ class HeldShaping:
     The shaper takes everything back when its standard input ends: with ``end``, or with this process.
 
     Args:
-        request: as ``shaper.Request`` has it; None shapes nothing.
+        request: as ``request.Request`` has it; None shapes nothing.
         hidden: variable that the shaper is not to have: whoever has it is ended with the run.
 
     Attributes:

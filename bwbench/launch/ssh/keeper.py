@@ -92,7 +92,9 @@ def keep(folder: Path) -> None:
     finally:
         problem = shaping.end()
     if _silent_s(folder) > HEARTBEAT_LIMIT_S:  # nobody will fetch what is here
-        shutil.rmtree(folder, ignore_errors=True)
+        # Renamed first: whoever looks meanwhile finds all of it or nothing.
+        gone = folder.rename(folder.with_name(f"{folder.name}-gone"))
+        shutil.rmtree(gone, ignore_errors=True)
         return
     write_json_atomic(folder / "exit.json", {"returncode": returncode, "why": why or problem})
 

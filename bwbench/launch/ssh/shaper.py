@@ -136,9 +136,11 @@ def _as_root(arguments: Sequence[str], line: bytes) -> int:
     if os.geteuid() == 0 or shutil.which("sudo") is None:
         why = "root may not change interfaces here" if os.geteuid() == 0 else "there is no sudo"
         raise ConfigError(f"{why}; {way_out}")
-    asked = subprocess.run(
-        ["sudo", "-n", "-l", "--", *command[3:], arguments[0]], capture_output=True, timeout=SUDO_LIMIT_S, check=False
-    )
+    question = ["sudo", "-n", "-l", "--", *command[3:], arguments[0]]
+    try:
+        asked = subprocess.run(question, capture_output=True, timeout=SUDO_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"sudo has not answered for {SUDO_LIMIT_S:.0f} s; {way_out}") from None
     if asked.returncode != 0:
         said = asked.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(f"{said[-1] if said else 'sudo refuses'}; {way_out}")
