@@ -116,7 +116,8 @@ def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         else:
             with open_network(item.cell.config.link, item.cell.config.nodes) as network:
                 outcome = _train_on(network, item, attempt, resumption, record, wall_limit_s, observer)
-        if outcome.status == "failed" and (full := worker_met_full_disk(attempt, outcome.reason)):
+        said = "" if item.cell.config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
+        if outcome.status == "failed" and (full := worker_met_full_disk(attempt, said)):
             raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
     except BwbenchError as error:
         outcome = LaunchOutcome("failed", str(error))

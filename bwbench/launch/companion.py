@@ -168,8 +168,11 @@ class Companion:
         outcome = self._outcome(ends)
         self._record.add_wire(outcome)
         status = cell_status(self._cell, self._attempt, outcome, self._record.content, self._resumption)
-        write_json_atomic(self._folder / "status.json", status)
         text = f"bwbench: {self._cell.slug}: {outcome.status}: {outcome.reason}"
+        try:
+            write_json_atomic(self._folder / "status.json", status)
+        except OSError as error:
+            text += f" (and the result cannot be written: {self._folder}: {error.strerror})"
         print(text, file=sys.stderr, flush=True)
 
     def _ends(self) -> dict[int, dict[str, Any]]:

@@ -55,10 +55,12 @@ class Opened:
         page.wait_for_selector("body[data-drawn]", state="attached")
 
     def drawn_after(self, action) -> None:
-        """Do something, and wait until the page has drawn its consequences."""
+        """Do something, and wait until the page has drawn its consequences: nothing is left for the next frame."""
         before = self.page.evaluate("Number(document.body.dataset.drawn)")
         action()
-        self.page.wait_for_function("before => Number(document.body.dataset.drawn) > before", arg=before)
+        # A frame that an earlier action asked for may be drawn in between: one more than before is not enough.
+        settled = "before => pending === null && Number(document.body.dataset.drawn) > before"
+        self.page.wait_for_function(settled, arg=before)
 
     def text(self, selector: str) -> str:
         """All text, that of closed details too."""

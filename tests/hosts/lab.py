@@ -85,6 +85,13 @@ class Lab:
                 if one.name().startswith("sshd"):
                     one.kill()
 
+    def in_mounts_of(self, number: int, *command: str) -> None:
+        """Run a command that sees the files as one host does."""
+        config = str(self.folder / f"host{number}" / ".ssh" / "sshd_config")
+        of_host = [process for process in psutil.process_iter() if config in _words(process)]
+        pid = max(of_host, key=lambda process: process.create_time()).pid
+        subprocess.run(["nsenter", "-m", "-t", str(pid), "--", *command], timeout=60, check=True)
+
     def await_sshd(self, number: int) -> None:
         """Until it listens."""
         log = self.folder / f"host{number}" / "sshd.log"

@@ -94,7 +94,23 @@ def test_a_link_among_hosts_without_a_training(four: Lab) -> None:
     assert code == 0 and len([1 for host in json.loads(said) if host["shaped"]]) == 4, said
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0, four.messages[mark:]
+    assert "all interfaces are as they were" in four.messages[mark:]
     assert four.shaping() == before
+
+
+def test_link_apply_names_a_host_whose_connection_breaks(four: Lab) -> None:
+    before = four.shaping()
+    (four.home / "ours.yaml").write_text(json.dumps(four.inventory()))
+    process = four.start("link", "apply", "--hosts", "ours.yaml", "--bandwidth", "20 Mbit/s")
+    wait_for(lambda: "until Ctrl-C" in four.said, 60, "the link")
+    four.kill_sshd(2)
+    try:
+        assert process.wait(60) == 3, four.said
+        assert f"{four.hosts[2].address}:2222 is no longer shaped" in four.said and "Traceback" not in four.said
+        wait_for(lambda: four.shaping() == before, 40, "the interfaces as before")
+    finally:
+        four.start_sshd(2)
+        four.await_sshd(2)
 
 
 def test_clear_on_all_hosts_ends_what_holds_it(four: Lab) -> None:
@@ -122,3 +138,26 @@ def test_what_stands_in_the_way_is_told_and_nothing_starts(four: Lab) -> None:
     finally:
         node.run(["tc", "qdisc", "del", "dev", node.interface, "root"], timeout=20)
     nothing_left(four)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_disk_that_fills_is_told_by_the_host(four: Lab, number: int) -> None:
+    before = four.shaping()
+    cache = four.folder / f"host{number}" / ".cache"
+    cache.mkdir(exist_ok=True)
+    four.in_mounts_of(number, "mount", "-t", "tmpfs", "-o", "size=600m", "bwbench-test", str(cache))
+    try:
+        written(four, f"full-{number}", link=LINK, limit={"samples": 2_000_000})
+        process = four.start("run", f"full-{number}.yaml")
+        four.await_training()
+        four.in_mounts_of(number, "sh", "-c", f"cat /dev/zero > {cache}/filler; true")
+        assert process.wait(90) == 1, four.messages
+        found = status(four, f"full-{number}")
+        assert found["status"] == "failed", found
+        assert f"{four.hosts[number].address}:2222: its disk is full" in found["reason"], found
+        wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were")
+        nothing_left(four)
+    finally:
+        process.kill()
+        wait_for(lambda: not four.left(), 60, "the end of everything on the hosts")
+        four.in_mounts_of(number, "umount", str(cache))

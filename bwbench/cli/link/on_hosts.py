@@ -41,13 +41,22 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: b
             print("until Ctrl-C; taken back within 15 s if this is killed or the connection breaks")
         sys.stdout.flush()
 
-    try:
-        ends = hold_link(hosts, link, duration_s, say)
-    except KeyboardInterrupt:  # the usual way to end it; everything has been taken back by now
-        return EXIT_OK
-    changed = [host.name for host in hosts if not ends.get(host, {}).get("restored")]
-    stderr().print(f"not seen to be as before: {', '.join(changed)}" if changed else "all interfaces are as they were")
-    return EXIT_UNFIT_MACHINE if changed else EXIT_OK
+    ends = hold_link(hosts, link, duration_s, say)
+    changed = [f"{host.name} ({_why_changed(answer)})" for host, answer in ends.items() if not answer.get("restored")]
+    if changed:
+        stderr().print(
+            f"not seen to be as before: {', '.join(changed)}; what is armed there takes the link back within 15 s, "
+            f"and 'bwbench link show --hosts {file}' looks"
+        )
+        return EXIT_UNFIT_MACHINE
+    stderr().print("all interfaces are as they were" if ends else "nothing was changed")
+    return EXIT_OK
+
+
+def _why_changed(answer: dict[str, Any]) -> str:
+    if "restored" in answer:
+        return f"{answer['now']} instead of {answer['before']}"
+    return str(answer.get("problem") or "no answer")
 
 
 def show_hosts(file: Path, json_: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -29,7 +30,8 @@ def attach(folder: Path) -> None:
     offsets: dict[str, int] | None = None
     while not lines.ended:
         for said in lines.within(LOOK_S):
-            keeper.beat(folder)
+            with contextlib.suppress(FileNotFoundError):  # ended there, as is said below
+                keeper.beat(folder)
             if "offsets" in said:
                 offsets = dict(said["offsets"])
             if said.get("stop"):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bwbench.config.hosts import Host
 from bwbench.errors import LinkError
-from bwbench.launch.ssh.connection import HostError, ask, close, command_line, connected
+from bwbench.launch.ssh.connection import HostError, ask, close, command_line, connected, load_asyncssh
 from bwbench.launch.ssh.held_shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER
 from bwbench.launch.ssh.preflight import examine, refuse_unfit
-from bwbench.launch.ssh.request import requests
+from bwbench.launch.ssh.request import Request, requests
 from bwbench.network.link import Link
 
 Answer = dict[str, Any]
@@ -49,69 +49,112 @@ def hold_link(
     Args:
         on_applied: called once with what each host's shaper says that it applied.
 
-    Returns what each says at the end: whether everything is as before.
+    Returns what each host that was told to shape says at the end: ``restored`` where everything is as before; nothing
+    where it did not answer.
 
     Raises:
         UnfitMachineError: a host cannot take part; nothing was changed.
         LinkError: a host could not be shaped, or no longer is; everything is taken back.
     """
     held = _HeldLink(hosts, link, duration_s, on_applied)
-    return asyncio.run(held.run())
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it; on its way here it has released the hosts
+        asyncio.run(held.run())
+    return held.ends
 
 
 class _HeldLink:
+    """Attributes: ``ends``, of each host that was told to shape, what it said after it was told to stop."""
+
     def __init__(
         self, hosts: Sequence[Host], link: Link, duration_s: float, on_applied: Callable[[dict[Host, Answer]], None]
     ) -> None:
         self._hosts, self._link, self._duration_s, self._on_applied = hosts, link, duration_s, on_applied
         self._shapers: dict[Host, Any] = {}
+        self._said: dict[Host, asyncio.Queue[Answer]] = {}
+        self._listening: list[asyncio.Task[None]] = []
         self.ends: dict[Host, Answer] = {}
 
-    async def run(self) -> dict[Host, Answer]:
+    async def run(self) -> None:
         connections = await connected(self._hosts)
         try:
             reports = await examine(connections, self._hosts, [])
             refuse_unfit(reports)
-            for host, request in zip(self._hosts, requests(reports, self._link), strict=True):
-                shaper = await connections[host].create_process(command_line(host, SHAPER, ["hold"]))
-                self._shapers[host] = shaper
-                shaper.stdin.write(json.dumps(request.to_json()) + "\n")
-            self._on_applied(await self._each(self._first, BEGIN_LIMIT_S))
-            # The next thing that a shaper says is that it has ended.
-            waiting = [asyncio.create_task(self._last(host)) for host in self._hosts]
-            done, _ = await asyncio.wait(waiting, timeout=self._duration_s, return_when=asyncio.FIRST_COMPLETED)
-            for task in waiting:
-                task.cancel()
-            for task in done:
-                host, answer = task.result()
-                raise LinkError(f"{host.name} is no longer shaped: {answer.get('problem') or 'its shaper has ended'}")
+            starting = zip(self._hosts, requests(reports, self._link), strict=True)
+            await asyncio.gather(*(self._start(host, connections[host], request) for host, request in starting))
+            self._on_applied(await self._applied())
+            await self._until_one_ends()
         finally:
             await asyncio.shield(self._release())
             close(connections)
-        return self.ends
+
+    async def _until_one_ends(self) -> None:
+        """Until ``duration_s`` are over. Raises LinkError where a shaper ends before that."""
+        # The next thing that a shaper says is that it has ended.
+        waiting = [asyncio.create_task(self._answer(host)) for host in self._hosts]
+        try:
+            done, _ = await asyncio.wait(waiting, timeout=self._duration_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        for host, task in zip(self._hosts, waiting, strict=True):
+            if task in done:
+                self.ends[host] = task.result()
+                why = self.ends[host].get("problem") or "its shaper has ended"
+                raise LinkError(f"{host.name} is no longer shaped: {why}")
+
+    async def _start(self, host: Host, connection: Any, request: Request) -> None:
+        broken = (OSError, load_asyncssh().Error)
+        try:
+            shaper = await connection.create_process(command_line(host, SHAPER, ["hold"]))
+            self._shapers[host], self._said[host], self.ends[host] = shaper, asyncio.Queue(), {}
+            self._listening.append(asyncio.create_task(self._listen(host)))
+            shaper.stdin.write(json.dumps(request.to_json()) + "\n")
+        except broken as error:
+            raise LinkError(f"{host.name} was not shaped: {_broke(error)}") from None
+
+    async def _applied(self) -> dict[Host, Answer]:
+        """What each shaper says that it applied. Raises LinkError where one did not, or not in time."""
+        try:
+            of_all = asyncio.gather(*(self._answer(host) for host in self._hosts))
+            answers = dict(zip(self._hosts, await asyncio.wait_for(of_all, BEGIN_LIMIT_S), strict=True))
+        except (asyncio.TimeoutError, TimeoutError):
+            raise LinkError(f"the hosts were not all shaped within {BEGIN_LIMIT_S:.0f} s") from None
+        for host, answer in answers.items():
+            if answer.get("problem") or not answer:
+                raise LinkError(f"{host.name} was not shaped: {answer.get('problem') or 'its shaper has ended'}")
+        return answers
 
     async def _release(self) -> None:
-        for shaper in self._shapers.values():
-            with contextlib.suppress(OSError):
-                shaper.stdin.write_eof()
-        for host in self._shapers:
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError, LinkError):
-                _, self.ends[host] = await asyncio.wait_for(self._last(host), END_LIMIT_S)
+        """Tell every shaper to take everything back, and hear whether it has; no longer than ``END_LIMIT_S``."""
+        await asyncio.gather(*(self._released(host) for host in self._shapers))
 
-    async def _each(self, of: Callable[[Host], Awaitable[Answer]], limit_s: float) -> dict[Host, Answer]:
+    async def _released(self, host: Host) -> None:
+        with contextlib.suppress(OSError, load_asyncssh().Error):
+            self._shapers[host].stdin.write_eof()
+
+        async def last() -> Answer:
+            # What it said of its beginning may not have been read yet.
+            while (answer := await self._answer(host)) and "restored" not in answer and "problem" not in answer:
+                pass
+            return answer
+
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            self.ends[host] = await asyncio.wait_for(last(), END_LIMIT_S) or self.ends[host]
+
+    async def _answer(self, host: Host) -> Answer:
+        """What a shaper says next: nothing where it has ended, a ``problem`` where the connection broke."""
+        return await self._said[host].get()
+
+    async def _listen(self, host: Host) -> None:
+        """Take in what a shaper says, to its end; by itself, because whoever waits for it may be interrupted."""
+        said, broken = self._said[host], (OSError, load_asyncssh().Error)
         try:
-            answers = await asyncio.wait_for(asyncio.gather(*(of(host) for host in self._hosts)), limit_s)
-        except (asyncio.TimeoutError, TimeoutError):
-            raise LinkError(f"the hosts were not all shaped within {limit_s:.0f} s") from None
-        return dict(zip(self._hosts, answers, strict=True))
+            while line := await self._shapers[host].stdout.readline():
+                said.put_nowait(dict(json.loads(line)))
+        except broken as error:
+            said.put_nowait({"problem": _broke(error)})
+        said.put_nowait({})
 
-    async def _first(self, host: Host) -> Answer:
-        line = await self._shapers[host].stdout.readline()
-        answer: Answer = json.loads(line) if line else {"problem": "its shaper has ended"}
-        if answer.get("problem"):
-            raise LinkError(f"{host.name} was not shaped: {answer['problem']}")
-        return answer
 
-    async def _last(self, host: Host) -> tuple[Host, Answer]:
-        line = await self._shapers[host].stdout.readline()
-        return host, (json.loads(line) if line else {})
+def _broke(error: Exception) -> str:
+    return f"the connection broke: {error or type(error).__name__}"

@@ -25,6 +25,7 @@ import psutil
 from bwbench.launch.ssh.held_shaping import HeldShaping
 from bwbench.network import namespaces
 from bwbench.records import read_json, write_json_atomic
+from bwbench.records.disk import LEAST_FREE_BYTES
 
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
 STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
@@ -33,6 +34,7 @@ FIRST_BEAT_S = 60.0  # for the first one more: a Python has to start for it, whe
 POLL_S = 0.2
 TERM_LIMIT_S = 5.0  # from SIGTERM to SIGKILL
 COMPANION_LIMIT_S = 15.0  # after torchrun has ended: for the companion to write the result
+RESERVE_BYTES = 64 * 1024  # given up for the last word, on a disk that has filled meanwhile
 OLD_S = 7 * 86400.0  # folders of runs that nobody has fetched
 
 
@@ -50,6 +52,8 @@ def start(order: dict[str, Any]) -> dict[str, Any]:
     folder.chmod(0o700)
     write_json_atomic(work / "cell.json", order["cell"])
     write_json_atomic(folder / "order.json", order)
+    (folder / "reserve").write_bytes(bytes(RESERVE_BYTES))
+    (folder / "beat").touch()
     beat(folder, FIRST_BEAT_S)
     command = [sys.executable, "-m", "bwbench.launch.ssh.keeper", "keep", order["token"]]
     environment = {**os.environ, **order["environment"], TOKEN: order["token"]}
@@ -70,10 +74,12 @@ def folder_of(token: str) -> Path:
 
 
 def beat(folder: Path, for_s: float = 0.0) -> None:
-    """Say that somebody still wants the run, or will for so long without another word."""
-    torn = folder / f".beat.{os.getpid()}"
-    torn.write_text(repr(time.monotonic() + for_s))
-    torn.replace(folder / "beat")
+    """Say that somebody still wants the run, or will for so long without another word.
+
+    It is a file's time stamp, by the monotonic clock: that needs no room on a disk that is full.
+    """
+    until_ns = int((time.monotonic() + for_s) * 1e9)
+    os.utime(folder / "beat", ns=(until_ns, until_ns))
 
 
 def keep(folder: Path) -> None:
@@ -81,14 +87,18 @@ def keep(folder: Path) -> None:
     order = dict(read_json(folder / "order.json") or {})
     signal.signal(signal.SIGTERM, lambda *_: (folder / "stop").touch())
     shaping = HeldShaping(order.get("shaping"), hidden=TOKEN)
+    returncode = 1
     try:
         why = shaping.begin(lambda: _unwanted(folder))
         if shaping.said is not None:
             write_json_atomic(folder / "cell" / "shaping.json", shaping.said)
-        returncode = 1
         if why is None:
             returncode, why = _train(order, folder, shaping)
         _await_others(order["token"])
+        if returncode != 0:
+            why = why or _no_room(folder)
+    except OSError as error:
+        why = f"{error.filename or folder}: {error.strerror}"
     finally:
         problem = shaping.end()
     if _silent_s(folder) > HEARTBEAT_LIMIT_S:  # nobody will fetch what is here
@@ -96,6 +106,7 @@ def keep(folder: Path) -> None:
         gone = folder.rename(folder.with_name(f"{folder.name}-gone"))
         shutil.rmtree(gone, ignore_errors=True)
         return
+    (folder / "reserve").unlink(missing_ok=True)
     write_json_atomic(folder / "exit.json", {"returncode": returncode, "why": why or problem})
 
 
@@ -112,6 +123,14 @@ def _train(order: dict[str, Any], folder: Path, shaping: HeldShaping) -> tuple[i
         if why is not None:
             _end(process, order["token"])
     return process.returncode, why
+
+
+def _no_room(folder: Path) -> str | None:
+    """That a run which failed met a full disk; None where there is room."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes >= LEAST_FREE_BYTES:
+        return None
+    return f"its disk is full ({free_bytes / 1e6:.1f} MB are free where {folder.parent} lies); make room there"
 
 
 def _unwanted(folder: Path) -> str | None:
@@ -138,8 +157,8 @@ def is_kept(folder: Path) -> bool:
 
 
 def _silent_s(folder: Path) -> float:
-    with contextlib.suppress(OSError, ValueError):
-        return time.monotonic() - float((folder / "beat").read_text())
+    with contextlib.suppress(OSError):
+        return time.monotonic() - (folder / "beat").stat().st_mtime_ns / 1e9
     return 0.0
 
 
