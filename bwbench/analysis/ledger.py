@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bwbench.analysis.clocks import Clocks
+
 Event = Mapping[str, Any]
 
 RECORDED_PARTS = ("compute_s", "pad_s", "codec_s", "exposed_s", "optimizer_s", "other_s")
@@ -61,6 +63,8 @@ class LedgerSummary:
         peers_known: whether waiting could be split; if not, ``peers_reason`` says why.
         estimated: the split between computing and waiting is an estimate (it hides inside torch's own DDP).
         additivity_error: see ``additivity_error``.
+        clock_uncertainty_s: where the ranks ran on several hosts, by how much the split may be off: their clocks were
+            compared to within that. None on one machine.
         slowest_rank: that takes longest until its gradients are ready, and ``slowest_ratio``: how many times as long as
             the fastest; None with one rank, or where it was not recorded.
     """
@@ -77,6 +81,7 @@ class LedgerSummary:
     additivity_error: float
     slowest_rank: int | None = None
     slowest_ratio: float | None = None
+    clock_uncertainty_s: float | None = None
 
     @property
     def adds_up(self) -> bool:
@@ -84,10 +89,14 @@ class LedgerSummary:
         return self.additivity_error <= ADDITIVITY_TOLERANCE
 
 
-def summarise_ledger(events: Mapping[int, Sequence[Event]]) -> LedgerSummary | None:
-    """The ledger of one attempt from the events of its ranks; None where no step was recorded."""
-    reason, slowest = _why_not_split(events), _slowest(events)
-    steps = list(step_ledgers(events))
+def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = None) -> LedgerSummary | None:
+    """The ledger of one attempt from the events of its ranks; None where no step was recorded.
+
+    Args:
+        clocks: of ranks that ran on several hosts; None where they shared one.
+    """
+    reason, slowest = _why_not_split(events, clocks), _slowest(events)
+    steps = list(step_ledgers(events, clocks))
     if not steps:
         return None
     starts = [event for rank_events in events.values() for event in rank_events if event.get("event") == "start"]
@@ -106,19 +115,22 @@ def summarise_ledger(events: Mapping[int, Sequence[Event]]) -> LedgerSummary | N
         additivity_error=additivity_error(events) or 0.0,
         slowest_rank=slowest[0],
         slowest_ratio=slowest[1],
+        clock_uncertainty_s=None if clocks is None or reason is not None else clocks.uncertainty_s,
     )
 
 
-def step_ledgers(events: Mapping[int, Sequence[Event]]) -> Iterator[StepLedger]:
-    """Every step of every rank. Waiting is split where the ranks share a clock, else it stays in ``exposed_s``."""
-    split = _why_not_split(events) is None
-    last_ready = _last_ready_mono_s(events) if split else {}
+def step_ledgers(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = None) -> Iterator[StepLedger]:
+    """Every step of every rank. Waiting is split where their clocks can be compared, else it stays in ``exposed_s``."""
+    split = _why_not_split(events, clocks) is None
+    last_ready = _last_ready_mono_s(events, clocks) if split else {}
     if split and _nothing_sent(events):
         last_ready = dict.fromkeys(last_ready, math.inf)  # a barrier off the link: nobody waits for the link
     for rank, rank_events in sorted(events.items()):
         for event in rank_events:
             if event.get("event") == "step" and event.get("ledger"):
-                yield _step_ledger(rank, event, last_ready.get(int(event["step"])))
+                last_s, ready_s = last_ready.get(int(event["step"])), event.get("ready_mono_s")
+                behind_s = None if last_s is None else last_s - _on_first(clocks, rank, float(ready_s or 0.0))
+                yield _step_ledger(rank, event, behind_s)
 
 
 def _slowest(events: Mapping[int, Sequence[Event]]) -> tuple[int | None, float | None]:
@@ -157,26 +169,32 @@ def _sum_of_parts(event: Event) -> float:
     return sum(float(event["ledger"].get(part) or 0.0) for part in RECORDED_PARTS)
 
 
-def _step_ledger(rank: int, event: Event, last_ready_mono_s: float | None) -> StepLedger:
+def _step_ledger(rank: int, event: Event, behind_s: float | None) -> StepLedger:
+    """``behind_s``: from the moment that this rank's gradients were ready to that of the slowest; None: unknown."""
     recorded = {part: float(event["ledger"].get(part) or 0.0) for part in RECORDED_PARTS}
     waited_s = recorded.pop("exposed_s")
-    if last_ready_mono_s is None:
+    if behind_s is None:
         return StepLedger(rank, int(event["step"]), float(event["duration_s"]), **recorded,
                           peers_s=0.0, link_s=0.0, exposed_s=waited_s)  # fmt: skip
     # Waiting begins once the own gradients are ready; up to the slowest peer's it is the peer's doing.
-    peers_s = min(waited_s, max(0.0, last_ready_mono_s - float(event["ready_mono_s"])))
+    peers_s = min(waited_s, max(0.0, behind_s))
     return StepLedger(rank, int(event["step"]), float(event["duration_s"]), **recorded,
                       peers_s=peers_s, link_s=waited_s - peers_s, exposed_s=0.0)  # fmt: skip
 
 
-def _last_ready_mono_s(events: Mapping[int, Sequence[Event]]) -> dict[int, float]:
+def _last_ready_mono_s(events: Mapping[int, Sequence[Event]], clocks: Clocks | None) -> dict[int, float]:
     """When the slowest rank had its gradients ready, by step; only steps that every rank recorded."""
     ready: dict[int, list[float]] = {}
-    for rank_events in events.values():
+    for rank, rank_events in events.items():
         for event in rank_events:
             if event.get("event") == "step" and event.get("ready_mono_s") is not None:
-                ready.setdefault(int(event["step"]), []).append(float(event["ready_mono_s"]))
+                at_s = _on_first(clocks, rank, float(event["ready_mono_s"]))
+                ready.setdefault(int(event["step"]), []).append(at_s)
     return {step: max(times) for step, times in ready.items() if len(times) == len(events)}
+
+
+def _on_first(clocks: Clocks | None, rank: int, mono_s: float) -> float:
+    return mono_s if clocks is None else clocks.on_first(rank, mono_s)
 
 
 def _nothing_sent(events: Mapping[int, Sequence[Event]]) -> bool:
@@ -184,17 +202,35 @@ def _nothing_sent(events: Mapping[int, Sequence[Event]]) -> bool:
     return all(event.get("payload_bytes") == 0 for event in steps)
 
 
-def _why_not_split(events: Mapping[int, Sequence[Event]]) -> str | None:
+def _why_not_split(events: Mapping[int, Sequence[Event]], clocks: Clocks | None) -> str | None:
     """Why waiting cannot be split into peers and link; None where it can."""
-    starts = [next((e for e in rank_events if e.get("event") == "start"), None) for rank_events in events.values()]
-    if len(starts) <= 1:
+    if len(events) <= 1:
         return None  # nobody to wait for
+    steps = [e for rank_events in events.values() for e in rank_events if e.get("event") == "step"]
+    if not any(step.get("ready_mono_s") is not None for step in steps):
+        return "the ranks did not record when their gradients were ready"
+    return _why_not_alike(events) if clocks is None else _why_too_vague(events, clocks, steps)
+
+
+def _why_not_alike(events: Mapping[int, Sequence[Event]]) -> str | None:
+    """Why the ranks' clocks are not one and the same, as far as it can be seen; None where they are."""
+    starts = [next((e for e in rank_events if e.get("event") == "start"), None) for rank_events in events.values()]
     if any(start is None or start.get("time_unix_s") is None or start.get("mono_s") is None for start in starts):
         return "a rank recorded no start, so that its clock cannot be compared"
     boots = [float(start["time_unix_s"]) - float(start["mono_s"]) for start in starts if start is not None]
     if max(boots) - min(boots) > SAME_BOOT_S:
-        return "the ranks ran on different machines, whose monotonic clocks cannot be compared"
-    steps = [e for rank_events in events.values() for e in rank_events if e.get("event") == "step"]
-    if not any(step.get("ready_mono_s") is not None for step in steps):
-        return "the ranks did not record when their gradients were ready"
+        return "the ranks ran on different machines, and their monotonic clocks were not compared"
+    return None
+
+
+def _why_too_vague(events: Mapping[int, Sequence[Event]], clocks: Clocks, steps: Sequence[Event]) -> str | None:
+    """Why what is known of the ranks' clocks does not suffice; None where it does."""
+    if not clocks.covers(sorted(events)):
+        return "the clock of a rank was not compared with the others"
+    waits_s = [float(step["ledger"].get("exposed_s") or 0.0) for step in steps if step.get("ledger")]
+    if waits_s and clocks.uncertainty_s > (median_s := statistics.median(waits_s)) > 0:
+        return (
+            f"the hosts' clocks were compared to within {clocks.uncertainty_s * 1e3:.1f} ms only, and a step waits "
+            f"{median_s * 1e3:.1f} ms"
+        )
     return None

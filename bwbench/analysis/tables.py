@@ -11,6 +11,7 @@ import pandas as pd
 
 from bwbench.analysis.arrival import Arrival, by_seed, number
 from bwbench.analysis.cells import cell_row
+from bwbench.analysis.clocks import Clocks
 from bwbench.analysis.ledger import PARTS, LedgerSummary, summarise_ledger
 from bwbench.analysis.statistics import Ratio, estimate, paired_ratio
 from bwbench.analysis.trial import curve_of
@@ -60,7 +61,8 @@ class Reader:
             self._readings[folder.path] = Reading(curve, LedgerSummary(**ledger) if ledger else None)
         if folder.path not in self._readings:
             events = {rank: folder.events(rank) for rank in folder.ranks}
-            self._readings[folder.path] = Reading(curve_of(events), summarise_ledger(events))
+            ledger = summarise_ledger(events, Clocks.of_link(folder.link))
+            self._readings[folder.path] = Reading(curve_of(events), ledger)
         return self._readings[folder.path]
 
 

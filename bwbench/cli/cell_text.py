@@ -93,7 +93,12 @@ def _link(link: Mapping[str, Any] | None) -> Iterator[str]:
     reason = f" ({link['backend_reason']})" if link.get("backend_reason") else ""
     yield f"asked     {_inline(link.get('requested'))}"
     yield f"back end  {link.get('backend')}{reason}"
-    yield f"applied   {_inline(link.get('applied'))}"
+    applied = link.get("applied") or {}
+    for host in applied.get("hosts") or ():
+        what = f"{host['interface']}: {host['applied']}" if host else "nothing was heard of this host"
+        yield f"applied   {what}"
+    if "hosts" not in applied:
+        yield f"applied   {_inline(applied or None)}"
     for key, when in (("achieved_before", "before training"), ("achieved_after", "after training")):
         measured = link.get(key)
         if measured:
@@ -137,6 +142,8 @@ def _ledger(ledger: Mapping[str, Any] | None) -> Iterator[str]:
         yield "computing and waiting are told apart by an estimate: torch's own DDP hides its waiting"
     if (ratio := ledger.get("slowest_ratio")) is not None:
         yield f"rank {ledger['slowest_rank']} is the last to have its gradients: {ratio:.2f} times the fastest's time"
+    if (within_s := ledger.get("clock_uncertainty_s")) is not None:
+        yield f"the hosts' clocks were compared to within {_milliseconds(within_s)}: so much may peers and link be off"
     if ledger["peers_reason"]:
         yield f"waiting is not split into peers and link: {ledger['peers_reason']}"
 

@@ -69,6 +69,7 @@ def cell_record(path: Path) -> dict[str, Any]:
     from dataclasses import asdict
 
     from bwbench.analysis.cells import state_of
+    from bwbench.analysis.clocks import Clocks
     from bwbench.analysis.composed_error import composed_error
     from bwbench.analysis.ledger import summarise_ledger
     from bwbench.analysis.trial import curve_of
@@ -77,7 +78,7 @@ def cell_record(path: Path) -> dict[str, Any]:
     folder = cell_at(path)
     digest = folder.digest
     events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
-    ledger = summarise_ledger(events)
+    ledger = summarise_ledger(events, Clocks.of_link(folder.link))
     error = composed_error(folder)
     ends = {rank: next((e for e in reversed(found) if e.get("event") == "end"), None) for rank, found in events.items()}
     state = state_of(folder)

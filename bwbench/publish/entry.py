@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
+from bwbench.analysis.clocks import Clocks
 from bwbench.analysis.ledger import summarise_ledger
 from bwbench.analysis.scale import gradient_bytes_of
 from bwbench.analysis.trial import curve_of
@@ -53,7 +54,7 @@ def _composed(content: Mapping[str, Any], cell: CellFolder) -> dict[str, Any]:
 def _digest(cell: CellFolder) -> dict[str, Any]:
     """As composed.json holds it for a composed cell."""
     events = {rank: cell.events(rank) for rank in cell.ranks}
-    ledger = summarise_ledger(events)
+    ledger = summarise_ledger(events, Clocks.of_link(cell.link))
     curve = columns_of(curve_of(events))
     return {
         "curve": curve,

@@ -29,6 +29,7 @@ from bwbench.network.link import Link
 from bwbench.plan.cell import Cell
 from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.train.channel import Channel
+from bwbench.train.clock_offsets import compare_clocks
 from bwbench.train.environment import WorkerEnvironment
 from bwbench.train.hosts import HostFacts, unlike
 from bwbench.train.interfaces import InterfaceCounters, counters_of, interface_towards, named_interface
@@ -113,17 +114,18 @@ class ExternalRun:
         return cls(groups, channel, attempt, hosts, environment.data_interface, cell.config.link)
 
     def measure(self, when: str, clock_s: float | None = None) -> None:
-        """Probe the network and have it recorded as ``when``.
+        """Compare the ranks' clocks, probe the network, and have both recorded as ``when``.
 
         Raises LinkError, on all ranks, where it is not what was asked.
         """
         self._measured_s = time.monotonic()
         if self._groups.data is None:
             return
+        clocks = compare_clocks(self._groups.data, self._control)
         rejected: list[list[str]] = []
         for number in range(1, VERIFY_TRIES + 1):
             found = measure(self._groups.data, self._control, self._link)
-            content = {**to_json(found), "tries": number, "rejected": rejected}
+            content = {**to_json(found), "tries": number, "rejected": rejected, "clocks": clocks}
             self.channel.send({"event": "measured", "when": when, "clock_s": clock_s, "measurement": content})
             if found.verdict == "ok":
                 return

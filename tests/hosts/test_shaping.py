@@ -40,6 +40,13 @@ def test_a_link_is_shaped_measured_and_taken_back(four: Lab) -> None:
         assert link[when]["verdict"] == "ok", link[when]
         asked = [pair["asked_bps"] for pair in link[when]["pairs"]]
         assert asked == [20e6, 20e6, 10e6, 20e6]
+        clocks = link[when]["clocks"]
+        assert [one["rank"] for one in clocks] == [1, 2, 3]
+        for one in clocks:  # these hosts share one clock, which is not known to them
+            assert abs(one["offset_s"]) <= one["uncertainty_s"] < 0.1, one
+    code, said = four.run("show", str(file.parents[1].relative_to(four.home)))
+    assert code == 0 and "the hosts' clocks were compared to within" in said, said
+    assert said.count("applied   ") == 4 and "tc qdisc" not in said, said
     nothing_left(four)
     assert four.shaping() == before
 

@@ -11,7 +11,8 @@ function drawTimes(points) {
   if (bandwidths.length < 2) return drawRow(node, points.filter((p) => p.limit || p.bandwidth === state.bandwidth));
   const unit = timeUnit(Math.max(...points.map((point) => point.estimate.atLeast)));
   const layout = baseLayout(HEIGHT), wide = node.clientWidth >= WIDE;
-  const xs = [bandwidths[0] / 1.25e6, (bandwidths[bandwidths.length - 1] * 1.18) / 1e6];
+  const byArm = [...groupBy(points, (point) => point.arm)], margin = 1.15 * dodgeOf(byArm.length - 1, byArm.length);
+  const xs = [bandwidths[0] / margin / 1e6, (bandwidths[bandwidths.length - 1] * margin) / 1e6];
   const mine = state.link.bandwidth / 1e6;
   const range = timeRange(points, unit.seconds);
   const ticks = thinned(bandwidths.map((bps) => bps / 1e6), node.clientWidth);
@@ -20,10 +21,9 @@ function drawTimes(points) {
   Object.assign(layout.yaxis, { type: "log", range: range.map(Math.log10), ...logTicks(...range),
     title: axisTitle(`training time to target (${unit.symbol})`) });
   if (mine >= xs[0] && mine <= xs[1]) layout.shapes.push(acrossAt(mine));
-  const byArm = [...groupBy(points, (point) => point.arm)];
   const traces = [], labels = [], beside = arrowsBeside(shaped);
   byArm.forEach(([arm, ofArm], number) => {
-    const dodge = 10 ** (DODGE * (number - (byArm.length - 1) / 2));
+    const dodge = dodgeOf(number, byArm.length);
     if (ofArm[0].limit) traces.push(limitTrace(arm, ofArm[0], xs, unit));
     else traces.push(...armTraces(arm, ofArm.filter((p) => p.bandwidth !== null), dodge, unit, byArm.length));
     if (!ofArm[0].limit) traces.push(arrowTrace(arm, ofArm, beside, unit));
@@ -32,6 +32,11 @@ function drawTimes(points) {
   });
   if (wide) nameEnds(layout, labels, range);
   Plotly.react(node, traces, layout, CHART_CONFIG);
+}
+
+/** Factor by which an arm's points stand beside their bandwidth, so that whiskers of many arms can be told apart. */
+function dodgeOf(number, numArms) {
+  return 10 ** (DODGE * (number - (numArms - 1) / 2));
 }
 
 function armTraces(arm, points, dodge, unit, numArms) {

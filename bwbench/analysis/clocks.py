@@ -1,0 +1,72 @@
+"""Monotonic clocks of ranks on several hosts, laid over one another by what was found of them during the run."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MOMENTS = ("achieved_before", "achieved_during", "achieved_after")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """At ``mono_s`` of rank 0's clock another one showed ``offset_s`` more, give or take ``uncertainty_s``."""
+
+    mono_s: float
+    offset_s: float
+    uncertainty_s: float
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of all ranks but rank 0's, beside that.
+
+    Attributes:
+        found: of each rank, in the order of time. Between two the clocks drift evenly; before the first and after the
+            last one they are taken to stay apart as they were.
+    """
+
+    found: Mapping[int, Sequence[Comparison]]
+
+    @classmethod
+    def of_link(cls, link: Mapping[str, Any] | None) -> Clocks | None:
+        """From link.json; None where nothing was compared, as on one machine."""
+        found: dict[int, list[Comparison]] = {}
+        for measured in _measurements(link or {}):
+            for one in measured.get("clocks") or ():
+                values = (float(one["mono_s"]), float(one["offset_s"]), float(one["uncertainty_s"]))
+                found.setdefault(int(one["rank"]), []).append(Comparison(*values))
+        if not found:
+            return None
+        return cls({rank: sorted(ofs, key=lambda one: one.mono_s) for rank, ofs in found.items()})
+
+    def covers(self, ranks: Sequence[int]) -> bool:
+        """Whether all of these can be compared."""
+        return all(rank == 0 or rank in self.found for rank in ranks)
+
+    def on_first(self, rank: int, mono_s: float) -> float:
+        """What rank 0's clock showed when that of ``rank`` showed ``mono_s``."""
+        if rank == 0:
+            return mono_s
+        of_rank = self.found[rank]
+        after = bisect_left(of_rank, mono_s, key=lambda one: one.mono_s + one.offset_s)
+        if after == 0 or after == len(of_rank):
+            return mono_s - of_rank[min(after, len(of_rank) - 1)].offset_s
+        left, right = of_rank[after - 1], of_rank[after]
+        began_s = left.mono_s + left.offset_s
+        share = (mono_s - began_s) / (right.mono_s + right.offset_s - began_s)
+        return left.mono_s + share * (right.mono_s - left.mono_s)
+
+    @property
+    def uncertainty_s(self) -> float:
+        """The most by which times of two ranks may be misplaced, one beside the other."""
+        worst = sorted(max(one.uncertainty_s for one in of_rank) for of_rank in self.found.values())
+        return sum(worst[-2:])
+
+
+def _measurements(link: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for moment in MOMENTS:
+        found = link.get(moment)
+        yield from found if isinstance(found, list) else [found] if found else []
