@@ -7,6 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+COLUMNS = (
+    "seed", "time_to_target_s", "censored_at_s", "timing_share",
+    "evaluate_every_samples", "samples_to_target", "global_batch",
+)  # fmt: skip
+"""Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
 
 
@@ -59,7 +64,7 @@ def by_seed(rows: Iterable[Mapping[str, Any]]) -> dict[int, Arrival]:
     """Each seed's time to the target, or the limit it is censored at. Cells without either are left out.
 
     Args:
-        rows: of ``cells.cell_row``.
+        rows: of ``cells.cell_row``; COLUMNS of them suffice.
     """
     found: dict[int, Arrival] = {}
     for row in rows:
