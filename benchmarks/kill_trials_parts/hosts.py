@@ -23,6 +23,7 @@ from tests.hosts.lab import Lab, lab  # noqa: E402
 from tests.hosts.trials import on_host, status, written  # noqa: E402
 
 NUM_HOSTS = 4
+TRIALS_A_LAB = 10  # then a new one: its logs grow
 _OURS = re.compile(r"\bhtb\b|\bbw-")  # while an interface is down it shows other qdiscs than before
 LINK = {"bandwidth": "50 Mbit/s"}
 LATEST_FAULT_S = 5.0  # after training has begun
@@ -123,10 +124,12 @@ def run_trials(num_trials: int, seed: int, json_file: Path | None) -> bool:
     rows: list[Row] = []
     if json_file is not None and json_file.exists():
         rows = [Row(**row) for row in json.loads(json_file.read_text())["rows"]]
-    while len(rows) < num_trials:
+    done = {row.trial for row in rows}  # parts of them may have been run by themselves
+    left = [number for number in range(num_trials) if number not in done]
+    while left:
         with tempfile.TemporaryDirectory() as folder, lab(Path(folder), NUM_HOSTS) as made:
-            for _ in range(min(10, num_trials - len(rows))):  # a new lab now and then: its logs grow
-                rows.append(row := one_trial(made, len(rows), seed))
+            for number in left[:TRIALS_A_LAB]:
+                rows.append(row := one_trial(made, number, seed))
                 back = "never" if row.back_s is None else f"{row.back_s:.1f} s"
                 mark = "ok" if row.good else "WRONG"
                 print(
@@ -135,6 +138,7 @@ def run_trials(num_trials: int, seed: int, json_file: Path | None) -> bool:
                 )
                 if json_file is not None:
                     json_file.write_text(json.dumps({"rows": [asdict(each) for each in rows]}, indent=1) + "\n")
+        left = left[TRIALS_A_LAB:]
     for fault, limit_s in LIMITS_S.items():
         of_it = [row for row in rows if row.fault == fault]
         if of_it:
