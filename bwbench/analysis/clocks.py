@@ -61,7 +61,10 @@ class Clocks:
 
     @property
     def uncertainty_s(self) -> float:
-        """The most by which times of two ranks may be misplaced, one beside the other."""
+        """The most by which times of two ranks may be misplaced, one beside the other, where they were compared.
+
+        In between it is as good as their drift is even.
+        """
         worst = sorted(max(one.uncertainty_s for one in of_rank) for of_rank in self.found.values())
         return sum(worst[-2:])
 

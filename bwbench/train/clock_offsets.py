@@ -32,16 +32,14 @@ def compare_clocks(data: dist.ProcessGroup, control: ControlPath) -> list[dict[s
 
 def _ask(data: dist.ProcessGroup, rank: int) -> dict[str, Any]:
     question, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    best: tuple[float, float, float] | None = None  # how long it took, its middle, what the other clock said
+    rounds: list[tuple[float, float, float]] = []  # how long it took, its middle, what the other clock said
     for _ in range(QUESTIONS):
         asked_s = time.monotonic()
         data.send([question], rank, _ASK_TAG).wait()
         data.recv([answer], rank, _TELL_TAG).wait()
         heard_s = time.monotonic()
-        if best is None or heard_s - asked_s < best[0]:
-            best = (heard_s - asked_s, (asked_s + heard_s) / 2, float(answer))
-    assert best is not None
-    taken_s, middle_s, told_s = best
+        rounds.append((heard_s - asked_s, (asked_s + heard_s) / 2, float(answer)))
+    taken_s, middle_s, told_s = min(rounds)
     return {"rank": rank, "mono_s": middle_s, "offset_s": told_s - middle_s, "uncertainty_s": taken_s / 2}
 
 

@@ -153,9 +153,9 @@ def test_a_disk_that_fills_is_told_by_the_host(four: Lab, number: int) -> None:
     cache = four.folder / f"host{number}" / ".cache"
     cache.mkdir(exist_ok=True)
     four.in_mounts_of(number, "mount", "-t", "tmpfs", "-o", "size=600m", "bwbench-test", str(cache))
+    written(four, f"full-{number}", link=LINK, limit={"samples": 2_000_000})
+    process = four.start("run", f"full-{number}.yaml")
     try:
-        written(four, f"full-{number}", link=LINK, limit={"samples": 2_000_000})
-        process = four.start("run", f"full-{number}.yaml")
         four.await_training()
         four.in_mounts_of(number, "sh", "-c", f"cat /dev/zero > {cache}/filler; true")
         assert process.wait(90) == 1, four.messages

@@ -72,6 +72,7 @@ class _HeldLink:
         self._shapers: dict[Host, Any] = {}
         self._said: dict[Host, asyncio.Queue[Answer]] = {}
         self._listening: list[asyncio.Task[None]] = []
+        self._broken = (OSError, load_asyncssh().Error)  # what a connection that breaks is told by
         self.ends: dict[Host, Answer] = {}
 
     async def run(self) -> None:
@@ -103,13 +104,12 @@ class _HeldLink:
                 raise LinkError(f"{host.name} is no longer shaped: {why}")
 
     async def _start(self, host: Host, connection: Any, request: Request) -> None:
-        broken = (OSError, load_asyncssh().Error)
         try:
             shaper = await connection.create_process(command_line(host, SHAPER, ["hold"]))
             self._shapers[host], self._said[host], self.ends[host] = shaper, asyncio.Queue(), {}
             self._listening.append(asyncio.create_task(self._listen(host)))
             shaper.stdin.write(json.dumps(request.to_json()) + "\n")
-        except broken as error:
+        except self._broken as error:
             raise LinkError(f"{host.name} was not shaped: {_broke(error)}") from None
 
     async def _applied(self) -> dict[Host, Answer]:
@@ -129,7 +129,7 @@ class _HeldLink:
         await asyncio.gather(*(self._released(host) for host in self._shapers))
 
     async def _released(self, host: Host) -> None:
-        with contextlib.suppress(OSError, load_asyncssh().Error):
+        with contextlib.suppress(*self._broken):
             self._shapers[host].stdin.write_eof()
 
         async def last() -> Answer:
@@ -147,11 +147,11 @@ class _HeldLink:
 
     async def _listen(self, host: Host) -> None:
         """Take in what a shaper says, to its end; by itself, because whoever waits for it may be interrupted."""
-        said, broken = self._said[host], (OSError, load_asyncssh().Error)
+        said = self._said[host]
         try:
             while line := await self._shapers[host].stdout.readline():
                 said.put_nowait(dict(json.loads(line)))
-        except broken as error:
+        except self._broken as error:
             said.put_nowait({"problem": _broke(error)})
         said.put_nowait({})
 

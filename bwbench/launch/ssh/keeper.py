@@ -98,7 +98,7 @@ def keep(folder: Path) -> None:
         if returncode != 0:
             why = why or _no_room(folder)
     except OSError as error:
-        why = f"{error.filename or folder}: {error.strerror}"
+        why = f"{error.filename or folder}: {error.strerror or error}"
     finally:
         problem = shaping.end()
     if _silent_s(folder) > HEARTBEAT_LIMIT_S:  # nobody will fetch what is here
