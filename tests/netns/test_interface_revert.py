@@ -132,7 +132,7 @@ def test_a_held_run_ends_with_its_holder(machine: Machine, number: int) -> None:
         machine.kill(process, number)
         errors = process.communicate(timeout=20)[1]
     assert "Traceback" not in errors
-    assert (process.returncode == 0) == (number != signal.SIGKILL)
+    assert (process.returncode == 0) == (number != signal.SIGKILL), errors
     assert wait_for(lambda: machine.state() == before)
 
 

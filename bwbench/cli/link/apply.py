@@ -66,9 +66,11 @@ def apply(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
     """Shape an interface; ``HELP`` is what users read."""
+    from bwbench.cli.link.interrupts import DeferredInterrupts
     from bwbench.cli.output import print_json, stderr
     from bwbench.network.interface.apply import applied, prepare
     from bwbench.network.interface.apply import hold as keep
+    from bwbench.network.interface.clear import clear
     from bwbench.network.interface.kernel import Kernel
     from bwbench.network.interface.plan import commands
     from bwbench.network.interface.request import Traffic
@@ -87,7 +89,7 @@ def apply(
     link = options.link(1)
     if not dry_run:
         require_rights(typed())
-    with Kernel() as kernel:
+    with DeferredInterrupts() as interrupts, Kernel() as kernel:
         prepared = prepare(kernel, dev, traffic, link, both=not only_up)
         for note in prepared.notes:
             stderr().print(f"note: {note}")
@@ -96,13 +98,13 @@ def apply(
             print_json({"commands": lines}) if json_ else print(*lines, sep="\n")
             return EXIT_OK
         with applied(kernel, prepared, duration_s, held=hold) as run:
+            if interrupts.asked and not hold:
+                clear(kernel, dev)
+                raise KeyboardInterrupt
             print_json(_as_json(run, duration_s, hold)) if json_ else _print(run, duration_s, hold)
             sys.stdout.flush()
             if hold:
-                try:
-                    keep(kernel, run, duration_s)
-                except KeyboardInterrupt:  # the usual way to end it
-                    pass
+                keep(kernel, run, duration_s, interrupts.wait)
         if hold:
             stderr().print(f"{dev} is as it was")
     return EXIT_OK

@@ -20,6 +20,7 @@ def clear(
     Exit status 3 where its qdiscs are not what they were before, because somebody else has changed them.
     """
     from bwbench.cli.link.apply import typed
+    from bwbench.cli.link.interrupts import DeferredInterrupts
     from bwbench.cli.output import print_json, stderr
     from bwbench.network.interface.clear import clear as take_off
     from bwbench.network.interface.kernel import Kernel
@@ -33,7 +34,7 @@ def clear(
         return clear_hosts(hosts, json_)
     assert dev is not None
     require_rights(typed())
-    with Kernel() as kernel:
+    with DeferredInterrupts(), Kernel() as kernel:
         cleared = take_off(kernel, dev)
     if json_:
         print_json({"dev": dev, "run": cleared.run, "removed": list(cleared.removed), "difference": cleared.difference})

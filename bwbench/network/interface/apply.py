@@ -20,7 +20,7 @@ from bwbench.network.interface.plan import Names, Step, plan
 from bwbench.network.interface.read_back import missing
 from bwbench.network.interface.remove import not_restored, recognise, remove
 from bwbench.network.interface.request import Traffic, check_link
-from bwbench.network.interface.run_state import RunState, StateFolder, now_s, read_state, write_state
+from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state, write_state
 from bwbench.network.interface.snapshot import Snapshot
 from bwbench.network.link import Link
 from bwbench.network.netem.check import netem_available
@@ -163,7 +163,7 @@ def release(kernel: Kernel, folder: StateFolder, state: RunState) -> None:
         found = read_state(state_file)
         if found is not None and found.run == state.run:
             remove(kernel, state.dev, state.index, state.names, state.both)
-            state_file.unlink(missing_ok=True)
+            forget_state(state_file)
 
 
 def _check(kernel: Kernel, prepared: Prepared, guard: Guard, end_s: float) -> None:
@@ -177,7 +177,7 @@ def _check(kernel: Kernel, prepared: Prepared, guard: Guard, end_s: float) -> No
 
 def _undo(kernel: Kernel, state: RunState, state_file: Path) -> None:
     remove(kernel, state.dev, state.index, state.names, state.both)
-    state_file.unlink(missing_ok=True)
+    forget_state(state_file)
 
 
 def _refuse_second_run(kernel: Kernel, state_file: Path, prepared: Prepared) -> None:
@@ -190,7 +190,7 @@ def _refuse_second_run(kernel: Kernel, state_file: Path, prepared: Prepared) -> 
         )
     if state is not None:
         remove(kernel, state.dev, state.index, state.names, state.both)
-        state_file.unlink(missing_ok=True)
+        forget_state(state_file)
     now = Snapshot.of(kernel.described(prepared.device.index))
     if now != prepared.before:
         raise LinkError(f"{prepared.device.name} is being changed by somebody else ({now}); nothing was applied")

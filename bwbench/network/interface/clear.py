@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bwbench.errors import ConfigError
 from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.remove import not_restored, recognise, remove
-from bwbench.network.interface.run_state import StateFolder, read_state
+from bwbench.network.interface.run_state import StateFolder, forget_state, read_state
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def clear(kernel: Kernel, dev: str) -> Cleared:
         state = read_state(state_file)
         if state is not None:
             removed = remove(kernel, dev, state.index, state.names, state.both)
-            state_file.unlink(missing_ok=True)  # the revert sees that, and ends
+            forget_state(state_file)  # the revert sees that, and ends
             return Cleared(state.run, tuple(removed), not_restored(kernel, state))
         index = kernel.index_of(dev)
         if index is None:

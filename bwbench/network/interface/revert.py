@@ -25,7 +25,7 @@ from bwbench.network import namespaces
 from bwbench.network.interface.guard import OWNER, socket_name
 from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.remove import not_restored, remove
-from bwbench.network.interface.run_state import RunState, StateFolder, now_s, read_state
+from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state
 
 POLL_S = 0.5
 OWNER_LIMIT_S = 3.0  # whoever applies or holds the run connects at once
@@ -135,7 +135,7 @@ def _try_to_take_back(state_file: Path, state: RunState, reason: str) -> bool:
         if not alone:
             return False
         if now is not None and now.run == state.run:
-            state_file.unlink(missing_ok=True)
+            forget_state(state_file)
         if removed:
             _log(state, f"taken back, because {reason}: {', '.join(removed)}")
             if difference := not_restored(kernel, state):

@@ -135,22 +135,35 @@ def read_state(path: Path) -> RunState | None:
 
 
 def write_state(path: Path, state: RunState) -> None:
-    """Replace the state in a file, at once."""
-    temporary = path.with_suffix(f".{os.getpid()}.part")
+    """Replace the state in a file, at once; the folder is locked. A signal on the way leaves the old one alone."""
+    temporary = _temporary(path)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
             json.dump(state.to_json(), file)
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise UnfitMachineError(f"cannot write {path}: {error.strerror}; nothing was applied") from error
+        if isinstance(error, OSError):
+            raise UnfitMachineError(f"cannot write {path}: {error.strerror}; nothing was applied") from error
+        raise
+
+
+def forget_state(path: Path) -> None:
+    """Delete the state in a file, and what a writer that was killed has left beside it; the folder is locked."""
+    path.unlink(missing_ok=True)
+    _temporary(path).unlink(missing_ok=True)
 
 
 def now_s() -> float:
     """Seconds since the boot, those of sleep included: a lid that was closed does not lengthen a run."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _temporary(path: Path) -> Path:
+    """One name for all processes: they write one at a time, and the next one overwrites what a killed one has left."""
+    return path.with_suffix(".part")
 
 
 def _prefix() -> str:

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from bwbench.errors import ConfigError, UnfitMachineError
 from bwbench.network.interface import run_state
 from bwbench.network.interface.control_session import control_sessions, refuse_control_sessions
 from bwbench.network.interface.request import Traffic
-from bwbench.network.interface.run_state import RunState, StateFolder, now_s, read_state, write_state
+from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state, write_state
 from bwbench.network.interface.snapshot import Snapshot
 
 STATE = RunState(
@@ -47,6 +48,30 @@ def test_a_state_is_read_back_and_only_its_owner_may_look(folder: StateFolder) -
     assert oct(path.stat().st_mode & 0o777) == "0o600"
     assert oct(folder.path.stat().st_mode & 0o777) == "0o700"
     assert list(folder.path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ends_it", [KeyboardInterrupt, SystemExit])  # what a signal becomes
+def test_a_write_that_is_interrupted_leaves_what_was_there(
+    folder: StateFolder, monkeypatch: pytest.MonkeyPatch, ends_it: type[BaseException]
+) -> None:
+    path = folder.file_of("eth0")
+    write_state(path, STATE)
+    with monkeypatch.context() as patch, pytest.raises(ends_it):
+        patch.setattr(os, "replace", Mock(side_effect=ends_it))
+        write_state(path, replace(STATE, phase="held"))
+    assert read_state(path) == STATE
+    assert list(folder.path.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_has_left_goes_with_the_state(folder: StateFolder) -> None:
+    path = folder.file_of("eth0")
+    left = path.with_suffix(".part")
+    left.touch(mode=0o600)
+    write_state(path, STATE)
+    assert list(folder.path.iterdir()) == [path]
+    left.touch(mode=0o600)
+    forget_state(path)
+    assert list(folder.path.iterdir()) == []
 
 
 def test_a_state_of_another_boot_is_none(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
