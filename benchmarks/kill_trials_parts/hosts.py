@@ -20,7 +20,7 @@ from bwbench.network.node_popen import NodePopen
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.hosts.lab import Lab, lab  # noqa: E402
-from tests.hosts.trials import on_host, status, written  # noqa: E402
+from tests.hosts.trials import TORCHRUN, on_host, status, written  # noqa: E402
 
 NUM_HOSTS = 4
 TRIALS_A_LAB = 10  # then a new one: its logs grow
@@ -102,7 +102,7 @@ def _harm(made: Lab, fault: str, host: int, controller: NodePopen) -> None:
     elif fault == "silence":
         controller.send_signal(signal.SIGSTOP)
     elif fault == "torchrun":
-        found = on_host(made, host, "torch.distributed.run")
+        found = on_host(made, host, TORCHRUN)
         max(found, key=lambda process: process.create_time()).kill()
     elif fault == "sshd":
         made.kill_sshd(host)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.program import wait_for
 from tests.hosts.lab import SSHD, Lab
-from tests.hosts.trials import nothing_left, on_host, status, written
+from tests.hosts.trials import TORCHRUN, nothing_left, on_host, status, written
 
 pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
 pytestmark = [
@@ -55,8 +55,8 @@ def killed(made: Lab, name: str) -> None:
     """End something while the training of ``name`` runs."""
     if name == "controller":
         return
-    module = {"torchrun": "torch.distributed.run", "keeper": "keep", "shaper": "bwbench.launch.ssh.shaper"}[name]
-    found = [p for p in on_host(made, 2, module) if (name == "torchrun") == ("torch.distributed.run" in p.cmdline())]
+    module = {"torchrun": TORCHRUN, "keeper": "keep", "shaper": "bwbench.launch.ssh.shaper"}[name]
+    found = [p for p in on_host(made, 2, module) if (name == "torchrun") == (TORCHRUN in p.cmdline())]
     max(found, key=lambda process: process.create_time()).kill()
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import run, status_of, wait_for
-from tests.hosts.lab import SSHD, Lab
-from tests.hosts.trials import CONTENT, nothing_left, on_host, status, written
+from tests.hosts.lab import PORT, SSHD, Lab
+from tests.hosts.trials import CONTENT, TORCHRUN, nothing_left, on_host, status, written
 
 pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
 pytestmark = [
@@ -48,10 +48,19 @@ def test_from_preflight_to_figures(four: Lab, tmp_path: Path) -> None:
         assert code == 0, said
 
 
-def test_ctrl_c_ends_everything_everywhere(four: Lab) -> None:
+def listens_at(four: Lab, number: int) -> set[str]:
+    """Addresses at which a host listens, but for its sshd."""
+    said = four.hosts[number].run(["ss", "-ltnH"], capture_output=True, text=True, timeout=20, check=True).stdout
+    places = [line.split()[3].rpartition(":") for line in said.splitlines()]
+    return {address for address, _, port in places if int(port) != PORT}
+
+
+def test_it_listens_on_its_network_alone_and_ctrl_c_ends_everything_everywhere(four: Lab) -> None:
     written(four, "stopped", limit={"samples": 2_000_000})
     process = four.start("run", "stopped.yaml")
     four.await_training()
+    for number, host in enumerate(four.hosts):
+        assert listens_at(four, number) == {host.address}
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, four.messages
     assert status(four, "stopped")["status"] == "interrupted"
@@ -61,7 +70,7 @@ def test_ctrl_c_ends_everything_everywhere(four: Lab) -> None:
 @pytest.mark.parametrize(
     "module, said",
     [
-        ("torch.distributed.run", "torchrun was killed by SIGKILL"),
+        (TORCHRUN, "torchrun was killed by SIGKILL"),
         ("bwbench.train.worker", "rank 2"),
         ("keep", "the keeper of its torchrun was killed"),
     ],
@@ -71,11 +80,7 @@ def test_a_kill_on_a_host_is_named_with_the_host(four: Lab, module: str, said: s
     written(four, name, limit={"samples": 2_000_000})
     process = four.start("run", f"{name}.yaml")
     four.await_training()
-    victims = [
-        p
-        for p in on_host(four, 2, module)
-        if (module == "torch.distributed.run") or "torch.distributed.run" not in p.cmdline()
-    ]
+    victims = [p for p in on_host(four, 2, module) if module == TORCHRUN or TORCHRUN not in p.cmdline()]
     max(victims, key=lambda p: p.create_time()).kill()
     assert process.wait(90) == 1, four.messages
     found = status(four, name)

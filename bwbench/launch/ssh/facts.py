@@ -17,6 +17,7 @@ from bwbench.datasets.folder import VARIABLE, data_folder
 from bwbench.errors import ConfigError
 from bwbench.launch.own_proc import PROBLEM, proc_is_own
 from bwbench.launch.ssh.keeper import STATE
+from bwbench.network.listening import listening_socket
 from bwbench.plan.cell import Cell
 from bwbench.records.environment import capture_environment
 from bwbench.registry import DATASETS
@@ -70,9 +71,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def listen(port: int) -> None:
+def listen(address: str, port: int) -> None:
     """Let every caller in, until standard input ends or nobody has come for a while."""
-    with socket.create_server(("", port)) as server:
+    with listening_socket(address, port) as server:
         print("listening", flush=True)
         while True:
             ready, _, _ = select.select([server, sys.stdin], [], [], LISTEN_LIMIT_S)
@@ -92,14 +93,14 @@ def reach(address: str, port: int) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """``facts`` (request on standard input), ``listen PORT`` or ``reach ADDRESS PORT``."""
+    """``facts`` (request on standard input), ``listen ADDRESS PORT`` or ``reach ADDRESS PORT``."""
     if arguments[0] == "facts":
         request = json.loads(sys.stdin.readline())
         if request.get("data"):
             os.environ[VARIABLE] = request["data"]
         print(json.dumps(facts(request)))
     elif arguments[0] == "listen":
-        listen(int(arguments[1]))
+        listen(arguments[1], int(arguments[2]))
     else:
         print(json.dumps({"problem": reach(arguments[1], int(arguments[2]))}))
     return 0

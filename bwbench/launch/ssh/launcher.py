@@ -79,9 +79,10 @@ class SshLauncher:
         shaping = [request.to_json() for request in requests(reports, link)] if link.shaped else [None] * len(reports)
         for number, ((host, workers), session) in enumerate(zip(self._placed, self._sessions, strict=True)):
             command = [
-                *("-m", "torch.distributed.run", f"--nnodes={len(self._placed)}", f"--nproc-per-node={workers}"),
-                *(f"--node-rank={number}", f"--master-addr={first.address}", f"--master-port={first.facts['port']}"),
-                *(f"--rdzv-id={self._token}", "--max-restarts=0", "-m", "bwbench.train.worker"),
+                *("-m", "bwbench.train.torchrun", f"--nnodes={len(self._placed)}", f"--nproc-per-node={workers}"),
+                *("--rdzv-backend=bwbench", f"--rdzv-endpoint={first.address}:{first.facts['port']}"),
+                *(f"--rdzv-conf=rank={number}", f"--rdzv-id={self._token}", "--max-restarts=0"),
+                *("-m", "bwbench.train.worker"),
             ]
             environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(self._cell.config.compute.threads)}
             if host.interface is not None:

@@ -132,7 +132,8 @@ async def _with_shaping(
 async def _with_reach(connections: Mapping[Host, Any], reports: list[HostReport]) -> list[HostReport]:
     """Whether every host reaches the port at the first one that workers will meet at."""
     first, port = reports[0], int(reports[0].facts["port"])
-    listening = await connections[first.host].create_process(command_line(first.host, FACTS, ["listen", str(port)]))
+    words = ["listen", first.address, str(port)]
+    listening = await connections[first.host].create_process(command_line(first.host, FACTS, words))
     try:
         await asyncio.wait_for(listening.stdout.readline(), LISTEN_LIMIT_S)
 

@@ -1,0 +1,39 @@
+"""Listening where the other hosts are, and nowhere else."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+
+def listening_socket(address: str, port: int) -> socket.socket:
+    """A TCP socket that listens at ``address``, by which the other hosts reach this one.
+
+    Where that is none of this host's own (a router translates it), or a name that leads to the loopback here
+    (``127.0.1.1 laptop`` in /etc/hosts), it listens at every address: nobody would reach it otherwise.
+
+    Raises OSError where the port is taken.
+    """
+    for family, bind_to in _own(address, port):
+        try:
+            return socket.create_server(bind_to, family=family)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
+def _own(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        return []
+    places = [(family, (str(where[0]), port)) for family, _, _, _, where in found]
+    return [
+        (family, bind_to)
+        for family, bind_to in places
+        if bind_to[0] == address or not ipaddress.ip_address(bind_to[0].partition("%")[0]).is_loopback
+    ]
