@@ -51,6 +51,17 @@ def test_a_link_is_shaped_measured_and_taken_back(four: Lab) -> None:
     assert four.shaping() == before
 
 
+def test_two_hosts_send_to_each_other_at_once(four: Lab) -> None:
+    """gloo has one connection for both ways, on which data may keep what asks for data waiting."""
+    written(four, "pair", hosts=four.inventory()[:2], link={"bandwidth": "50 Mbit/s"})
+    code, said = four.run("run", "pair.yaml")
+    assert code == 0, said
+    (file,) = four.home.glob("results/pair/*/attempt-1/link.json")
+    for pair in json.loads(file.read_text())["achieved_before"]["pairs"]:
+        assert pair["achieved_goodput_bps"] == pytest.approx(pair["asked_goodput_bps"], rel=0.3)
+    nothing_left(four)
+
+
 def killed(made: Lab, name: str) -> None:
     """End something while the training of ``name`` runs."""
     if name == "controller":
