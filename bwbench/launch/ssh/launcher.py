@@ -106,6 +106,7 @@ class SshLauncher:
         began_s = time.monotonic()
         fallen_s: float | None = None
         reason: str | None = None
+        stopped = False
         try:
             while not all(task.done() for task in following):
                 await asyncio.sleep(LOOK_S)
@@ -116,9 +117,11 @@ class SshLauncher:
                     await self._stop()
                 if fallen_s is None and any(session.lost or _failed(session) for session in self._sessions):
                     fallen_s = now_s
-                if fallen_s is not None and now_s - fallen_s > OTHERS_LIMIT_S:
+                # Who only waits for a rank that is gone has nothing on its way, and so nothing that tells it so.
+                gone = any(session.ended is None and session.out_of_reach for session in self._sessions)
+                if (gone and not stopped) or (fallen_s is not None and now_s - fallen_s > OTHERS_LIMIT_S):
                     await self._stop()
-                    fallen_s = now_s
+                    fallen_s, stopped = now_s, True
             for task in following:
                 task.result()
         finally:

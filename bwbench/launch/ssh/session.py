@@ -46,7 +46,7 @@ class HostSession:
         self._offsets: dict[str, int] = {}
         self._printed = b""
         self._started = self._stopping = False
-        self._contact_s = 0.0
+        self._contact_s = time.monotonic()
 
     async def start(self, order: dict[str, Any]) -> None:
         """Have a keeper start. Raises HostError."""
@@ -65,6 +65,11 @@ class HostSession:
                 self.lost = reason
             elif self.ended is None:
                 await asyncio.sleep(RECONNECT_S)
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether its keeper has ended everything by now, because it has heard nothing for so long."""
+        return self._process is None and time.monotonic() - self._contact_s > HEARTBEAT_LIMIT_S
 
     async def stop(self) -> None:
         """Have everything on the host end; ``follow`` returns once it has."""

@@ -17,7 +17,7 @@ from bwbench.errors import UnfitMachineError
 from bwbench.launch.ssh import keeper
 from bwbench.launch.ssh import session as session_module
 from bwbench.launch.ssh.attach import _Lines, _send_new
-from bwbench.launch.ssh.connection import command_line, explain_exit
+from bwbench.launch.ssh.connection import HostError, command_line, explain_exit
 from bwbench.launch.ssh.launcher import placed
 from bwbench.launch.ssh.preflight import HostReport, refuse_unfit
 from bwbench.launch.ssh.session import HostSession
@@ -161,3 +161,20 @@ def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, mon
     session = HostSession(ANNA, Connection(), "ab" * 10, tmp_path, lambda *_: None)
     asyncio.run(session.follow())
     assert session.lost is None and session.ended == {"returncode": 0, "why": None}
+
+
+def test_a_host_is_out_of_reach_once_its_keeper_has_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other hosts are then told to stop: who waits for a rank that is gone may have nothing on its way to it."""
+    now_s, seen = [100.0], []
+    monkeypatch.setattr(session_module.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(session_module, "RECONNECT_S", 0.0)
+
+    async def connect(_: Host) -> Any:
+        now_s[0] += 16.0
+        seen.append(session.out_of_reach)
+        raise HostError("no answer")
+
+    monkeypatch.setattr(session_module, "connect", connect)
+    session = HostSession(ANNA, None, "ab" * 10, tmp_path, lambda *_: None)
+    asyncio.run(session.follow())
+    assert seen == [False, True, True] and session.lost == "no answer"
