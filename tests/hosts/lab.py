@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class Lab:
     num_hosts: int
     sshds: dict[int, NodePopen] = field(default_factory=dict)
     mark: int = 0
+    torchrun_folders: set[Path] = field(default_factory=lambda: _torchrun_folders())  # somebody else's
 
     @property
     def hosts(self) -> list[Node]:
@@ -169,8 +171,12 @@ class Lab:
         return found
 
     def leftovers(self) -> list[Path]:
-        """Folders of runs on the hosts."""
-        return list(self.folder.glob("host*/.cache/bwbench/ssh/run-*"))
+        """Folders of runs on the hosts, and of torchrun where it puts them by itself."""
+        return [*self.folder.glob("host*/.cache/bwbench/ssh/run-*"), *(_torchrun_folders() - self.torchrun_folders)]
+
+
+def _torchrun_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("torchelastic_*"))
 
 
 @contextmanager

@@ -64,6 +64,7 @@ def test_it_listens_on_its_network_alone_and_ctrl_c_ends_everything_everywhere(f
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, four.messages
     assert status(four, "stopped")["status"] == "interrupted"
+    assert not list(four.home.glob("results/stopped/*/*/received-*"))
     nothing_left(four)
 
 

@@ -56,7 +56,8 @@ def start(order: dict[str, Any]) -> dict[str, Any]:
     (folder / "beat").touch()
     beat(folder, FIRST_BEAT_S)
     command = [sys.executable, "-m", "bwbench.launch.ssh.keeper", "keep", order["token"]]
-    environment = {**os.environ, **order["environment"], TOKEN: order["token"]}
+    logs = {"PET_LOG_DIR": str(folder / "torchrun")}  # of torchrun, which would leave a folder below /tmp instead
+    environment = {**os.environ, **order["environment"], **logs, TOKEN: order["token"]}
     with (folder / "output.log").open("ab") as log:
         kept = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

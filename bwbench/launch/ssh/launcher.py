@@ -55,7 +55,8 @@ class SshLauncher:
             ConfigError: asyncssh is not installed.
             KeyboardInterrupt: handed on once everything has ended everywhere.
         """
-        with tempfile.TemporaryDirectory(prefix="bwbench-ssh-") as received:
+        # With the attempt, where what a killed controller had received is found and goes with it.
+        with tempfile.TemporaryDirectory(dir=self._attempt, prefix="received-") as received:
             return asyncio.run(self._run(Path(received), wall_limit_s, on_event))
 
     async def _run(self, received: Path, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
