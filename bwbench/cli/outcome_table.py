@@ -9,6 +9,7 @@ from typing import Any
 
 from bwbench.analysis.cells import is_composed
 from bwbench.analysis.composed_error import composed_errors, composed_note
+from bwbench.analysis.grouping import flat_settings, group_cells
 from bwbench.analysis.provenance import provenance_note
 from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
 from bwbench.cli.status import time_to_target
@@ -45,16 +46,24 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
 
 
 def _print_table(done: Sequence[tuple[PlannedCell, CellFolder]], singles: _Singles) -> None:
+    settings = _settings([folder for _, folder in done])
     table = new_table(
-        "method", "link", "time to target", "vs single", "samples to target", "final", "payload/step", "wire/step",
+        "method", *(name.removesuffix(".name") for name in settings), "link", "time to target", "vs single", "samples to target", "final", "payload/step", "wire/step",
         "goodput asked", "achieved",
         right=("time to target", "vs single", "samples to target", "final", "payload/step", "wire/step"),
     )  # fmt: skip
     for item, folder in done[:MAX_ROWS]:
-        table.add_row(*_row(item, folder, folder.status or {}, singles.time_s(item)))
+        method, *rest = _row(item, folder, folder.status or {}, singles.time_s(item))
+        flat = dict(flat_settings(folder))
+        table.add_row(method, *(str(flat.get(name, "-")) for name in settings), *rest)
     stdout().print(table)
     if len(done) > MAX_ROWS:
         stderr().print(f"… and {len(done) - MAX_ROWS} slower ones; `bwbench status` lists all")
+
+
+def _settings(folders: Sequence[CellFolder]) -> list[str]:
+    """Flat names of what tells cells of one method on one link apart, as ``batch_size`` or ``model.name``."""
+    return [name for name, _ in group_cells(folders, {"link"})[0].key]
 
 
 def _row(item: PlannedCell, folder: CellFolder, status: dict[str, Any], single_s: float) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ def study(folder: Path, arms: str = "ring, single") -> list[PlannedCell]:
 def record(item: PlannedCell, host: str = "a", **status: Any) -> None:
     attempt = item.folder / "attempt-1"
     attempt.mkdir(parents=True)
+    (item.folder / "cell.json").write_text(json.dumps(item.cell.to_json()))
     (attempt / "environment.json").write_text(json.dumps({"host": host, "kernel": "6"}))
     content = {"status": "done", "reason": "target", "attempt": 1, "time_to_target_s": 2.0, **status}
     (item.folder / "status.json").write_text(json.dumps(content))
@@ -96,3 +97,21 @@ def test_rates_of_a_matrix_are_compared_each_with_its_like_and_tuned_ones_across
     assert ratios(items) == ["10.00", "10.00", "20.00", "20.00"]
     tuned = [item for item in items if rate(item) == (0.1 if item.cell.arm == "ring" else 0.2)]
     assert ratios(tuned) == ["20.00", "20.00"]
+
+
+def test_what_tells_cells_of_one_method_on_one_link_apart_has_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_study(tmp_path, arms="ring, single")
+    file.write_text(file.read_text().replace("nodes: 2\n", "") + "  nodes, batch_size: [[2, 16], [4, 8], [2, 32]]\n")
+    items = list(plan_sweep([file], tmp_path / "results").selected)
+    for item in items:
+        record(item)
+    print_outcome(items, Tally())
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split()[:4] == ["method", "nodes", "batch_size", "link"]
+    assert sorted({tuple(row.split()[1:3]) for row in rows if row.startswith("ring  ")}) == [
+        ("2", "16"),
+        ("2", "32"),
+        ("4", "8"),
+    ]
