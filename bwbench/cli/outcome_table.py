@@ -47,11 +47,9 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
 
 def _print_table(done: Sequence[tuple[PlannedCell, CellFolder]], singles: _Singles) -> None:
     settings = _settings([folder for _, folder in done])
-    table = new_table(
-        "method", *(name.removesuffix(".name") for name in settings), "link", "time to target", "vs single", "samples to target", "final", "payload/step", "wire/step",
-        "goodput asked", "achieved",
-        right=("time to target", "vs single", "samples to target", "final", "payload/step", "wire/step"),
-    )  # fmt: skip
+    right = ("time to target", "vs single", "samples to target", "final", "payload/step", "wire/step")
+    varied = (name.removesuffix(".name") for name in settings)
+    table = new_table("method", *varied, "link", *right, "goodput asked", "achieved", right=right)
     for item, folder in done[:MAX_ROWS]:
         method, *rest = _row(item, folder, folder.status or {}, singles.time_s(item))
         flat = dict(flat_settings(folder))

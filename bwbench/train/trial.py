@@ -12,6 +12,7 @@ from torch import nn
 from bwbench import registry
 from bwbench.algorithms import AbstractAlgorithm, Context
 from bwbench.algorithms.buckets import ELEMENT_BYTES, trainable
+from bwbench.collectives.pacing import pace
 from bwbench.compression import build_codec
 from bwbench.config import CellConfig
 from bwbench.datasets.folder import data_folder
@@ -95,6 +96,8 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
     collective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:
         collective.connect(groups.data, config.link)
+        if config.launcher != "local":  # hosts may have the very addresses of the emulated network
+            pace(config.link, flows=0)
     optimizer = schedule.build(model.parameters())
     algorithm.attach(
         Context(
