@@ -13,7 +13,8 @@ from bwbench.analysis.cells import setting_of
 from bwbench.records import CellFolder
 
 BEFORE, AFTER = "before", "after"
-_COLUMNS = ["id", "arm", "bandwidth_bps", "when", "src", "dst", "tolerance", "goodput_error", "rtt_error", "rtt_off_s"]
+_COLUMNS = ["id", "arm", "bandwidth_bps", "when", "src", "dst", "over_tcp", "tolerance", "goodput_error", "rtt_error",
+            "rtt_off_s"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,9 @@ def link_errors(folders: Iterable[CellFolder]) -> pd.DataFrame:
     Composed cells of one timing run share its link, which counts once. Where nothing was measured there is no row.
 
     Returns:
-        id (of the first such cell), arm, bandwidth_bps, when (``before``, ``after``), src, dst, tolerance,
-        goodput_error, rtt_error, rtt_off_s (seconds that a round trip took longer).
+        id (of the first such cell), arm, bandwidth_bps, when (``before``, ``after``), src, dst, over_tcp (between the
+        processes of real hosts; else by paced UDP), tolerance, goodput_error, rtt_error, rtt_off_s (seconds that a
+        round trip took longer).
     """
     return pd.DataFrame(_rows(folders), columns=_COLUMNS)
 
@@ -58,6 +60,7 @@ def _rows(folders: Iterable[CellFolder]) -> Iterator[dict[str, Any]]:
             measured = link.get(f"achieved_{when}") or {}
             about = {"id": folder.cell["id"], "arm": folder.cell["arm"], "when": when,
                      "bandwidth_bps": setting_of(config).bandwidth_bps,
+                     "over_tcp": "tcp" in str(measured.get("method", "")),
                      "tolerance": number(measured.get("tolerance"))}  # fmt: skip
             for pair in measured.get("pairs") or []:
                 asked_s, achieved_s = number(pair.get("asked_rtt_s")), number(pair.get("achieved_rtt_s"))
