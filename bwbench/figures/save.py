@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from fontTools import subset  # type: ignore[import-untyped]
 from matplotlib.figure import Figure
 
 from bwbench.analysis.cells import PLANNED, state_of
@@ -17,6 +20,7 @@ from bwbench.figures.style import look
 from bwbench.records import SCHEMA
 
 PNG_DPI = 200
+_OF_LAYOUT = ["GDEF", "GPOS", "GSUB"]  # tables of a font
 
 
 def save(figure: Figure, table: pd.DataFrame, results: Results, name: str, stem: Path) -> list[Path]:
@@ -45,13 +49,25 @@ def save(figure: Figure, table: pd.DataFrame, results: Results, name: str, stem:
     paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf", "json")]
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        with look():  # a date in the file would make every run differ; matplotlib leaves out what is None
+        # A date in the file would make every run differ; matplotlib leaves out what is None.
+        with look(), _fonts_without_layout():
             figure.savefig(paths[0], dpi=PNG_DPI, metadata={"Title": title, "Description": subject, "Software": None})
             figure.savefig(paths[1], metadata={"Title": title, "Subject": subject, "CreationDate": None})
         paths[2].write_text(json.dumps(sidecar, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
     return paths
+
+
+@contextmanager
+def _fonts_without_layout() -> Iterator[None]:
+    """Embed in PDFs no tables of how to lay text out, which is done by then: cutting them took a sixth of all time."""
+    before = subset.Options._drop_tables_default
+    subset.Options._drop_tables_default = [*before, *_OF_LAYOUT]
+    try:
+        yield
+    finally:
+        subset.Options._drop_tables_default = before
 
 
 def plain(value: Any) -> Any:
