@@ -62,7 +62,7 @@ def save(figure: Figure, table: pd.DataFrame, results: Results, name: str, stem:
 @contextmanager
 def _fonts_without_layout() -> Iterator[None]:
     """Embed in PDFs no tables of how to lay text out, which is done by then: cutting them took a sixth of all time."""
-    before = subset.Options._drop_tables_default
+    before = getattr(subset.Options, "_drop_tables_default", [])  # not documented: without it, only time is lost
     subset.Options._drop_tables_default = [*before, *_OF_LAYOUT]
     try:
         yield

@@ -28,9 +28,7 @@ BACK_S = 20.0  # a lease of 15 s, and some time to take it back
 
 def test_a_link_is_shaped_measured_and_taken_back(four: Lab) -> None:
     before = four.shaping()
-    written(
-        four, "shaped", link=LINK, algorithm="parameter-server"
-    )  # which paces connections where bwbench makes links
+    written(four, "shaped", link=LINK, algorithm="parameter-server")  # paced on emulated links
     code, said = four.run("run", "shaped.yaml")
     assert code == 0, said
     assert status(four, "shaped")["status"] == "done"

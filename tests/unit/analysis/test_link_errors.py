@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,18 @@ def test_every_pair_before_and_after(tmp_path: Path) -> None:
     assert set(errors["when"]) == {"before", "after"}
     assert set(errors["goodput_error"].round(6)) == {round(0.953 / 0.956 - 1, 6)}
     assert errors["rtt_off_s"].iloc[0] == pytest.approx(0.0002)
+    assert not errors["over_tcp"].any()
+
+
+def test_what_ranks_on_hosts_found_by_tcp_is_told_apart(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ring",), repeats=1, limit_s=0.3))
+    (file,) = tmp_path.rglob("link.json")
+    link = json.loads(file.read_text())
+    link["achieved_after"]["method"] = "tcp, from process to process"
+    file.write_text(json.dumps(link))
+    (group,) = load_results(tmp_path)
+    errors = link_errors(group.done)
+    assert set(errors.loc[errors["over_tcp"], "when"]) == {"after"}
 
 
 def test_sizes_of_errors() -> None:
