@@ -6,13 +6,12 @@ a model, the learning rate tuned for an arm, the duration of a step that comes w
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bwbench.analysis.cells import Setting, setting_of
+from bwbench.analysis.cells import name_of, setting_of
 from bwbench.records import CellFolder
 from bwbench.units import BANDWIDTH, DURATION, MEMORY
 
@@ -69,7 +68,7 @@ class Group:
 
     def values_of(self, name: str) -> list[Any]:
         """The values of one setting, by its flat name, over the cells of all arms that a link concerns, rising."""
-        found = {dict(flat_settings(folder)).get(name) for folder in deciding(self.folders)}
+        found = {flat_settings(folder).get(name) for folder in deciding(self.folders)}
         return sorted(found, key=sortable)
 
     def at(self, bandwidth_bps: float | None) -> list[CellFolder]:
@@ -87,13 +86,14 @@ def group_cells(folders: Sequence[CellFolder], compares: Collection[str] = froze
     Args:
         compares: flat names of the settings that one group spans; what only follows them splits nothing either.
     """
-    flat = {folder.path: dict(flat_settings(folder)) for folder in folders}
+    flat = {folder.path: flat_settings(folder) for folder in folders}
     deciders = deciding(folders)
     names = _independent_settings(deciders, flat, frozenset(compares))
     members: dict[Key, list[CellFolder]] = {}
     for folder in deciders:
         members.setdefault(tuple((name, flat[folder.path].get(name)) for name in names), []).append(folder)
-    joining = [folder for folder in folders if folder not in set(deciders)]
+    decided = {folder.path for folder in deciders}
+    joining = [folder for folder in folders if folder.path not in decided]
     groups = []
     for key in sorted(members, key=lambda key: [sortable(value) for _, value in key]):
         joined = {folder.path for folder in [*members[key], *_joined(joining, key, members[key], flat)]}
@@ -106,13 +106,12 @@ def deciding(folders: Sequence[CellFolder]) -> list[CellFolder]:
     return [folder for folder in folders if not _needs_no_link(folder)] or list(folders)
 
 
-def flat_settings(folder: CellFolder) -> Iterator[tuple[str, Any]]:
+def flat_settings(folder: CellFolder) -> Flat:
     """The configuration of a cell by flat names (``link.latency``); an unshaped link has that as its bandwidth."""
-    config = folder.cell["config"]
-    for name, value in _flatten(config):
-        if name == BANDWIDTH_KEY and not (config.get("link") or {}).get("shaped", True):
-            value = UNSHAPED
-        yield name, value
+    flat = folder.flat_config
+    if BANDWIDTH_KEY not in flat or flat.get("link.shaped", True):
+        return flat
+    return {**flat, BANDWIDTH_KEY: UNSHAPED}
 
 
 def bandwidth_label(bandwidth_bps: float | None) -> str:
@@ -135,15 +134,19 @@ def _bandwidth_label(text: str) -> str:
 
 
 def _needs_no_link(folder: CellFolder) -> bool:
-    setting: Setting = setting_of(folder.cell["config"])
-    return setting.is_single or (setting.algorithm == "no-communication" and setting.bandwidth_bps is None)
+    config = folder.cell["config"]
+    algorithm = name_of(config.get("algorithm"))
+    return algorithm == "single" or (algorithm == "no-communication" and setting_of(config).bandwidth_bps is None)
 
 
 def _independent_settings(
     folders: Sequence[CellFolder], flat: Mapping[Any, Flat], compares: frozenset[str]
 ) -> list[str]:
     """Names of the settings that vary within an arm and do not merely follow settings that are compared or taken."""
-    varying = {name for folder in folders for name in flat[folder.path] if not _belongs(name, _OF_AN_ARM)}
+    # What has one value over all cells has one within every arm: most settings need no closer look.
+    names = {name for folder in folders for name in flat[folder.path]}
+    several = {name for name in names if len({flat[folder.path].get(name) for folder in folders}) > 1}
+    varying = {name for name in several if not _belongs(name, _OF_AN_ARM)}
     first = [name for name in _NEVER_MIXED if name in varying]
     # What follows the bandwidth (a limit, the other half of a named link) splits nothing, compared or not.
     then = [BANDWIDTH_KEY, *sorted(name for name in varying if _belongs(name, compares) and name != BANDWIDTH_KEY)]
@@ -191,14 +194,6 @@ def _fits(folder: CellFolder, key: Key, settings: Flat) -> bool:
     single = setting_of(folder.cell["config"]).is_single
     asked = [(name, value) for name, value in key if not name.startswith("link.") and not (single and name == "nodes")]
     return all(settings.get(name) == value for name, value in asked)
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", json.dumps(value, sort_keys=True) if isinstance(value, list) else value
 
 
 def _belongs(name: str, settings: Collection[str]) -> bool:

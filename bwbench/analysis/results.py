@@ -38,6 +38,7 @@ class Results:
     folders: tuple[CellFolder, ...]
     group: Group
     reader: Reader = field(default_factory=Reader, repr=False)
+    made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see once.once
 
     @cached_property
     def done(self) -> list[CellFolder]:

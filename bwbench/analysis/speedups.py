@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bwbench.analysis.arrival import Arrival
+from bwbench.analysis.once import once
 from bwbench.analysis.results import Results
 from bwbench.analysis.scale import scale_of
 from bwbench.analysis.statistics import paired_ratio
@@ -18,6 +19,7 @@ OF_A_NODE = ("batch_size", "accumulate", "step_time_s")  # what makes one node a
 _BY = ("arm", "nodes", "bandwidth_bps", *OF_A_NODE)
 
 
+@once
 def speedup_table(results: Results) -> pd.DataFrame:
     """One row an arm, number of nodes, bandwidth and batch: its speed-up over ``single``, paired by seed.
 

@@ -52,7 +52,7 @@ def _print_table(done: Sequence[tuple[PlannedCell, CellFolder]], singles: _Singl
     table = new_table("method", *varied, "link", *right, "goodput asked", "achieved", right=right)
     for item, folder in done[:MAX_ROWS]:
         method, *rest = _row(item, folder, folder.status or {}, singles.time_s(item))
-        flat = dict(flat_settings(folder))
+        flat = flat_settings(folder)
         table.add_row(method, *(str(flat.get(name, "-")) for name in settings), *rest)
     stdout().print(table)
     if len(done) > MAX_ROWS:

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bwbench.analysis.results import Results
+from bwbench.figures.frame import lay_out
 from bwbench.figures.style import PAGE_IN, look
 
 
@@ -43,6 +44,6 @@ class AbstractFigure(ABC):
         """The picture, ``width_in`` inches wide. Touches no global state of matplotlib."""
         with look():
             figure = self._draw(results, width_in)
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # laid out for good: saving neither moves anything nor takes as long
+            lay_out(figure)
+            figure.set_layout_engine(None)  # laid out for good: saving moves nothing, and draws once for each file
             return figure

@@ -15,7 +15,7 @@ from bwbench.analysis.fastest import Fastest, fastest_by_link
 from bwbench.analysis.results import COMPOSED_MARK, Results
 from bwbench.figures import captions
 from bwbench.figures.base import AbstractFigure
-from bwbench.figures.frame import framed_axes, text_width_in
+from bwbench.figures.frame import framed_axes, lay_out, text_width_in
 from bwbench.figures.style import FAINT, INK, SMALL_PT, arm_style
 from bwbench.units import BANDWIDTH, DURATION
 
@@ -70,7 +70,7 @@ class BestAlgorithm(AbstractFigure):
         body_in = 0.62 + _ROW_IN * len(rtts)
         figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend)
         _axes_of_links(axes, bandwidths, rtts)
-        figure.draw_without_rendering()  # lays out the axes, so that the room in a cell is known
+        lay_out(figure)
         room_in = axes.get_window_extent().width / figure.dpi / len(bandwidths) - _PAD_IN
         for race in races:
             at = (bandwidths.index(race.bandwidth_bps), rtts.index(race.rtt_s))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from bwbench.analysis.comparison import CrossoverRow
 from bwbench.analysis.crossover import Crossover
 from bwbench.figures.captions import span
-from bwbench.figures.frame import text_width_in
+from bwbench.figures.frame import lay_out, text_width_in
 from bwbench.figures.lines import readable
 from bwbench.figures.style import SMALL_PT, arm_style
 from bwbench.units import BANDWIDTH
@@ -52,7 +52,7 @@ def draw_strip(figure: Figure, axes: Axes, rows: Sequence[StripRow], baseline: s
         for crossover in row.found:
             _draw_crossover(axes, number, row.arm, crossover, (left, right))
     axes.set_xlim(left, right)
-    figure.draw_without_rendering()
+    lay_out(figure)
     for number, row in enumerate(rows):
         _name_row(figure, axes, number, row)
 

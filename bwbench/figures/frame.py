@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
@@ -102,14 +104,24 @@ def wrap(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool 
     return [line.removesuffix(" ·") for line in lines]
 
 
+def lay_out(figure: Figure) -> None:
+    """Give the axes their places, so that their sizes are known, in a part of the time that drawing takes."""
+    engine = figure.get_layout_engine()
+    if engine is not None:  # a figure of a plugin may do without
+        engine.execute(figure)
+
+
 def text_width_in(figure: Figure, text: str, size_pt: float, bold: bool = False) -> float:
     """Width of one line of text as it will be drawn."""
-    canvas = figure.canvas
-    assert isinstance(canvas, FigureCanvasAgg)
+    return _text_width_px(text, size_pt, bold, figure.dpi) / figure.dpi
+
+
+@functools.lru_cache(maxsize=10_000)  # pictures of one experiment say much the same
+def _text_width_px(text: str, size_pt: float, bold: bool, dpi: float) -> float:
+    renderer: Any = RendererAgg(1, 1, dpi)  # type: ignore[no-untyped-call]
     font = FontProperties(size=size_pt, weight="bold" if bold else "normal")
-    renderer = canvas.get_renderer()  # type: ignore[no-untyped-call]
     width, _, _ = renderer.get_text_width_height_descent(text, font, ismath=False)
-    return float(width) / figure.dpi
+    return float(width)
 
 
 def _clauses(text: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -44,15 +43,16 @@ def emptiest(
     """Which of ``places`` (lower left corners of a text, in pixels) lies on the least of what ``lines`` draw."""
 
     def covered(place: tuple[float, float]) -> int:
-        inside = 0
-        for line in lines:
-            xy = axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
-            for (x0, y0), (x1, y1) in pairwise(xy):
-                for part in range(_SAMPLES):
-                    x, y = x0 + (x1 - x0) * part / _SAMPLES, y0 + (y1 - y0) * part / _SAMPLES
-                    inside += place[0] <= x <= place[0] + width_px and place[1] <= y <= place[1] + height_px
-        return inside
+        x, y = place
+        inside = (x <= drawn[..., 0]) & (drawn[..., 0] <= x + width_px) & (y <= drawn[..., 1])
+        return int(np.sum(inside & (drawn[..., 1] <= y + height_px)))
 
+    parts = np.arange(_SAMPLES)[:, None, None] / _SAMPLES
+    sampled = []
+    for line in lines:
+        xy = axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
+        sampled.append((xy[:-1] + parts * np.diff(xy, axis=0)).reshape(-1, 2))  # gaps stay NaN, which lies nowhere
+    drawn = np.concatenate(sampled) if sampled else np.empty((0, 2))
     return min(range(len(places)), key=lambda number: covered(places[number]))
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from bwbench.figures.captions import arm_label
-from bwbench.figures.frame import text_width_in
+from bwbench.figures.frame import lay_out, text_width_in
 from bwbench.figures.labels import emptiest
 from bwbench.figures.style import INK, SMALL_PT
 
@@ -61,7 +61,7 @@ def draw_level(axes: Axes, level: Level) -> None:
 
 def name_levels(figure: Figure, axes: Axes, levels: Sequence[Level]) -> None:
     """Write the names into the picture, near its left or right edge; limits of the axes are final by now."""
-    figure.draw_without_rendering()
+    lay_out(figure)
     drawn = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 1 and line.get_linestyle() != "None"]
     drawn = [line for line in drawn if line.get_transform() == axes.transData]
     box, px_per_pt = axes.get_window_extent(), figure.dpi / 72

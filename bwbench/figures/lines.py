@@ -19,7 +19,7 @@ from matplotlib.markers import CARETDOWN, CARETUP
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from bwbench.figures.frame import framed_axes, text_width_in
+from bwbench.figures.frame import framed_axes, lay_out, text_width_in
 from bwbench.figures.labels import spread
 from bwbench.figures.style import INK, PAGE_IN, TEXT_PT, arm_style
 from bwbench.units import BANDWIDTH
@@ -131,14 +131,15 @@ def draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: 
     axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.0 if crowded else 1.4, zorder=3)
     axes.plot(x, y, style.marker, color=style.color, markersize=size, zorder=4, linestyle="none",
               markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
-    for mark in line.marks:
-        at = mark.bandwidth_bps * dodge
-        if not mark.bound and not math.isnan(mark.low):
-            axes.plot([at, at], [mark.low, mark.high], color=style.color, linewidth=0.7 if crowded else 0.9,
-                      marker="_", markersize=2.6 if crowded else 4, zorder=3)  # fmt: skip
-        if mark.bound and bounds:
-            draw_bound(axes, at, mark.value, line.arm, mark.bound)
-        _draw_repeats(figure, axes, at, mark, style.color, crowded)
+    whiskers = [(mark.bandwidth_bps * dodge, mark.low, mark.high) for mark in certain if not math.isnan(mark.low)]
+    if whiskers:
+        draw_whiskers(axes, whiskers, color=style.color, linewidth=0.7 if crowded else 0.9,
+                      markersize=2.6 if crowded else 4)  # fmt: skip
+    if bounds:
+        for mark in line.marks:
+            if mark.bound:
+                draw_bound(axes, mark.bandwidth_bps * dodge, mark.value, line.arm, mark.bound)
+    _draw_repeats(figure, axes, line, dodge, style.color, crowded)
     last = line.marks[-1]
     return End(last.bandwidth_bps * dodge, last.value, line.label, style.color)
 
@@ -154,17 +155,29 @@ def draw_bound(axes: Axes, x: float, y: float, arm: str, bound: str) -> None:
     axes.annotate("", (x, y), (0, away), textcoords="offset points", arrowprops=arrow, zorder=5)
 
 
-def _draw_repeats(figure: Figure, axes: Axes, x: float, mark: Mark, color: str, crowded: bool) -> None:
-    """Every repeat as a small dot left of the mark, those that are a bound as a caret; in a crowd on the whisker."""
-    num_bounds = sum(bound for _, bound in mark.repeats)
-    if len(mark.repeats) <= 1 or num_bounds == len(mark.repeats):
-        return  # the mark, or its arrow, says it all
+def draw_whiskers(axes: Axes, whiskers: Sequence[tuple[float, float, float]], **look: Any) -> None:
+    """Intervals as (x, low, high) in one line with gaps, which is drawn faster than a line each."""
+    x = [at for place, _, _ in whiskers for at in (place, place, math.nan)]
+    y = [end for _, low, high in whiskers for end in (low, high, math.nan)]
+    axes.plot(x, y, marker="_", zorder=3, **look)
+
+
+def _draw_repeats(figure: Figure, axes: Axes, line: ArmLine, dodge: float, color: str, crowded: bool) -> None:
+    """Every repeat as a small dot left of its mark, those that are a bound as a caret; in a crowd on the whisker."""
     shift_pt = 0.0 if crowded else -_DOTS_PT
     beside = axes.transData + ScaledTranslation(shift_pt / 72, 0, figure.dpi_scale_trans)
-    for value, bound in mark.repeats:
-        marker: Any = (CARETDOWN if mark.bound == "<" else CARETUP) if bound else "o"
-        axes.plot(x, value, marker=marker, markersize=1.6 if crowded else 2.2, color=color, markeredgewidth=0,
-                  transform=beside, zorder=2.5 if crowded else 3)  # fmt: skip
+    points: dict[Any, list[tuple[float, float]]] = {}
+    for mark in line.marks:
+        num_bounds = sum(bound for _, bound in mark.repeats)
+        if len(mark.repeats) <= 1 or num_bounds == len(mark.repeats):
+            continue  # the mark, or its arrow, says it all
+        for value, bound in mark.repeats:
+            marker: Any = (CARETDOWN if mark.bound == "<" else CARETUP) if bound else "o"
+            points.setdefault(marker, []).append((mark.bandwidth_bps * dodge, value))
+    for marker, places in points.items():
+        axes.plot(*zip(*places, strict=True), marker=marker, markersize=1.6 if crowded else 2.2, color=color,
+                  linestyle="none", markeredgewidth=0, transform=beside,
+                  zorder=2.5 if crowded else 3)  # fmt: skip
 
 
 def bandwidth_axis(axes: Axes, bandwidths: Sequence[float]) -> None:
@@ -180,7 +193,7 @@ def bandwidth_axis(axes: Axes, bandwidths: Sequence[float]) -> None:
 
 def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
     """Leave the labels out that would touch their neighbours; those at powers of ten stay."""
-    figure.draw_without_rendering()
+    lay_out(figure)
     left, right = axes.get_xlim()
     inches = axes.get_window_extent().width / figure.dpi / math.log10(right / left)
     write = axes.xaxis.get_major_formatter()
@@ -205,7 +218,7 @@ def _is_power_of_ten(bps: float) -> bool:
 
 def name_ends(figure: Figure, axes: Axes, ends: Sequence[End]) -> None:
     """Every line is named at its right end; names that would overlap are moved apart."""
-    figure.draw_without_rendering()
+    lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72
     low, high = (math.log10(limit) for limit in axes.get_ylim())
     wanted = [(math.log10(end.y) - low) / (high - low) * height_pt for end in ends]

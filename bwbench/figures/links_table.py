@@ -11,6 +11,7 @@ import pandas as pd
 
 from bwbench.analysis.arrival import Arrival
 from bwbench.analysis.cells import describe_link
+from bwbench.analysis.once import once
 from bwbench.analysis.results import Results
 from bwbench.analysis.statistics import estimate
 from bwbench.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
@@ -21,6 +22,7 @@ _NUMBERS = ["time_s", "low_s", "high_s", "at_least_s"]
 _COLUMNS = ["link", "words", "arm", "num", "num_censored", "num_composed", *_NUMBERS]
 
 
+@once
 def links_table(results: Results) -> pd.DataFrame:
     """One row an arm and link, fastest link and arm first; last, one row for each arm that no link concerns.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Iterable, Sequence
@@ -63,6 +64,7 @@ def draw_albums(
         _ = group.cells, group.curves, group.ledger
     global _parts
     _parts = parts
+    gc.freeze()  # what was read stays: no process looks through it for garbage
     try:
         # An executor and not a Pool, which waits for ever for what a killed process was to draw.
         with ProcessPoolExecutor(min(jobs, len(parts)), mp_context=multiprocessing.get_context("fork")) as pool:
@@ -72,6 +74,7 @@ def draw_albums(
             "a process that drew figures was killed, by lack of memory perhaps; run the same command again"
         ) from None
     finally:
+        gc.unfreeze()
         _parts = []
 
 
@@ -79,7 +82,11 @@ _parts: list[_Part] = []  # for the processes that are forked, which get a numbe
 
 
 def _draw_number(number: int) -> Drawn:
-    return _draw(_parts[number])
+    gc.disable()  # subsetting a font makes so many objects that looking for garbage took a sixth of all time
+    try:
+        return _draw(_parts[number])
+    finally:
+        gc.collect()
 
 
 def _draw(part: _Part) -> Drawn:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from bwbench.analysis.once import once
 from bwbench.analysis.pareto import non_dominated
 from bwbench.analysis.results import Results
 from bwbench.analysis.statistics import estimate
@@ -88,6 +89,7 @@ class Pareto(AbstractFigure):
         return figure
 
 
+@once
 def pareto_table(results: Results) -> pd.DataFrame:
     """One row an arm: what it sends and what it gets for it.
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from bwbench.figures.frame import text_width_in
+from bwbench.figures.frame import lay_out, text_width_in
 from bwbench.figures.style import INK, SMALL_PT
 
 _DISTANCES_PT = (6.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0, 48.0, 60.0, 74.0)
@@ -44,7 +44,7 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
     Args:
         avoid: further places, in data coordinates, that no name may cover.
     """
-    figure.draw_without_rendering()
+    lay_out(figure)
     scale = figure.dpi / 72
     frame = axes.get_window_extent()
     marks = axes.transData.transform([(point.x, point.y) for point in points] + list(avoid))

@@ -62,12 +62,20 @@ def save(figure: Figure, table: pd.DataFrame, results: Results, name: str, stem:
 @contextmanager
 def _fonts_without_layout() -> Iterator[None]:
     """Embed in PDFs no tables of how to lay text out, which is done by then: cutting them took a sixth of all time."""
-    before = getattr(subset.Options, "_drop_tables_default", [])  # not documented: without it, only time is lost
-    subset.Options._drop_tables_default = [*before, *_OF_LAYOUT]
+    load = subset.load_font
+
+    def load_without_layout(*args: Any, **kwargs: Any) -> Any:
+        font = load(*args, **kwargs)
+        for tag in _OF_LAYOUT:
+            if tag in font:
+                del font[tag]
+        return font
+
+    subset.load_font = load_without_layout
     try:
         yield
     finally:
-        subset.Options._drop_tables_default = before
+        subset.load_font = load
 
 
 def plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bwbench.analysis.comparison import BANDWIDTH_KEY, Comparison, CrossoverRow, compare_cells
+from bwbench.analysis.once import once
 from bwbench.analysis.results import Results
 from bwbench.analysis.scale import Scale, scale_of
 from bwbench.figures import captions
@@ -57,9 +58,8 @@ class SpeedUp(AbstractFigure):
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm and bandwidth, with the crossovers of the arm in each."""
-        baseline = baseline_of(results)
-        assert baseline is not None
-        comparison, scale = compare_cells(results.done, baseline), scale_of(results.done)
+        baseline, comparison = compare_with_baseline(results)
+        scale = scale_of(results.done)
         crossings = {row.algorithm: row.crossovers for row in comparison.crossovers}
         rows = []
         for row in comparison.rows:
@@ -77,9 +77,7 @@ class SpeedUp(AbstractFigure):
         return pd.DataFrame(rows).astype({"low": float, "high": float}) if rows else pd.DataFrame(rows)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        baseline = baseline_of(results)
-        assert baseline is not None
-        table, comparison = self.table(results), compare_cells(results.done, baseline)
+        table, (baseline, comparison) = self.table(results), compare_with_baseline(results)
         lines, scale = _lines(table), scale_of(results.done)
         strip = shown_crossovers(comparison.crossovers, [line.arm for line in lines])
         title = f"Speed-up over {baseline} in time to {captions.target_words(results)}"
@@ -113,6 +111,14 @@ def baseline_of(results: Results) -> str | None:
     able = [str(arm) for arm, num in bandwidths.items() if num > 1]
     ordered = [arm for arm in BASELINES if arm in able] + sorted(arm for arm in able if arm != "no-communication")
     return next(iter(ordered), None)
+
+
+@once
+def compare_with_baseline(results: Results) -> tuple[str, Comparison]:
+    """``baseline_of``, which there must be, and all arms against it."""
+    baseline = baseline_of(results)
+    assert baseline is not None
+    return baseline, compare_cells(results.done, baseline)
 
 
 def _lines(table: pd.DataFrame) -> list[ArmLine]:

@@ -16,7 +16,7 @@ from bwbench.analysis.ledger import PART_NAMES, PARTS
 from bwbench.analysis.results import Results
 from bwbench.figures import captions
 from bwbench.figures.base import AbstractFigure
-from bwbench.figures.frame import framed_axes, text_width_in
+from bwbench.figures.frame import framed_axes, lay_out, text_width_in
 from bwbench.figures.style import INK, PAGE_IN, PART_COLORS, SMALL_PT, TEXT_PT
 
 _ESTIMATED_PARTS = ("compute_s", "peers_s", "link_s", "exposed_s")
@@ -101,7 +101,7 @@ def _finish(figure: Figure, axes: Axes, rows: list[dict[Any, Any]], unit: captio
     longest = max(max(row["step_s"], row["median_step_s"]) for row in rows) / unit.seconds
     axes.set_xlim(0, 1.16 * longest)
     axes.set_xlabel(f"mean step of {batch:.0f} samples ({unit.symbol})")
-    figure.draw_without_rendering()  # lays out the axes, so that their width is known
+    lay_out(figure)
     room = int(axes.get_window_extent().width / figure.dpi / _TICK_IN)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(1, min(6, room)), min_n_ticks=2))
 
@@ -117,7 +117,7 @@ def _write_inside(
     figure: Figure, axes: Axes, rows: list[dict[Any, Any]], parts: list[str], unit: captions.TimeUnit
 ) -> None:
     """Numbers inside the parts that are wide enough for them."""
-    figure.draw_without_rendering()  # lays out the axes, so that their width is known
+    lay_out(figure)
     inches_per_unit = axes.get_window_extent().width / figure.dpi / axes.get_xlim()[1]
     for position, row in enumerate(rows):
         left = 0.0

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bwbench.analysis.config_values import value_at
+from bwbench.analysis.once import once
 from bwbench.analysis.results import Results
 from bwbench.analysis.statistics import Estimate, estimate, geometric_interval
 from bwbench.analysis.tables import arrivals_by_seed
@@ -95,6 +96,7 @@ class TopologyByMedium(AbstractFigure):
         return figure
 
 
+@once
 def topology_table(results: Results) -> pd.DataFrame:
     """One row an arm, medium, wiring and number of nodes.
 

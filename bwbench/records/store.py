@@ -6,6 +6,7 @@ experiment; docs/results-format.md describes every file.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -53,6 +54,11 @@ class CellFolder:
         if content.get("schema", 0) > SCHEMA:
             raise RecordError(f"{self.path / 'cell.json'}: schema {content['schema']} is newer than this bwbench reads")
         return content
+
+    @cached_property
+    def flat_config(self) -> dict[str, Any]:
+        """The cell's configuration by flat names (``link.latency``); lists as JSON."""
+        return dict(_flatten(self.cell["config"]))
 
     @cached_property
     def status(self) -> dict[str, Any] | None:
@@ -205,3 +211,11 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
             cells[packed_name] = CellFolder(folder / packed_name, files)
     for name in sorted(cells):
         yield cells.pop(name)  # what has been looked at need not stay in memory
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value, sort_keys=True) if isinstance(value, list) else value
