@@ -49,9 +49,11 @@ bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up
 FIGURES := paper/figures
 # What stands for one link each, at one link alone: all of them would be hundreds of pictures, which `bwbench plot` draws.
 AT := --at 10Mbps --at latency-100-ms
-paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ (half a minute)
+HEADLINE := bandwidth-cnn --figure bandwidth
+paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF, the README's as PNG (half a minute)
 	@rm -rf $(FIGURES).new
-	$(BIN)/bwbench plot results --out $(FIGURES).new --folders $(AT) > /dev/null
+	$(BIN)/bwbench plot results --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null
+	@$(BIN)/bwbench plot results/$(HEADLINE) --out $(FIGURES).new --folders --format png > /dev/null 2>&1
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
 	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
 

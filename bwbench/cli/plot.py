@@ -19,6 +19,13 @@ class Width(str, Enum):
     column = "column"
 
 
+class Format(str, Enum):
+    """Of pictures, as in ``figures.save.FORMATS``."""
+
+    png = "png"
+    pdf = "pdf"
+
+
 def plot(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
@@ -37,6 +44,9 @@ def plot(
             show_default="every setting",
         ),
     ] = None,
+    format: Annotated[
+        list[Format] | None, typer.Option(help="Pictures of this format only.", show_default="both")
+    ] = None,
     folders: Annotated[
         bool, typer.Option("--folders", help="A folder for each experiment even where there is only one.")
     ] = False,
@@ -53,8 +63,9 @@ def plot(
     from bwbench.figures.parallel import draw_albums
     from bwbench.figures.style import WIDTHS_IN
 
+    formats = [one.value for one in format or Format]
     drawn = draw_albums(
-        load_results(folder), out or folder / "figures", figure, WIDTHS_IN[width.value], at or (), folders
+        load_results(folder), out or folder / "figures", figure, WIDTHS_IN[width.value], at or (), folders, formats
     )
     if not drawn.paths:
         raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))

@@ -19,6 +19,7 @@ from bwbench.figures.labels import label_log_axis
 from bwbench.units import BANDWIDTH
 
 LOG_FROM_RATIO = 10.0
+_MUCH = 1.1  # times as many bytes as on the link that is shown, from which on a note says so
 
 
 class AccuracyOverBytes(AbstractFigure):
@@ -127,11 +128,26 @@ def _reached(spent: tuple[float, float]) -> str:
     return f"> {byte_words(at_least)}" if math.isinf(value) else byte_words(value)
 
 
+def _elsewhere(results: Results, shown: Results, sending: set[str]) -> str:
+    """What the arms send to the target on the links that are not shown, in words."""
+    words = []
+    for arm, cells in results.cells.groupby("arm"):
+        if arm not in sending:
+            continue
+        here = bytes_to_target(shown.cells[shown.cells["arm"] == arm])[0]
+        links = [part for _, part in cells.groupby(["bandwidth_bps", "rtt_s"], dropna=False)]
+        times = [bytes_to_target(part)[0] / here for part in links]
+        times = [one for one in times if math.isfinite(one)]
+        if times and (min(times) < 1 / _MUCH or max(times) > _MUCH):
+            words.append(f"{arm!s} {min(times):.2g} to {max(times):.2g} times as much")
+    return f"on other links, {', '.join(words)} to the target" if words else "what is sent hardly depends on the link"
+
+
 def _notes(results: Results, shown: Results, curves: pd.DataFrame, sending: set[str]) -> list[str]:
     notes = []
     if shown is not results:
         bandwidth = shown.cells["bandwidth_bps"].dropna().iloc[0]
-        notes.append(f"Runs at {BANDWIDTH.format(float(bandwidth))}; what is sent hardly depends on the link.")
+        notes.append(f"Runs at {BANDWIDTH.format(float(bandwidth))}; {_elsewhere(results, shown, sending)}.")
     silent = sorted(set(curves["arm"]) - sending)
     if silent:
         notes.append(f"Not drawn, since nothing of theirs was counted on the wire: {', '.join(silent)}.")

@@ -19,7 +19,7 @@ from bwbench.figures.labels import label_log_axis
 from bwbench.figures.panels import legend_columns
 from bwbench.figures.style import PAGE_IN, SMALL_PT
 
-LOG_FROM_RATIO = 20.0  # arms that end this much apart would be a vertical line on a linear axis
+LOG_FROM_RATIO = 10.0  # arms that end this much apart would be a vertical line on a linear axis
 LEGEND_ROW_IN = 0.17
 MEAN_NOTE = "Bold: where the repeats first met each level, geometric mean. Thin: every run, one a seed."
 

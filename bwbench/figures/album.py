@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bwbench.analysis.results import Results, regrouped
 from bwbench.figures.base import AbstractFigure
-from bwbench.figures.save import save
+from bwbench.figures.save import FORMATS, save
 from bwbench.figures.style import PAGE_IN
 from bwbench.registry import FIGURES
 
@@ -34,6 +34,7 @@ def draw_album(
     names: Sequence[str] | None = None,
     width_in: float = PAGE_IN,
     at: Sequence[str] = (),
+    formats: Sequence[str] = FORMATS,
 ) -> Drawn:
     """Draw every figure of every group into ``out``, with a folder for each experiment where there are several.
 
@@ -41,6 +42,7 @@ def draw_album(
         names: figures to draw; None draws all of ``registry.FIGURES``. Raises ConfigError for a name that is none.
         at: of figures that stand for one setting each, those whose settings are all among these, as in the files'
             names (``10Mbps``, ``latency-100-ms``); empty draws all.
+        formats: of pictures, as in ``save.FORMATS``.
     """
     figures: list[AbstractFigure] = [FIGURES.load(name)() for name in names or FIGURES.names()]
     several = len({group.experiment for group in results}) > 1
@@ -53,16 +55,18 @@ def draw_album(
             if at and not set(group.label.split("_")) <= {"", *at}:
                 continue
             folder = out / group.experiment if several else out
-            _draw(figure, group, folder, width_in, drawn)
+            _draw(figure, group, folder, width_in, formats, drawn)
     return drawn
 
 
-def _draw(figure: AbstractFigure, part: Results, folder: Path, width_in: float, drawn: Drawn) -> None:
+def _draw(
+    figure: AbstractFigure, part: Results, folder: Path, width_in: float, formats: Sequence[str], drawn: Drawn
+) -> None:
     what = " ".join(text for text in (figure.name, f"of {part.experiment}", part.label and f"({part.label})") if text)
     why_not = figure.applies(part)
     if why_not is not None:
         drawn.skipped.append(f"{what}: {why_not}")
         return
     stem = folder / "_".join(text for text in (figure.name, part.label) if text)
-    drawn.paths.extend(save(figure.draw(part, width_in), figure.table(part), part, figure.name, stem))
+    drawn.paths.extend(save(figure.draw(part, width_in), figure.table(part), part, figure.name, stem, formats))
     drawn.notes.extend(note for note in part.notes if note not in drawn.notes)

@@ -11,6 +11,7 @@ import pandas as pd
 from bwbench.analysis.results import COMPOSED_MARK, Results
 from bwbench.units import BANDWIDTH, DURATION
 
+_NAMED_KINDS = 2  # of link: more are counted
 LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
 
 
@@ -140,7 +141,8 @@ def _link_without_bandwidth(cells: pd.DataFrame) -> str:
     rtts = [DURATION.format(rtt) for rtt in sorted({float(rtt) for rtt in cells["rtt_s"].dropna()})]
     rtt = f"RTT {span(rtts[0], rtts[-1])}" if rtts else ""
     media = sorted({link.split(", ", 2)[2] for link in cells["link"] if link.count(", ") >= 2})
-    return ", ".join(part for part in (rate, rtt, " or ".join(media)) if part)
+    kinds = " or ".join(media) if len(media) <= _NAMED_KINDS else f"{len(media)} kinds of link"
+    return ", ".join(part for part in (rate, rtt, kinds) if part)
 
 
 def _each(values: pd.Series) -> str:

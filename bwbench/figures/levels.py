@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
 from bwbench.figures.captions import arm_label
@@ -49,6 +50,11 @@ def long_name(arm: str, level: Level) -> Level:
     return replace(level, name=level.name.replace(arm_label(arm), LIMIT_NAMES[arm]))
 
 
+def level_entry(level: Level) -> Line2D:
+    """A legend's entry for it."""
+    return Line2D([], [], label=level.name, color=level.color, linestyle=level.line, linewidth=1.1)
+
+
 def draw_level(axes: Axes, level: Level) -> None:
     """The line across the picture, its band and its dots."""
     axes.axhline(level.y, color=level.color, linestyle=level.line, linewidth=1.1, zorder=2)
@@ -64,6 +70,7 @@ def name_levels(figure: Figure, axes: Axes, levels: Sequence[Level]) -> None:
     lay_out(figure)
     drawn = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 1 and line.get_linestyle() != "None"]
     drawn = [line for line in drawn if line.get_transform() == axes.transData]
+    drawn += [Line2D(axes.get_xlim(), (level.y, level.y)) for level in levels]
     box, px_per_pt = axes.get_window_extent(), figure.dpi / 72
     taken: list[Bbox] = []  # by names written before
     for level in levels:

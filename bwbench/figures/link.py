@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bwbench.analysis.link_errors import AFTER, BEFORE, link_errors, spread_of
 from bwbench.analysis.results import COMPOSED_MARK, Results
@@ -96,7 +96,9 @@ def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None
         band = 100 * float(tolerance.max())
         axes.axhspan(-band, band, color="#ececec", linewidth=0, zorder=0)
     if worst > _OUTLYING * max(most, 1e-3):
-        axes.set_yscale("symlog", linthresh=max(most, 1e-3), linscale=1.5)
+        linear = max(most, 1e-3)
+        axes.set_yscale("symlog", linthresh=linear, linscale=1.5)
+        axes.yaxis.set_major_locator(FixedLocator(_ticks_from(linear)))
         axes.yaxis.set_minor_locator(NullLocator())
     axes.margins(y=0.1)
     axes.yaxis.set_major_formatter(FuncFormatter(_error_label))
@@ -109,6 +111,12 @@ def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None
     axes.set_xticks(shown, [names[place] for place in shown])
     axes.set_xlabel(f"{scale} asked")
     axes.set_xlim(-0.6, len(rates) - 0.4)
+
+
+def _ticks_from(linear: float) -> list[float]:
+    """Zero and powers of ten on both sides of it, from where an axis that is linear in its middle has room for them."""
+    powers = [10.0**power for power in range(math.ceil(math.log10(linear / 2)), 6)]
+    return [*(-size for size in reversed(powers)), 0.0, *powers]
 
 
 def _draw_shares(axes: Axes, table: pd.DataFrame, error: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from bwbench.analysis.results import Results
 from bwbench.errors import RecordError
 from bwbench.figures.album import Drawn, draw_album
+from bwbench.figures.save import FORMATS
 from bwbench.figures.style import PAGE_IN
 from bwbench.registry import FIGURES
 
@@ -29,6 +30,7 @@ class _Part:
     names: tuple[str, ...]
     width_in: float
     at: tuple[str, ...]
+    formats: tuple[str, ...]
 
 
 def draw_albums(
@@ -38,12 +40,13 @@ def draw_albums(
     width_in: float = PAGE_IN,
     at: Sequence[str] = (),
     folders: bool = False,
+    formats: Sequence[str] = FORMATS,
     jobs: int | None = None,
 ) -> Drawn:
     """Draw what ``draw_album`` draws, experiment by experiment, in several processes where there are many cells.
 
     Args:
-        at: see ``draw_album``.
+        at, formats: see ``draw_album``.
         folders: a folder for each experiment even where there is only one.
         jobs: processes; by default the cores that this one may use, or one where there are few cells.
     """
@@ -52,7 +55,7 @@ def draw_albums(
         by_experiment.setdefault(group.experiment, []).append(group)
     several = folders or len(by_experiment) > 1
     parts = [
-        _Part(tuple(groups), out / experiment if several else out, tuple(alike), width_in, tuple(at))
+        _Part(tuple(groups), out / experiment if several else out, tuple(alike), width_in, tuple(at), tuple(formats))
         for experiment, groups in by_experiment.items()
         for alike in _by_grouping(names or FIGURES.names())
     ]
@@ -90,7 +93,7 @@ def _draw_number(number: int) -> Drawn:
 
 
 def _draw(part: _Part) -> Drawn:
-    return draw_album(part.results, part.out, part.names, part.width_in, part.at)
+    return draw_album(part.results, part.out, part.names, part.width_in, part.at, part.formats)
 
 
 def _by_grouping(names: Sequence[str]) -> list[list[str]]:

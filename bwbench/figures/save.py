@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,18 @@ from bwbench.errors import RecordError
 from bwbench.figures.style import look
 from bwbench.records import SCHEMA
 
+FORMATS = ("png", "pdf")
 PNG_DPI = 200
 _OF_LAYOUT = ["GDEF", "GPOS", "GSUB"]  # tables of a font
 
 
-def save(figure: Figure, table: pd.DataFrame, results: Results, name: str, stem: Path) -> list[Path]:
-    """Write ``stem``.png, .pdf and .json; returns their paths. Equal records give equal bytes.
+def save(
+    figure: Figure, table: pd.DataFrame, results: Results, name: str, stem: Path, formats: Collection[str] = FORMATS
+) -> list[Path]:
+    """Write ``stem``.png, .pdf (those of ``formats``) and .json; returns their paths. Equal records give equal bytes.
 
     The JSON file holds the numbers that the picture shows and the ids of the cells behind them; the ids stand in the
-    metadata of both pictures too. Raises RecordError where the folder cannot be written.
+    metadata of the pictures too. Raises RecordError where the folder cannot be written.
     """
     cell_ids = sorted(str(folder.cell["id"]) for folder in results.done)
     title = f"{name} of {results.experiment}"
@@ -46,17 +49,19 @@ def save(figure: Figure, table: pd.DataFrame, results: Results, name: str, stem:
         "notes": results.notes,
         "table": [{str(key): plain(value) for key, value in row.items()} for row in table.to_dict("records")],
     }
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf", "json")]
+    png, pdf, numbers = (stem.with_name(f"{stem.name}.{ending}") for ending in (*FORMATS, "json"))
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
         # A date in the file would make every run differ; matplotlib leaves out what is None.
         with look(), _fonts_without_layout():
-            figure.savefig(paths[0], dpi=PNG_DPI, metadata={"Title": title, "Description": subject, "Software": None})
-            figure.savefig(paths[1], metadata={"Title": title, "Subject": subject, "CreationDate": None})
-        paths[2].write_text(json.dumps(sidecar, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            if "png" in formats:
+                figure.savefig(png, dpi=PNG_DPI, metadata={"Title": title, "Description": subject, "Software": None})
+            if "pdf" in formats:
+                figure.savefig(pdf, metadata={"Title": title, "Subject": subject, "CreationDate": None})
+        numbers.write_text(json.dumps(sidecar, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
-    return paths
+    return [path for path in (png, pdf, numbers) if path is numbers or path.suffix[1:] in formats]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from bwbench.analysis.statistics import geometric_interval
 from bwbench.figures import captions
 from bwbench.figures.base import AbstractFigure
 from bwbench.figures.labels import label_log_axis
-from bwbench.figures.levels import ABOVE, LIMITS, Level, draw_level, long_name, name_levels
+from bwbench.figures.levels import LIMITS, Level, draw_level, level_entry
 from bwbench.figures.lines import (
     ArmLine,
     End,
@@ -67,28 +67,26 @@ class Throughput(AbstractFigure):
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
         title = "Training throughput against bandwidth"
         notes = [_how_to_read(table, ideal), *results.notes]
-        figure, axes = lines_frame(width_in, title, setting, notes, lines)
+        # Near the limits the fastest arms leave no room for names: those stand in the legend.
+        limits = [*([ideal] if ideal else []), *levels.values()]
+        figure, axes = lines_frame(width_in, title, setting, notes, lines, [level_entry(one) for one in limits])
         bandwidths = sorted({mark.bandwidth_bps for line in lines for mark in line.marks})
         bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
         small = crowded(lines, width_in)
         ends = [draw_line(figure, axes, line, dodge, small) for line, dodge in zip(lines, dodges(lines), strict=True)]
-        drawn = [*levels.values(), *([ideal] if ideal else [])]
-        for level in drawn:
+        for level in limits:
             draw_level(axes, level)
         axes.grid(True)
         axes.set_xlim(bandwidths[0] / 1.3, bandwidths[-1] * 1.2)
         low, high = axes.get_ylim()
-        rates = [*table["samples_per_s"], *(level.y for level in drawn)]
+        rates = [*table["samples_per_s"], *(level.y for level in limits)]
         low, high = max(low, min(rates) / _INTERVAL_SHOWN), max(rates) * _ROOM_ABOVE
         axes.set_ylim(low, high)
         label_log_axis(axes.yaxis, low, high, length_in=2.3)
         axes.set_ylabel("throughput (samples/s)")
         if named_at_ends(lines, width_in):
-            name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in drawn)])
-        else:
-            named = [long_name(arm, level) for arm, level in levels.items()]
-            name_levels(figure, axes, [*([ideal] if ideal else []), *named])
+            name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in limits)])
         thin_ticks(figure, axes, bandwidths)
         return figure
 
@@ -131,10 +129,10 @@ def _limits(table: pd.DataFrame) -> dict[str, Level]:
         one = len(rows) == 1
         value = math.exp(rows["samples_per_s"].map(math.log).mean())
         low, high = (float(rows[end].iloc[0]) if one else math.nan for end in ("low", "high"))
-        style, side = arm_style(arm), ABOVE if arm == "no-communication" else ""  # nothing is quicker
+        style = arm_style(arm)
         label = captions.arm_label(arm, rows["num_composed"].sum(), rows["num"].sum())
         dots = tuple(rows["repeats"].iloc[0]) if one else tuple(rows["samples_per_s"])
-        levels[arm] = Level(label, value, style.color, style.line, low, high, dots, side)
+        levels[arm] = Level(label, value, style.color, style.line, low, high, dots)
     return levels
 
 
@@ -145,7 +143,7 @@ def _ideal(table: pd.DataFrame) -> Level | None:
     if single.empty or len(nodes) != 1:
         return None
     rate = nodes[0] * float(single["samples_per_s"].iloc[0])
-    return Level(f"ideal: {nodes[0]} × single", rate, INK, _IDEAL, side=ABOVE)
+    return Level(f"ideal: {nodes[0]} × single", rate, INK, _IDEAL)
 
 
 def _how_to_read(table: pd.DataFrame, ideal: Level | None) -> str:

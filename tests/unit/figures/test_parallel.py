@@ -21,7 +21,7 @@ ARMS = ("ring", "single")
 
 
 def drawn_quickly(
-    results: Sequence[Results], out: Path, names: Sequence[str], width_in: float, at: Sequence[str]
+    results: Sequence[Results], out: Path, names: Sequence[str], width_in: float, at: Sequence[str], formats: object
 ) -> Drawn:
     """In place of pictures: what would be drawn, and by which process."""
     out.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,15 @@ def test_fonts_are_inside_and_dates_are_not(folder: Path, tmp_path: Path) -> Non
         assert image.width == 1400  # 7 in at 200 dpi
 
 
+def test_one_format_alone(folder: Path, tmp_path: Path) -> None:
+    for formats in (["pdf"], ["png"], []):
+        drawn = draw_album(load_results(folder), tmp_path / f"only-{'-'.join(formats)}", ["bandwidth"], formats=formats)
+        assert [path.suffix[1:] for path in drawn.paths] == [*formats, "json"]
+        assert sorted(path.name for path in drawn.paths) == sorted(
+            path.name for path in drawn.paths[0].parent.iterdir()
+        )
+
+
 def test_files_say_which_group_they_show(folder: Path, tmp_path: Path) -> None:
     drawn = draw_album(load_results(folder), tmp_path, ["bandwidth", "step-time"])
     assert sorted({path.stem for path in drawn.paths}) == ["bandwidth", "step-time_10Mbps", "step-time_1Mbps"]

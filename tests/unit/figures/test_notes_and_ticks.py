@@ -1,0 +1,63 @@
+"""What pictures say about what they do not show, and where they put ticks and names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fixtures_records import Study, write_study
+from matplotlib.figure import Figure
+
+from bwbench.analysis.once import once
+from bwbench.analysis.results import Results, load_results
+from bwbench.figures.accuracy_over_bytes import _elsewhere, one_link
+from bwbench.figures.labels import emptiest
+from bwbench.figures.link import _ticks_from
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Two arms at two bandwidths."""
+    write_study(tmp_path, Study(arms=("ddp", "threshold"), repeats=2, bandwidths_mbps=(10.0, 100.0)))
+    (results,) = load_results(tmp_path)
+    return results
+
+
+def test_bytes_that_depend_on_the_link_are_said(results: Results) -> None:
+    sending = {"ddp", "threshold"}
+    assert _elsewhere(results, one_link(results), sending) == "what is sent hardly depends on the link"
+    slow = (results.cells["arm"] == "threshold") & (results.cells["bandwidth_bps"] == 1e7)
+    results.cells.loc[slow, "wire_bytes_to_target"] *= 0.5
+    said = _elsewhere(results, one_link(results), sending)
+    assert re.fullmatch(r"on other links, threshold 0\.[45]\d* to 1(\.\d+)? times as much to the target", said)
+
+
+def test_ticks_of_an_axis_that_is_linear_in_its_middle_keep_clear_of_zero() -> None:
+    ticks = _ticks_from(0.067)
+    assert ticks[len(ticks) // 2 - 1 : len(ticks) // 2 + 2] == [-0.1, 0.0, 0.1]
+    assert ticks == sorted(ticks)
+
+
+def test_a_name_goes_where_no_line_runs_and_gaps_are_no_line() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    (line,) = axes.plot([0, 1, float("nan"), 0, 1], [0.2, 0.2, float("nan"), 0.21, 0.21])
+    low, high = axes.transData.transform([(0.4, 0.15), (0.4, 0.6)])
+    assert emptiest(axes, [tuple(low), tuple(high)], 50, 40, [line]) == 1
+    assert emptiest(axes, [tuple(high), tuple(low)], 50, 40, [line]) == 0
+    assert emptiest(axes, [tuple(low)], 50, 40, []) == 0
+
+
+def test_what_a_group_is_asked_twice_is_made_once(results: Results) -> None:
+    calls = []
+
+    @once
+    def count(group: Results) -> int:
+        calls.append(group)
+        return len(group.done)
+
+    assert count(results) == count(results) == 8 and len(calls) == 1
+    (again,) = load_results(results.folders[0].path.parent)
+    assert count(again) == 8 and len(calls) == 2  # another reading of the same files is another group
