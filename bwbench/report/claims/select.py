@@ -14,6 +14,7 @@ from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 
+_NONE_OR_SOME = ("link.overrides", "link.trace")
 _FREE_TO_DIFFER = ("seed", "limit.", "optimizer.", "plugins", "link.seed")  # the repeat, and what is tuned for each arm
 
 
@@ -45,7 +46,7 @@ def matches(folder: CellFolder, where: Mapping[str, Any]) -> bool:
     """Whether a cell has these settings. What no link and no number of nodes concerns fits any of them.
 
     ``link.preset`` takes the name of a preset, nodes that differ set aside; ``link.overrides`` says whether there are
-    such nodes: ``none`` or ``some``.
+    such nodes, ``link.trace`` whether the link follows a recording: ``none`` or ``some``.
     """
     config = folder.cell["config"]
     setting = setting_of(config)
@@ -56,7 +57,7 @@ def matches(folder: CellFolder, where: Mapping[str, Any]) -> bool:
         if key == "link.preset":
             if not _is_preset(config.get("link") or {}, str(wanted)):
                 return False
-        elif key == "link.overrides" and wanted in ("none", "some"):
+        elif key in _NONE_OR_SOME and wanted in ("none", "some"):
             if bool(value_at(config, key)) != (wanted == "some"):
                 return False
         elif _comparable(value_at(config, key)) != _comparable(wanted):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from fixtures_paper import CLAIMS, ROOT, write_records
 
 from bwbench.errors import ConfigError
+from bwbench.records import CellFolder
 from bwbench.report.claims import Claim, Value, evaluate, judge, load_claims
 from bwbench.report.claims.records import Records
-from bwbench.report.claims.select import AmbiguousClaimError, MissingRecordsError
+from bwbench.report.claims.select import AmbiguousClaimError, MissingRecordsError, matches
 from bwbench.report.claims.words import full_text, plain, verdict_text
 
 
@@ -48,6 +50,16 @@ def test_a_ratio_of_two_settings_of_one_arm(records: Records) -> None:
     claim = _claim(kind="ratio", arm="ddp", over_where={"link.bandwidth": "100 Mbit/s"})
     value = evaluate(claim, records)
     assert value.side == -1  # ten times less bandwidth is no faster
+
+
+def test_a_link_that_follows_a_recording_is_told_from_a_steady_one(records: Records) -> None:
+    steady = next(folder for folder in records.folders if folder.cell["arm"] == "ddp")
+    trace = {direction: {"file": "office.txt", "sha256": "0" * 64, "mean": "10 Mbit/s"} for direction in ("up", "down")}
+    config = {**steady.cell["config"], "link": {**steady.cell["config"]["link"], "trace": trace}}
+    recorded = cast(CellFolder, SimpleNamespace(cell={**steady.cell, "config": config}))
+    for wanted in ("none", "some"):
+        assert matches(steady, {"link.trace": wanted}) == (wanted == "none")
+        assert matches(recorded, {"link.trace": wanted}) == (wanted == "some")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +203,7 @@ def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
 
 def test_the_claims_of_the_paper_are_well_formed() -> None:
     claims = load_claims(ROOT / "paper/claims.yaml")
-    planned = {path.stem for path in (ROOT / "experiments").glob("*.yaml")}
+    planned = {path.stem for path in (ROOT / "experiments").rglob("*.yaml")}
     assert {claim.experiment for claim in claims.values() if claim.kind != "given"} <= planned | {"all"}
 
 
