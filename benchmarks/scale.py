@@ -2,7 +2,8 @@
 
 The cells are planned by `bwbench plan` from one experiment file. A sweep then goes over all of them with everything but
 the training: claims, records, progress. `bwbench status` lists what it has recorded, and `bwbench run` finds that
-nothing is left to do. Wall times are of whole commands, on one core; memory is the largest that the process ever held.
+nothing is left to do; then they are published, and listed from that one file. Wall times are of whole commands, on one
+core; memory is the largest that the process ever held.
 
 Usage: python benchmarks/scale.py [--json FILE] [--quick] [--cells N]
 """
@@ -121,14 +122,16 @@ def main() -> None:
             ("sweep", [sys.executable, "-c", SWEEP, "many.yaml", "results"], float("inf")),
             ("status", [*BWBENCH, "status", "results", "--json"], allowed_s("status", share)),
             ("run again", [*BWBENCH, "run", "many.yaml"], float("inf")),
+            ("publish", [*BWBENCH, "publish", "results/many", "--to", "published"], float("inf")),
+            ("status of what is published", [*BWBENCH, "status", "published", "--json"], allowed_s("status", share)),
         ):
             row = measured(what, command, folder, limit_s)
-            if what in ("plan", "status"):
+            if command[-1] == "--json":
                 row["cells"] = len(json.loads((folder / f"{what}.out").read_text())["cells"])
             rows.append(row)
             allowed = "" if row["limit_s"] is None else f" (allowed {row['limit_s']:.1f} s)"
             print(
-                f"{what:9}: {row['wall_s']:6.2f} s{allowed}, {row['cpu_s']:.2f} s of CPU, {row['peak_mib']:.0f} MiB",
+                f"{what:27}: {row['wall_s']:6.2f} s{allowed}, {row['cpu_s']:.2f} s of CPU, {row['peak_mib']:.0f} MiB",
                 flush=True,
             )
     cells = num_rates * POINTS_A_RATE
