@@ -53,7 +53,7 @@ HEADLINE := bandwidth-cnn --figure bandwidth
 paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF, the README's as PNG (half a minute)
 	@rm -rf $(FIGURES).new
 	$(BIN)/bwbench plot results --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null
-	@$(BIN)/bwbench plot results/$(HEADLINE) --out $(FIGURES).new --folders --format png > /dev/null 2>&1
+	@$(BIN)/bwbench plot results/$(HEADLINE) --out $(FIGURES).new --folders --format png > /dev/null
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
 	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
 

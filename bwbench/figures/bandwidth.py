@@ -151,8 +151,7 @@ def _how_to_read(table: pd.DataFrame, bound: LinkBound | None) -> list[str]:
         )
     else:
         words.append("One repeat an arm: no intervals; differences may be chance.")
-    if (table["num_censored"] > 0).any():
-        words.append("Hollow with arrow: target not reached within the training limit by the median repeat.")
+    words += captions.on_censored(table["time_s"], table["num_censored"])
     if bound is not None:
         words.append(f"Link-bound: what {bound.arm} sends until the target, at the full rate of the link.")
     if (table["bandwidth_bps"].isna() & ~table["arm"].isin(LIMITS)).any():

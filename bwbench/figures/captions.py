@@ -98,6 +98,18 @@ def span(first: str, second: str) -> str:
     return f"{first.partition(' ')[0] if same_unit else first}–{second}"
 
 
+def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
+    """Sentences on marks some of whose repeats did not reach the target; infinite where the median one did not."""
+    if not (num_censored > 0).any():
+        return []
+    words = []
+    if values.map(math.isinf).any():
+        words.append("Hollow with arrow: target not reached within the training limit by the median repeat.")
+    if ((num_censored > 0) & ~values.map(math.isinf)).any():
+        words.append("Where other repeats did not reach it, the mark is their median.")
+    return words
+
+
 def arm_label(arm: str, num_composed: float = 0, num: float = 0) -> str:
     """An arm's name in figures; one node alone is said, because all others have more.
 

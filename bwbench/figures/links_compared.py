@@ -176,8 +176,7 @@ def _how_to_read(table: pd.DataFrame) -> str:
         words.append("Geometric means; whiskers and bands: 95 % interval (Student's t on log time).")
     else:
         words.append("One repeat a mark: no intervals; differences may be chance.")
-    if (table["num_censored"] > 0).any():
-        words.append("Hollow with arrow: target not reached within the training limit by the median repeat.")
+    words += captions.on_censored(table["time_s"], table["num_censored"])
     if (table["link"] == "").any():
         words.append("Lines through all rows: arms that no link concerns.")
     return " ".join(words)

@@ -23,12 +23,11 @@ from bwbench.figures.accuracy_over_bytes import bytes_to_target, bytes_unit
 from bwbench.figures.base import AbstractFigure
 from bwbench.figures.curve_lines import metric_words
 from bwbench.figures.labels import label_log_axis
+from bwbench.figures.levels import LIMITS
 from bwbench.figures.panels import framed_panels
-from bwbench.figures.point_names import Named, name_points
-from bwbench.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
+from bwbench.figures.pareto_names import name_arms
+from bwbench.figures.style import FAINT, INK, PAGE_IN, arm_style
 
-_LIMITS = ("single", "no-communication")  # they send nothing: no place on the axis of bytes, no rivals of those that do
-_ARROWS_PT = ((0.0, 7.0), (0.0, 13.0), (7.0, 0.0), (13.0, 0.0))
 _FRONT: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
 
 
@@ -85,7 +84,7 @@ class Pareto(AbstractFigure):
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
         axes.set_xlabel(f"bytes on the wire{' to target' if by_time else ''}, all nodes ({symbol})")
         axes.set_ylabel(f"training time to target ({time.symbol})" if time else what)
-        _name(figure, axes, table, unit, scale)
+        name_arms(figure, axes, table, unit, scale)
         return figure
 
 
@@ -97,23 +96,42 @@ def pareto_table(results: Results) -> pd.DataFrame:
         arm; against (``time`` where a repeat of any arm has reached the target, else ``metric``); ``y`` with ``low``,
         ``high``: seconds to the target, geometric mean, or the metric at the end, mean, each with its 95 % interval;
         ``y_bound`` ``>`` where the median repeat did not reach it; wire_bytes (to the target, or in all; NaN where
-        nothing was counted); metric, num, num_composed; front: whether no other arm that sends is better in both.
+        nothing was counted); metric, num, num_censored, num_composed; front: whether no other arm that sends is better
+        in both.
     """
     cells = results.cells
     reached = bool(cells["time_to_target_s"].notna().any())
     rows = []
     for arm, part in cells.groupby("arm", sort=True):
-        row: dict[str, Any] = {"arm": str(arm), "against": "time" if reached else "metric", "y_bound": ""}
+        row: dict[str, Any] = {
+            "arm": str(arm),
+            "against": "time" if reached else "metric",
+            "y_bound": "",
+            "num_censored": 0,
+        }
         row |= {"metric": _metric(results), "num_composed": int(part["composed"].sum()), "num": len(part)}
         row |= _time(part) if reached else _final(part)
         if math.isnan(row["y"]):
             continue
         rows.append(row)
-    columns = ["arm", "against", "y", "low", "high", "y_bound", "wire_bytes", "metric", "num", "num_composed"]
+    columns = [
+        "arm",
+        "against",
+        "y",
+        "low",
+        "high",
+        "y_bound",
+        "wire_bytes",
+        "metric",
+        "num",
+        "num_censored",
+        "num_composed",
+    ]
     table = pd.DataFrame(rows, columns=columns)
     numbers = ["y", "low", "high", "wire_bytes"]
     table[numbers] = table[numbers].astype(float)
-    table.loc[~(table["wire_bytes"] > 0) | table["arm"].isin(_LIMITS), "wire_bytes"] = math.nan
+    # The limits send nothing: no place on the axis of bytes, no rivals of those that do.
+    table.loc[~(table["wire_bytes"] > 0) | table["arm"].isin(LIMITS), "wire_bytes"] = math.nan
     table["front"] = False
     rivals = table[table["wire_bytes"].notna() & (table["y_bound"] == "")]
     less_is_better = reached or _metric(results) == "loss"
@@ -130,7 +148,7 @@ def _time(part: pd.DataFrame) -> dict[str, Any]:
     bound = ">" if math.isinf(centre.value) else ""
     sent = bytes_to_target(part)[1]
     return {"y": centre.at_least, "low": centre.low, "high": centre.high, "y_bound": bound, "wire_bytes": sent,
-            "num": centre.num}  # fmt: skip
+            "num": centre.num, "num_censored": centre.num_censored}  # fmt: skip
 
 
 def _final(part: pd.DataFrame) -> dict[str, Any]:
@@ -167,45 +185,9 @@ def _draw_points(axes: Axes, rows: pd.DataFrame, unit: float, scale: float) -> N
 
 
 def _draw_limits(axes: Axes, table: pd.DataFrame, scale: float) -> None:
-    for row in table[table["arm"].isin(_LIMITS) & (table["y_bound"] == "")].to_dict("records"):
+    for row in table[table["arm"].isin(LIMITS) & (table["y_bound"] == "")].to_dict("records"):
         style = arm_style(row["arm"])
         axes.axhline(row["y"] / scale, color=style.color, linestyle=style.line, linewidth=0.9, zorder=1)
-
-
-def _name(figure: Figure, axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> None:
-    """Names beside the points; those of the limits on their lines, at the right."""
-    right = axes.get_xlim()[1]
-    avoid = []
-    for row in table[table["arm"].isin(_LIMITS) & (table["y_bound"] == "")].to_dict("records"):
-        label = captions.arm_label(row["arm"], row["num_composed"], row["num"])
-        text = axes.annotate(label, (1, row["y"] / scale), (0, 2), xycoords=("axes fraction", "data"), ha="right",
-                             textcoords="offset points", fontsize=SMALL_PT, color=FAINT)  # fmt: skip
-        text.set_in_layout(False)
-        left = axes.get_xlim()[0]
-        share = np.linspace(0, 1, 40)
-        avoid += [(left ** (1 - at) * right**at, row["y"] / scale) for at in share]
-        box = text.get_window_extent()
-        inverse = axes.transData.inverted()
-        for place in np.linspace(box.x0, box.x1, 12):
-            x, y = inverse.transform((place, (box.y0 + box.y1) / 2))
-            avoid.append((float(x), float(y)))
-    named = [
-        Named(row["wire_bytes"] / unit, row["y"] / scale,
-              captions.arm_label(row["arm"], row["num_composed"], row["num"]), bold=bool(row["front"]),
-              clear_pt=_ARROWS_PT if row["y_bound"] else ())
-        for row in table[table["wire_bytes"].notna()].to_dict("records")
-    ]  # fmt: skip
-    name_points(figure, axes, named, [*avoid, *_whiskers(table, unit, scale)])
-
-
-def _whiskers(table: pd.DataFrame, unit: float, scale: float) -> list[tuple[float, float]]:
-    """Places along the intervals, in data coordinates."""
-    known = table[table["low"].notna() & table["wire_bytes"].notna()]
-    return [
-        (row["wire_bytes"] / unit, (row["low"] + share * (row["high"] - row["low"])) / scale)
-        for row in known.to_dict("records")
-        for share in np.linspace(0, 1, 5)
-    ]
 
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:
@@ -215,6 +197,8 @@ def _how_to_read(table: pd.DataFrame) -> list[str]:
     )
     if (table["y_bound"] != "").any():
         words.append("With arrows: target not reached within the limit by the median repeat; both are more than that.")
+    if ((table["num_censored"] > 0) & (table["y_bound"] == "")).any():
+        words.append("Where other repeats did not reach it, the mark is their median.")
     silent = [str(arm) for arm in table[table["wire_bytes"].isna()]["arm"]]
     if silent:
         words.append(f"Without bytes: {', '.join(silent)}; lines across.")

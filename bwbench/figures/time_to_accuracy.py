@@ -207,7 +207,9 @@ def _how_to_read(table: pd.DataFrame) -> list[str]:
     else:
         words.append("One repeat an arm: no intervals; differences may be chance.")
     if (table["num_censored"] > 0).any():
-        words.append("Arrows: target not reached within the training limit; the median then counts them as infinite.")
+        words.append(
+            "Arrows: target not reached within the training limit; the mark is then the median, infinite ones counted."
+        )
     if table["speedup_num"].max() > 1:
         words.append("Speed-ups are paired by seed; dashed line: one node alone.")
     elif table["speedup"].notna().any():

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from fixtures_records import Study, write_study
 from matplotlib.figure import Figure
 
 from bwbench.analysis.once import once
 from bwbench.analysis.results import Results, load_results
+from bwbench.figures import captions
 from bwbench.figures.accuracy_over_bytes import _elsewhere, one_link
 from bwbench.figures.labels import emptiest
 from bwbench.figures.link import _ticks_from
+from bwbench.figures.pareto_names import _along_front
 
 
 @pytest.fixture
@@ -31,6 +35,31 @@ def test_bytes_that_depend_on_the_link_are_said(results: Results) -> None:
     results.cells.loc[slow, "wire_bytes_to_target"] *= 0.5
     said = _elsewhere(results, one_link(results), sending)
     assert re.fullmatch(r"on other links, threshold 0\.[45]\d* to 1(\.\d+)? times as much to the target", said)
+
+
+@pytest.mark.parametrize(
+    ("times", "num_censored", "said"),
+    [
+        ([1.0, 2.0], [0, 0], []),
+        ([math.inf, 2.0], [2, 0], ["Hollow"]),
+        ([1.0, 2.0], [1, 0], ["Where other"]),
+        ([math.inf, 2.0], [3, 1], ["Hollow", "Where other"]),
+    ],
+)
+def test_what_marks_mean_where_repeats_did_not_arrive(
+    times: list[float], num_censored: list[int], said: list[str]
+) -> None:
+    sentences = captions.on_censored(pd.Series(times), pd.Series(num_censored))
+    assert len(sentences) == len(said)
+    assert all(sentence.startswith(words) for sentence, words in zip(sentences, said, strict=True))
+
+
+def test_the_line_through_the_front_is_followed_as_it_is_drawn() -> None:
+    points = {"wire_bytes": [1e6, 100e6, 10e6], "y": [100.0, 1.0, 50.0], "front": [True, True, False]}
+    by_time = _along_front(pd.DataFrame({**points, "against": "time"}), 1e6, 1.0)
+    assert by_time[0] == pytest.approx((1.0, 100.0)) and by_time[-1] == pytest.approx((100.0, 1.0))
+    assert all(x * y == pytest.approx(100.0) for x, y in by_time)  # straight on two logarithmic axes
+    assert _along_front(pd.DataFrame({**points, "front": False, "against": "time"}), 1e6, 1.0) == []
 
 
 def test_ticks_of_an_axis_that_is_linear_in_its_middle_keep_clear_of_zero() -> None:
