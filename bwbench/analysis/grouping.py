@@ -201,8 +201,8 @@ def _belongs(name: str, settings: Collection[str]) -> bool:
 
 
 def _short(name: str, value: Any) -> str:
-    if name == BANDWIDTH_KEY and value is not None:
-        return _bandwidth_label(str(value))
+    if name == BANDWIDTH_KEY:
+        return "bandwidth-varies" if value is None else _bandwidth_label(str(value))
     text = str(value) if name in _NEVER_MIXED else f"{_phrase(name)}-{value}"
     text = f"{value}-nodes" if name == "nodes" else text
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")

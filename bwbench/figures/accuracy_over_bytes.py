@@ -147,7 +147,7 @@ def _notes(results: Results, shown: Results, curves: pd.DataFrame, sending: set[
     notes = []
     if shown is not results:
         bandwidth = shown.cells["bandwidth_bps"].dropna().iloc[0]
-        notes.append(f"Runs at {BANDWIDTH.format(float(bandwidth))}; {_elsewhere(results, shown, sending)}.")
+        notes.append(f"Runs at {BANDWIDTH.show(float(bandwidth), 4)}; {_elsewhere(results, shown, sending)}.")
     silent = sorted(set(curves["arm"]) - sending)
     if silent:
         notes.append(f"Not drawn, since nothing of theirs was counted on the wire: {', '.join(silent)}.")

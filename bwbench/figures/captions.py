@@ -11,6 +11,8 @@ import pandas as pd
 from bwbench.analysis.results import COMPOSED_MARK, Results
 from bwbench.units import BANDWIDTH, DURATION
 
+APART = 1.2  # times: what differs by less spans no axis
+_RATE_DIGITS = 4  # the mean of a trace has many more
 _NAMED_KINDS = 2  # of link: more are counted
 LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
 
@@ -138,6 +140,10 @@ def too_few_bandwidths(results: Results) -> str | None:
     shaped = [bps for bps in results.bandwidths if bps is not None]
     if len(shaped) < 2:
         return f"only one bandwidth ({BANDWIDTH.format(shaped[0])})" if shaped else "the link is unshaped"
+    low, high = min(shaped), max(shaped)
+    if high < APART * low:
+        rates = span(BANDWIDTH.show(low, _RATE_DIGITS), BANDWIDTH.show(high, _RATE_DIGITS))
+        return f"the bandwidths are all but equal ({rates})"
     return None
 
 
@@ -148,7 +154,7 @@ def _link(cells: pd.DataFrame) -> str:
 
 def _link_without_bandwidth(cells: pd.DataFrame) -> str:
     bandwidths = sorted({float(bps) for bps in cells["bandwidth_bps"].dropna()})
-    rates = [BANDWIDTH.format(bps) for bps in bandwidths]
+    rates = [BANDWIDTH.show(bps, _RATE_DIGITS) for bps in bandwidths]
     rate = span(rates[0], rates[-1]) if rates else "unshaped link"
     rtts = [DURATION.format(rtt) for rtt in sorted({float(rtt) for rtt in cells["rtt_s"].dropna()})]
     rtt = f"RTT {span(rtts[0], rtts[-1])}" if rtts else ""

@@ -33,8 +33,9 @@ class Viability(AbstractFigure):
         why_not = why_no_speedups(results)
         if why_not is not None:
             return why_not
-        loads = speedup_table(results)["load"].dropna().round(9).nunique()
-        return None if loads > 1 else "S/(B·T) is known at fewer than two values"
+        loads = speedup_table(results)["load"].dropna()
+        apart = len(loads) and loads.max() >= captions.APART * loads.min()
+        return None if apart else "S/(B·T) is known at fewer than two values, or they are all but equal"
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm, number of nodes, bandwidth and batch whose S/(B·T) is known."""

@@ -48,7 +48,7 @@ def column_title(bandwidth_bps: float | None) -> Phrase:
 
 def place(bandwidth_bps: float | None) -> str:
     """Where a number comes from, as part of its key."""
-    return "no link" if bandwidth_bps is None else BANDWIDTH.format(bandwidth_bps)
+    return "no link" if bandwidth_bps is None else BANDWIDTH.show(bandwidth_bps, 4)
 
 
 def _parts(bandwidths: Sequence[float | None]) -> list[Sequence[float | None]]:

@@ -18,6 +18,7 @@ from bwbench.figures.accuracy_over_bytes import _elsewhere, one_link
 from bwbench.figures.labels import emptiest
 from bwbench.figures.link import _ticks_from
 from bwbench.figures.pareto_names import _along_front
+from bwbench.figures.viability import Viability
 
 
 @pytest.fixture
@@ -77,6 +78,14 @@ def test_a_name_goes_where_no_line_runs_and_gaps_are_no_line() -> None:
     assert emptiest(axes, [tuple(low), tuple(high)], 50, 40, [line]) == 1
     assert emptiest(axes, [tuple(high), tuple(low)], 50, 40, [line]) == 0
     assert emptiest(axes, [tuple(low)], 50, 40, []) == 0
+
+
+def test_bandwidths_that_hardly_differ_span_no_axis(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ddp", "single"), repeats=1, bandwidths_mbps=(10.256216591160225, 10.3)))
+    (results,) = load_results(tmp_path)
+    assert captions.too_few_bandwidths(results) == "the bandwidths are all but equal (10.26–10.3 Mbit/s)"
+    assert "10.26–10.3 Mbit/s" in captions.setting_line(results, num_runs="")
+    assert Viability().applies(results) is not None
 
 
 def test_what_a_group_is_asked_twice_is_made_once(results: Results) -> None:
