@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from bwbench.analysis.results import Results
 from bwbench.figures.frame import lay_out
@@ -44,6 +45,9 @@ class AbstractFigure(ABC):
         """The picture, ``width_in`` inches wide. Touches no global state of matplotlib."""
         with look():
             figure = self._draw(results, width_in)
+            for text in figure.findobj(Text):
+                if hasattr(text, "set_fontfeatures"):  # from matplotlib 3.11 on, which makes ligatures
+                    text.set_fontfeatures(["-liga"])  # in a PDF they stand in a font of their own, which takes time
             lay_out(figure)
             figure.set_layout_engine(None)  # laid out for good: saving moves nothing, and draws once for each file
             return figure
