@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -215,7 +216,8 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in config.items():
+        key = sys.intern(f"{prefix}{name}")  # thousands of cells have the same names
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{key}.")
         else:
-            yield f"{prefix}{name}", json.dumps(value, sort_keys=True) if isinstance(value, list) else value
+            yield key, json.dumps(value, sort_keys=True) if isinstance(value, list) else value
