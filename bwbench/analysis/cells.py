@@ -149,6 +149,9 @@ def cell_row(folder: CellFolder) -> dict[str, Any]:
     row |= {**vars(setting), "global_batch": setting.global_batch}
     row |= {"status": state_of(folder), "reason": status.get("reason")}
     row |= {key: status.get(key) for key in OUTCOMES}
+    if row["samples"] is not None and row["samples"] == row["samples_to_target"]:
+        # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
+        row |= {f"{what}_to_target": row[what] for what in ("payload_bytes", "wire_bytes")}
     row |= {"composed": is_composed(folder), "timing_share": _timing_share(status)}
     return row
 

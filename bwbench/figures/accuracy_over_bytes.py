@@ -135,6 +135,8 @@ def _elsewhere(results: Results, shown: Results, sending: set[str]) -> str:
         if arm not in sending:
             continue
         here = bytes_to_target(shown.cells[shown.cells["arm"] == arm])[0]
+        if not math.isfinite(here):  # it does not arrive on the link that is shown: nothing to compare with
+            continue
         links = [part for _, part in cells.groupby(["bandwidth_bps", "rtt_s"], dropna=False)]
         times = [bytes_to_target(part)[0] / here for part in links]
         times = [one for one in times if math.isfinite(one)]

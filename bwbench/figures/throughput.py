@@ -31,7 +31,7 @@ from bwbench.figures.lines import (
 from bwbench.figures.style import INK, arm_style
 
 _INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
-_ROOM_ABOVE = 1.5  # over the ideal, where it is named
+_ROOM_ABOVE = 1.5  # over the ideal
 _IDEAL: Any = (0, (2, 2))
 
 

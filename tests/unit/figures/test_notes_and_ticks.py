@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pandas as pd
 import pytest
 from fixtures_records import Study, write_study
 from matplotlib.figure import Figure
 
+from bwbench.analysis.cells import cell_row
 from bwbench.analysis.once import once
 from bwbench.analysis.results import Results, load_results
 from bwbench.figures import captions
@@ -19,6 +22,7 @@ from bwbench.figures.labels import emptiest
 from bwbench.figures.link import _ticks_from
 from bwbench.figures.pareto_names import _along_front
 from bwbench.figures.viability import Viability
+from bwbench.records import CellFolder
 
 
 @pytest.fixture
@@ -36,6 +40,14 @@ def test_bytes_that_depend_on_the_link_are_said(results: Results) -> None:
     results.cells.loc[slow, "wire_bytes_to_target"] *= 0.5
     said = _elsewhere(results, one_link(results), sending)
     assert re.fullmatch(r"on other links, threshold 0\.[45]\d* to 1(\.\d+)? times as much to the target", said)
+
+
+def test_bytes_of_an_arm_that_does_not_arrive_are_compared_with_nothing(results: Results) -> None:
+    shown = one_link(results)
+    there = (shown.cells["arm"] == "threshold") & (shown.cells["bandwidth_bps"] == 1e8)
+    shown.cells.loc[there, "wire_bytes_to_target"] = math.nan
+    shown.cells.loc[there, "censored_at_s"] = 1.0
+    assert _elsewhere(results, shown, {"ddp", "threshold"}) == "what is sent hardly depends on the link"
 
 
 @pytest.mark.parametrize(
@@ -99,3 +111,19 @@ def test_what_a_group_is_asked_twice_is_made_once(results: Results) -> None:
     assert count(results) == count(results) == 8 and len(calls) == 1
     (again,) = load_results(results.folders[0].path.parent)
     assert count(again) == 8 and len(calls) == 2  # another reading of the same files is another group
+
+
+def test_a_run_that_ended_at_its_target_sent_all_its_bytes_for_it(results: Results) -> None:
+    folder = next(one for one in results.done if one.cell["arm"] == "ddp")
+    status = {**(folder.status or {}), "samples": 640, "samples_to_target": 640, "wire_bytes": 1000}
+    drained = cast(
+        CellFolder, SimpleNamespace(cell=folder.cell, status={**status, "wire_bytes_to_target": 0}, path=folder.path)
+    )
+    assert cell_row(drained)["wire_bytes_to_target"] == 1000
+    went_on = cast(
+        CellFolder,
+        SimpleNamespace(
+            cell=folder.cell, status={**status, "samples": 900, "wire_bytes_to_target": 7}, path=folder.path
+        ),
+    )
+    assert cell_row(went_on)["wire_bytes_to_target"] == 7
