@@ -74,10 +74,10 @@ paper-results-plan: $(VENV)/ready ## how long `make paper-results` takes, experi
 	  else printf "$$file, learning rates first: "; $(TUNE) --dry-run 2>&1 > /dev/null | tail -n 1; fi; done
 
 paper: $(VENV)/ready ## the paper from the records below results/: paper/build/paper.pdf and paper.md
-	$(BIN)/python -m bwbench.report.paper --source paper --results results --out paper/build $(PAPER_ARGS)
+	$(BIN)/python -m paper.program --source paper --results results --out paper/build $(PAPER_ARGS)
 
 paper-claims: $(VENV)/ready ## every claim of the paper, with its value and the direction that it would support
-	$(BIN)/python -m bwbench.report.paper --source paper --results results --claims
+	$(BIN)/python -m paper.program --source paper --results results --claims
 
 test-netem: $(VENV)/ready ## the netem back end, in a user-mode kernel that has it (Debian: user-mode-linux)
 	tests/netem/run

@@ -25,8 +25,8 @@ from training_parts.arms import NODES, SEEDS, TUNING_SEED, best_lr, grid_of, is_
 from training_parts.pool import Pool
 from training_parts.records import Records
 
-from bwbench.config.presets import PRESETS
-from bwbench.plan.cell import Cell
+from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.plan.cell import Cell
 
 BASELINE = "ring"
 LIMIT_S = 400.0

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from bwbench.compression import AbstractCodec, ErrorFeedback
-from bwbench.registry import COMPRESSIONS
+from bwbench.base.registry import COMPRESSIONS
+from bwbench.methods.compression import AbstractCodec, ErrorFeedback
 
 SIZES = (1_000_000, 25_000_000)
 COLUMNS = 1000  # of the matrix

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.analysis.composed_error import composed_error
-from bwbench.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER
+from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER
 from bwbench.records import CellFolder, iter_cells
+from bwbench.results.analysis.composed_error import composed_error
 
 NAME, REST = "composed", "composed-only"
 ARMS = ("ddp", "ring-fp16", "top-k", "local-sgd")

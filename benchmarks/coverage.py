@@ -4,8 +4,8 @@ A seed makes all arms faster or slower alike (``seed``); besides, every trial ha
 standard deviations of log time. What is recorded of a trial is the first evaluation after its true arrival. ``grid`` is
 the distance of evaluations as a share of the samples that the reference needs; the other arm needs more or fewer of
 them. The truth lies anywhere between two evaluations, since nobody chooses a target by the grid. Three questions are
-asked of bwbench.analysis, by the code that `bwbench compare` runs: the time of one arm, the ratio of two arms paired by
-seed, and the bandwidth at which that ratio is 1.
+asked of bwbench.results.analysis, by the code that `bwbench compare` runs: the time of one arm, the ratio of two arms
+paired by seed, and the bandwidth at which that ratio is 1.
 
 Rows marked ``within`` have what docs/statistics.md asks of an experiment: seeds that spread as widely as the grid.
 There coverage must be 93 to 97 %. In the others all repeats may arrive at one evaluation; there it must be 93 % or
@@ -26,9 +26,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.analysis.arrival import Arrival
-from bwbench.analysis.crossover import Measured, find_crossovers
-from bwbench.analysis.statistics import estimate, geometric_interval, paired_ratio
+from bwbench.results.analysis.arrival import Arrival
+from bwbench.results.analysis.crossover import Measured, find_crossovers
+from bwbench.results.analysis.statistics import estimate, geometric_interval, paired_ratio
 
 BANDWIDTHS_BPS = (1e6, 3e6, 10e6, 30e6, 100e6)
 

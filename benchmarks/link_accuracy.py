@@ -27,7 +27,7 @@ from link_accuracy_parts.case import Case, Options
 from link_accuracy_parts.rows import Row, Store, line, not_measured
 from link_accuracy_parts.tools import MeasurementError, UnavailableError, program
 
-from bwbench.errors import BwbenchError, UnfitMachineError
+from bwbench.base.errors import BwbenchError, UnfitMachineError
 
 MEASUREMENTS: dict[str, Callable[[Options], list[Case]]] = {
     "goodput": goodput.cases,

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import BwbenchError, ConfigError
-from bwbench.plan import Cell, Estimate, estimate_cells
-from bwbench.plan.calibration import Calibration
+from bwbench.base.errors import BwbenchError, ConfigError
+from bwbench.experiment.plan import Cell, Estimate, estimate_cells
+from bwbench.experiment.plan.calibration import Calibration
 from bwbench.records import iter_cells
 
 MOST_BEFORE, MOST_CALIBRATED = 0.25, 0.10

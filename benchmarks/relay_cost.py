@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from link_accuracy_parts.tools import MeasurementError, Tool
 
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.lateness import lateness_between
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
 from bwbench.network.network import Network, open_network
-from bwbench.units import BANDWIDTH
 
 LATENCY = "2.5 ms"
 ACK_FRAME_BYTES = 66

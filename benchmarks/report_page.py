@@ -22,10 +22,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bwbench.analysis.ledger import PARTS
 from bwbench.records import iter_cells
-from bwbench.report.page.payload import build_payload
-from bwbench.report.page.render import render_page
+from bwbench.results.analysis.ledger import PARTS
+from bwbench.results.page.payload import build_payload
+from bwbench.results.page.render import render_page
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from fixtures_records import Study, cell_of  # noqa: E402

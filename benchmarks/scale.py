@@ -47,14 +47,14 @@ SWEEP = """
 import sys
 from pathlib import Path
 from bwbench.cli.progress import PlainProgress
-from bwbench.plan import foresee
+from bwbench.experiment.plan import foresee
 from bwbench.records import CellFolder, write_json_atomic
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import claimed
-from bwbench.sweep import freeze_sweep, plan_sweep
-from bwbench.sweep.loop import run_sweep
-from bwbench.sweep.notify import Notifier
-from bwbench.sweep.time_left import TimeLeft
+from bwbench.running.sweep import freeze_sweep, plan_sweep
+from bwbench.running.sweep.loop import run_sweep
+from bwbench.running.sweep.notify import Notifier
+from bwbench.running.sweep.time_left import TimeLeft
 
 def run(item, wall_limit_s, observer):
     with claimed(item.folder) as claim:

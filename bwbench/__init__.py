@@ -7,21 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bwbench.base import old_names
+
 if TYPE_CHECKING:
-    from bwbench.library.balanced_sampler import LoadBalancedSampler
-    from bwbench.library.distribution import distribute
-    from bwbench.library.handle import Distributed
     from bwbench.network.emulate import emulate
     from bwbench.network.link import Link
+    from bwbench.training.library.balanced_sampler import LoadBalancedSampler
+    from bwbench.training.library.distribution import distribute
+    from bwbench.training.library.handle import Distributed
 
 __all__ = ["Distributed", "Link", "LoadBalancedSampler", "__version__", "distribute", "emulate"]
 __version__ = "0.1.0"
 
+old_names.serve()
+
 _WHERE = {
-    "Distributed": "bwbench.library.handle",
+    "Distributed": "bwbench.training.library.handle",
     "Link": "bwbench.network.link",
-    "LoadBalancedSampler": "bwbench.library.balanced_sampler",
-    "distribute": "bwbench.library.distribution",
+    "LoadBalancedSampler": "bwbench.training.library.balanced_sampler",
+    "distribute": "bwbench.training.library.distribution",
     "emulate": "bwbench.network.emulate",
 }
 

@@ -6,9 +6,9 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from bwbench.analysis.ledger import summarise_ledger
-from bwbench.analysis.trial import curve_of
 from bwbench.records import CellFolder, read_json, write_json_atomic
+from bwbench.results.analysis.ledger import summarise_ledger
+from bwbench.results.analysis.trial import curve_of
 
 CONVERGENCE_S, TIMING_S = 7.0, 5.0
 

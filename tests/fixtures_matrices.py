@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bwbench.analysis.cells import setting_of
-from bwbench.config import load_experiment
-from bwbench.plan import build_plan
-from bwbench.units import DURATION, SAMPLES
+from bwbench.base.units import DURATION, SAMPLES
+from bwbench.experiment.config import load_experiment
+from bwbench.experiment.plan import build_plan
+from bwbench.results.analysis.cells import setting_of
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 GRADIENT_BYTES = {"cnn": 828_072, "resnet8": 312_000, "char-transformer": 420_000, "logistic": 2_600}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bwbench.analysis.trial import summarise
+from bwbench.results.analysis.trial import summarise
 
 PRESETS: dict[str, tuple[str, str, str]] = {
     "ddp": ("every-step", "torch", "none"),

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bwbench.algorithms import AbstractAlgorithm, Context
-from bwbench.collectives.base import AbstractCollective
-from bwbench.compression import build_codec
-from bwbench.config.component import Component
-from bwbench.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.base.component import Component
+from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.methods.algorithms import AbstractAlgorithm, Context
+from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.compression import build_codec
 
 torch.manual_seed(0)
 INITIAL = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, 2))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bwbench.plan.phases import Phase, Step, walk
+from bwbench.methods.phases import Phase, Step, walk
 
 BATCH = 128
 

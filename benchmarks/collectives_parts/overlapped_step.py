@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bwbench.algorithms import Context
-from bwbench.algorithms.every_step import EveryStep, EveryStepConfig
-from bwbench.compression.none import NoCompression
-from bwbench.registry import COLLECTIVES
-from bwbench.units import MEMORY
+from bwbench.base.registry import COLLECTIVES
+from bwbench.base.units import MEMORY
+from bwbench.methods.algorithms import Context
+from bwbench.methods.algorithms.every_step import EveryStep, EveryStepConfig
+from bwbench.methods.compression.none import NoCompression
 from collectives_parts.setting import link_of
 
 LAYERS = 24

@@ -54,8 +54,8 @@ def main() -> None:
     import torch
     import torch.distributed as dist
 
-    from bwbench.compression.none import NoCompression
-    from bwbench.registry import COLLECTIVES
+    from bwbench.base.registry import COLLECTIVES
+    from bwbench.methods.compression.none import NoCompression
     from collectives_parts.setting import link_of
 
     out, names, payloads, runs, rate_bps = json.loads(sys.argv[1])

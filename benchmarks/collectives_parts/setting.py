@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
-from bwbench.units import BANDWIDTH
 
 NODES = 4
 LATENCY = "2.5 ms"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from bwbench.config.presets import PRESETS, Preset
-from bwbench.registry import ALGORITHMS
+from bwbench.base.registry import ALGORITHMS
+from bwbench.experiment.config.presets import PRESETS, Preset
 
 TAG = "BWBENCH_KILL_TRIAL"
 NODES = 4
@@ -159,7 +159,7 @@ def _wait_until_training(run: subprocess.Popen[bytes], messages: Path) -> None:
 
 def _harm(fault: str, rank: int, tag: str) -> None:
     """Do it now; an outage is the link's own doing."""
-    workers = {p.environ()["RANK"]: p for p in _processes(tag) if "bwbench.train.worker" in p.cmdline()}
+    workers = {p.environ()["RANK"]: p for p in _processes(tag) if "bwbench.training.loop.worker" in p.cmdline()}
     worker = workers[str(rank)]
     if fault in ("kill", "stop"):
         worker.send_signal(signal.SIGKILL if fault == "kill" else signal.SIGSTOP)

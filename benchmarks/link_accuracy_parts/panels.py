@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bwbench.figures.style import FAINT, GRID, INK, NOTE_PT, SMALL_PT
+from bwbench.results.figures.style import FAINT, GRID, INK, NOTE_PT, SMALL_PT
 from link_accuracy_parts.rows import Row
 
 BAND = "#dddddd"

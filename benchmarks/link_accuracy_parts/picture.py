@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bwbench.figures.style import FAINT, PAGE_IN, SMALL_PT, look
+from bwbench.results.figures.style import FAINT, PAGE_IN, SMALL_PT, look
 from link_accuracy_parts import panels
 from link_accuracy_parts.rows import Row
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, UDP_PAYLOAD_BYTES
 from bwbench.network.network import Network, open_network
-from bwbench.units import BANDWIDTH
 from link_accuracy_parts.case import Case, Options
 from link_accuracy_parts.iperf import FIRST_PORT, Flow, RunningFlow, wait_for_intervals
 from link_accuracy_parts.rows import Row, row

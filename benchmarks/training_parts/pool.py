@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bwbench.plan.cell import Cell
+from bwbench.experiment.plan.cell import Cell
 
 WORKER = Path(__file__).with_name("pool_worker.py")
 

@@ -10,16 +10,17 @@ import signal
 import sys
 from pathlib import Path
 
-from bwbench.plan.cell import Cell
+from bwbench.training.loop.channel import Channel
+from bwbench.training.loop.environment import WorkerEnvironment
+from bwbench.training.loop.lean_start import leave_compiler_out
+from bwbench.training.loop.process_groups import connect
+from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.trial import prepare
+from bwbench.training.loop.worker import SWITCH_INTERVAL_S
+
+from bwbench.experiment.plan.cell import Cell
 from bwbench.records import EventWriter
-from bwbench.train.channel import Channel
-from bwbench.train.environment import WorkerEnvironment
-from bwbench.train.lean_start import leave_compiler_out
-from bwbench.train.loop import TrainingLoop
-from bwbench.train.process_groups import connect
-from bwbench.train.recorder import Recorder
-from bwbench.train.trial import prepare
-from bwbench.train.worker import SWITCH_INTERVAL_S
+from bwbench.training.loop.training_loop import TrainingLoop
 
 PR_SET_PDEATHSIG = 1
 

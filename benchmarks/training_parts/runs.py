@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bwbench.analysis.compose import Composition, compose
-from bwbench.config.mode import why_not_composed
-from bwbench.plan.assess import PlannedCell
-from bwbench.plan.cell import Cell, identity
-from bwbench.plan.composed import Parts, parts_of
-from bwbench.plan.phases import timing_steps
+from bwbench.experiment.config.mode import why_not_composed
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.composed import Parts, parts_of
+from bwbench.methods.phases import timing_steps
 from bwbench.records import CellFolder, read_events
-from bwbench.runner import run_cell
+from bwbench.results.analysis.compose import Composition, compose
+from bwbench.running.cell import run_cell
 from training_parts.arms import one_cell
 from training_parts.pool import Pool
 from training_parts.rates import Rates

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bwbench.analysis.cells import setting_of
-from bwbench.analysis.ledger import PART_NAMES
+from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import seconds, size
 from bwbench.cli.plain_table import plain_table
 from bwbench.cli.status import time_to_target
-from bwbench.units import BANDWIDTH
+from bwbench.results.analysis.cells import setting_of
+from bwbench.results.analysis.ledger import PART_NAMES
 
 _INDENT = "  "
 _EVALUATIONS = 12  # the last ones; --json has all

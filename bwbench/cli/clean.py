@@ -19,8 +19,8 @@ def clean(
     Finished cells, running ones and checkpoints are never touched. Namespaces and qdiscs need no cleaning: they vanish
     with their processes.
     """
+    from bwbench.base.errors import CellTakenError, ConfigError
     from bwbench.cli.output import stderr
-    from bwbench.errors import CellTakenError, ConfigError
     from bwbench.network.leftovers import end_leftovers, find_leftovers
     from bwbench.records import iter_cells
     from bwbench.records.lock import claim_of, claimed

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from bwbench.base.errors import EXIT_OK, RecordError
 from bwbench.cli.plot import check_folder
-from bwbench.errors import EXIT_OK, RecordError
 
 
 def compare(
@@ -27,14 +27,14 @@ def compare(
     Besides: the bandwidth at which two arms are equally fast, and the arms that no other beats in both time and
     accuracy. A target that was not reached gives bounds. Notes on what is left out go to stderr.
     """
-    from bwbench.analysis.cells import is_composed
-    from bwbench.analysis.comparison import compare_cells
-    from bwbench.analysis.composed_error import composed_errors, composed_note
-    from bwbench.analysis.left_out import left_out_notes
-    from bwbench.analysis.provenance import provenance_note
     from bwbench.cli.compare_text import comparison_json, comparison_lines
     from bwbench.cli.output import print_json
     from bwbench.records import iter_cells
+    from bwbench.results.analysis.cells import is_composed
+    from bwbench.results.analysis.comparison import compare_cells
+    from bwbench.results.analysis.composed_error import composed_errors, composed_note
+    from bwbench.results.analysis.left_out import left_out_notes
+    from bwbench.results.analysis.provenance import provenance_note
 
     check_folder(folder)
     cells, unreadable = [], []

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bwbench.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow
-from bwbench.analysis.crossover import Crossover
+from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import seconds
 from bwbench.cli.plain_table import plain_table
-from bwbench.units import BANDWIDTH
+from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow
+from bwbench.results.analysis.crossover import Crossover
 
 _Row = ArmRow | CrossoverRow | ParetoRow
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 
 app = typer.Typer(help="Data sets: download them, say where they lie.", no_args_is_help=True)
 
@@ -15,7 +15,7 @@ app = typer.Typer(help="Data sets: download them, say where they lie.", no_args_
 @app.command("path")
 def path() -> None:
     """Print the data folder: BWBENCH_DATA, else the user's cache."""
-    from bwbench.datasets.folder import data_folder
+    from bwbench.training.datasets.folder import data_folder
 
     typer.echo(data_folder())
 
@@ -28,10 +28,10 @@ def fetch(
 
     What is there already with the right checksum is not downloaded again.
     """
-    from bwbench import registry
+    from bwbench.base import registry
     from bwbench.cli.download_display import open_display
-    from bwbench.datasets.fetch import fetch as fetch_files
-    from bwbench.datasets.folder import data_folder
+    from bwbench.training.datasets.fetch import fetch as fetch_files
+    from bwbench.training.datasets.folder import data_folder
 
     if "all" in names:
         names = [entry.name for entry in registry.DATASETS if registry.DATASETS.load(entry.name).files]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE
+from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE
 
 
 def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> int:

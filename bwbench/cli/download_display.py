@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from bwbench.datasets.fetch import Progress, ReportProgress
+from bwbench.training.datasets.fetch import Progress, ReportProgress
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bwbench.base.errors import EXIT_OK, ConfigError, RecordError
 from bwbench.cli.plot import check_folder
-from bwbench.errors import EXIT_OK, ConfigError, RecordError
 
 
 class Format(str, Enum):
@@ -46,8 +46,8 @@ def export(
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
     """
-    from bwbench.analysis.export import WHAT
     from bwbench.records import iter_cells
+    from bwbench.results.analysis.export import WHAT
 
     check_folder(folder)
     if out is not None and out.is_dir():

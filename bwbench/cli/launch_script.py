@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from bwbench.config.experiment import Experiment
+    from bwbench.experiment.config.experiment import Experiment
 
 MOST_TASKS = 1000  # Slurm's usual MaxArraySize is 1001
 
@@ -35,8 +35,8 @@ def launch_script(
     train.yaml > train.sh. For launcher: local, with --slurm, an array job each of whose tasks runs its share of the
     cells on a machine of its own: bwbench launch-script --slurm --array 8 experiments > sweep.sh.
     """
-    from bwbench.errors import EXIT_OK, ConfigError
-    from bwbench.sweep.files import experiment_files, load_experiments
+    from bwbench.base.errors import EXIT_OK, ConfigError
+    from bwbench.running.sweep.files import experiment_files, load_experiments
 
     experiments = load_experiments(experiment_files(files))
     launchers = {point.config.launcher for experiment in experiments for point in experiment.points}
@@ -65,7 +65,7 @@ def launch_script(
 
 
 def _array(num_experiments: int, files: Sequence[Path], num_tasks: int, results: Path) -> tuple[str, str]:
-    from bwbench.cluster.slurm import array_script
+    from bwbench.running.cluster.slurm import array_script
 
     text = array_script(
         command=[sys.executable, "-m", "bwbench.cli.main"],
@@ -79,8 +79,8 @@ def _array(num_experiments: int, files: Sequence[Path], num_tasks: int, results:
 
 
 def _external(experiments: Sequence[Experiment], slurm: bool, results: Path) -> tuple[str, str]:
-    from bwbench.cluster.external_script import Setting, slurm_script, torchrun_script
-    from bwbench.plan.build import build_plan
+    from bwbench.experiment.plan.build import build_plan
+    from bwbench.running.cluster.external_script import Setting, slurm_script, torchrun_script
 
     cells = [cell for experiment in experiments for cell in build_plan(experiment).cells]
     setting = Setting(sys.executable, os.getcwd(), str(results), _environment())
@@ -92,6 +92,6 @@ def _external(experiments: Sequence[Experiment], slurm: bool, results: Path) -> 
 
 
 def _environment() -> dict[str, str]:
-    from bwbench.datasets.folder import VARIABLE
+    from bwbench.training.datasets.folder import VARIABLE
 
     return {key: os.environ[key] for key in (VARIABLE,) if key in os.environ}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from bwbench.registry import Entry, Registry
+    from bwbench.base.registry import Entry, Registry
 
 NUM_PARAMETERS, NUM_NODES = 1_000_000, 4
 
@@ -37,11 +37,11 @@ def list_(
 
     Algorithms come with the payload that the busiest node sends in one step, by their default options.
     """
+    from bwbench.base.errors import EXIT_OK, ConfigError
+    from bwbench.base.explain import nearest
+    from bwbench.base.registry import REGISTRIES
     from bwbench.cli.output import new_table, print_json, size, stdout
-    from bwbench.config.explain import nearest
-    from bwbench.config.presets import PRESETS
-    from bwbench.errors import EXIT_OK, ConfigError
-    from bwbench.registry import REGISTRIES
+    from bwbench.experiment.config.presets import PRESETS
 
     if kind not in REGISTRIES:
         raise ConfigError(f"list {kind!r}: no such kind.{nearest(kind, REGISTRIES)} Known: {', '.join(REGISTRIES)}")
@@ -90,7 +90,7 @@ def _row(entry: Entry, registry: Registry, with_options: bool) -> dict[str, Any]
 def _traffic(name: str, registry: Registry, num_parameters: int, num_nodes: int) -> dict[str, Any]:
     """Class, axes and bytes of a preset or an algorithm; None for what a broken package does not tell."""
     from bwbench.cli.output import stderr
-    from bwbench.plan.named_traffic import named_traffic
+    from bwbench.experiment.plan.named_traffic import named_traffic
 
     targets = {entry.name: entry.target for entry in registry}
     try:
@@ -112,7 +112,7 @@ def _traffic(name: str, registry: Registry, num_parameters: int, num_nodes: int)
 
 def _options(entry: Entry, registry: Registry) -> list[dict[str, Any]] | None:
     from bwbench.cli.output import stderr
-    from bwbench.config.options import options_of
+    from bwbench.experiment.config.options import options_of
 
     try:
         found = options_of(registry.load(entry.name).Config)

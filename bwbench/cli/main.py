@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bwbench import __version__
+from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
 from bwbench.cli import (
     clean,
     compare,
@@ -31,7 +32,6 @@ from bwbench.cli import (
     sweep,
     tune,
 )
-from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
+from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK
 
 
 def merge(

@@ -7,15 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bwbench.analysis.cells import is_composed
-from bwbench.analysis.composed_error import composed_errors, composed_note
-from bwbench.analysis.grouping import flat_settings, group_cells
-from bwbench.analysis.provenance import provenance_note
 from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
 from bwbench.cli.status import time_to_target
-from bwbench.plan.assess import PlannedCell
+from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records import CellFolder, cell_at
-from bwbench.sweep.loop import Tally
+from bwbench.results.analysis.cells import is_composed
+from bwbench.results.analysis.composed_error import composed_errors, composed_note
+from bwbench.results.analysis.grouping import flat_settings, group_cells
+from bwbench.results.analysis.provenance import provenance_note
+from bwbench.running.sweep.loop import Tally
 
 MOST_REASONS = 20  # of cells that are not done, each of some lines
 _METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")

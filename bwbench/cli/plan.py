@@ -11,9 +11,9 @@ import typer
 from bwbench.cli.sweep import EXPERIMENTS, Files, Mode, Only, OrderSeed, Results, Set, Shard
 
 if TYPE_CHECKING:
-    from bwbench.plan import Estimate, Forecast, PlannedCell
-    from bwbench.plan.calibration import Prediction
-    from bwbench.sweep import SweepPlan
+    from bwbench.experiment.plan import Estimate, Forecast, PlannedCell
+    from bwbench.experiment.plan.calibration import Prediction
+    from bwbench.running.sweep import SweepPlan
 
 
 def plan(
@@ -37,7 +37,7 @@ def plan(
     to the results.
     """
     from bwbench.cli.sweep import check_retry, overrides
-    from bwbench.sweep import Selection, plan_sweep
+    from bwbench.running.sweep import Selection, plan_sweep
 
     selection = Selection.parse(only or [], shard)
     paths = files or [EXPERIMENTS]
@@ -47,9 +47,9 @@ def plan(
 
 def show_sweep(sweep: SweepPlan, json: bool) -> int:
     """Print what a sweep would do, in the order of the files. Returns the exit status."""
+    from bwbench.base.errors import EXIT_OK, LaunchError
     from bwbench.cli.output import MAX_ROWS, print_json_rows, stderr
-    from bwbench.errors import EXIT_OK, LaunchError
-    from bwbench.plan import Forecast, doubts, foresee
+    from bwbench.experiment.plan import Forecast, doubts, foresee
 
     position = {(item.cell.experiment, item.cell.id): number for number, item in enumerate(sweep.todo, 1)}
     written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
@@ -89,9 +89,9 @@ def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
 
 
 def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
+    from bwbench.base.units import DURATION
     from bwbench.cli.output import new_table, seconds, size, stdout
-    from bwbench.plan.ways import COMPOSED
-    from bwbench.units import DURATION
+    from bwbench.experiment.plan.ways import COMPOSED
 
     numbers = ("RTT", "payload/step", "wire/step", "step", "at most")
     table = new_table("cell", "link", "RTT", "status", "why", *numbers[1:], right=numbers)
@@ -125,7 +125,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, Any]:
 
 
 def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, Any]:
-    from bwbench.plan.ways import COMPOSED
+    from bwbench.experiment.plan.ways import COMPOSED
 
     found = foreseen.estimates.get(item.cell.id)
     costs = found is not None and (item.runs or item.way != COMPOSED)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.errors import EXIT_OK, ConfigError
+from bwbench.base.errors import EXIT_OK, ConfigError
 
 
 class Width(str, Enum):
@@ -59,9 +59,9 @@ def plot(
     for name in figure or []:
         check_figure(name)
 
-    from bwbench.analysis.results import load_results  # pandas and matplotlib take a second to import
-    from bwbench.figures.parallel import draw_albums
-    from bwbench.figures.style import WIDTHS_IN
+    from bwbench.results.analysis.results import load_results  # pandas and matplotlib take a second to import
+    from bwbench.results.figures.parallel import draw_albums
+    from bwbench.results.figures.style import WIDTHS_IN
 
     formats = [one.value for one in format or Format]
     drawn = draw_albums(
@@ -90,7 +90,7 @@ def check_folder(folder: Path) -> None:
 
 def check_figure(name: str) -> None:
     """Raise ConfigError, with the nearest name, where there is no figure called ``name``."""
-    from bwbench.registry import FIGURES
+    from bwbench.base.registry import FIGURES
 
     if name not in FIGURES:
         raise ConfigError(f"--figure: {FIGURES.unknown(name)}")

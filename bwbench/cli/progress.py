@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.text import Text
 
 from bwbench.cli.output import new_table, seconds, stderr
-from bwbench.plan.assess import PlannedCell
-from bwbench.plan.cell import Cell
-from bwbench.sweep.time_left import TimeLeft
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.cell import Cell
+from bwbench.running.sweep.time_left import TimeLeft
 
 PLAIN_EVERY_S = 2.0  # a log shall show that a cell gets on, not every evaluation
 MOST_SKIPPED_SAID = 5  # one by one; of the others the number

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.errors import EXIT_OK
+from bwbench.base.errors import EXIT_OK
 
 _SHOWN_LEFT_OUT = 8
 
@@ -30,7 +30,7 @@ def publish(
     """
     from bwbench.cli.output import print_json, size
     from bwbench.cli.plain_table import plain_table
-    from bwbench.publish import publish as publish_experiments
+    from bwbench.results.publish import publish as publish_experiments
 
     published = []
     for one in publish_experiments(folder, to):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bwbench.base.errors import EXIT_OK, ConfigError
 from bwbench.cli.plot import check_folder
-from bwbench.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from bwbench.records import CellFolder
@@ -56,14 +56,14 @@ def report(
 
 
 def _page(folder: Path) -> str:
-    from bwbench.report.page.payload import build_payload  # pandas and matplotlib take a second to import
-    from bwbench.report.page.render import render_page
+    from bwbench.results.page.payload import build_payload  # pandas and matplotlib take a second to import
+    from bwbench.results.page.render import render_page
 
     return render_page(build_payload(_readable(folder), folder.resolve().name))
 
 
 def _readable(folder: Path) -> list[CellFolder]:
-    from bwbench.errors import RecordError
+    from bwbench.base.errors import RecordError
     from bwbench.records import iter_cells
 
     readable = []
@@ -78,8 +78,8 @@ def _readable(folder: Path) -> list[CellFolder]:
 
 
 def _section(folder: Path, format: ReportFormat) -> str:
-    from bwbench.analysis.results import load_results
-    from bwbench.report.section import write_section
+    from bwbench.results.analysis.results import load_results
+    from bwbench.results.section import write_section
 
     results = load_results(folder)
     return write_section(results, "latex" if format is ReportFormat.latex else "markdown")

@@ -26,8 +26,8 @@ def run(
     Run the same command again after an interruption: only what is missing runs. Exit status 0 when every cell is done,
     1 when some failed, 2 for a mistake in the file, 3 when this machine cannot make the links or the disk is full.
     """
+    from bwbench.base.errors import ConfigError
     from bwbench.cli.sweep import sweep
-    from bwbench.errors import ConfigError
 
     if file.is_dir():
         raise ConfigError(f"{file} is a folder; `bwbench sweep {file}` runs all experiments in it")

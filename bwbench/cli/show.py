@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bwbench.errors import EXIT_OK, ConfigError
+from bwbench.base.errors import EXIT_OK, ConfigError
 
 _SHOWN_MATCHES = 8
 
@@ -68,12 +68,12 @@ def cell_record(path: Path) -> dict[str, Any]:
     """All that is known of the cell in ``path``: the files' contents, and what the event files add up to."""
     from dataclasses import asdict
 
-    from bwbench.analysis.cells import state_of
-    from bwbench.analysis.clocks import Clocks
-    from bwbench.analysis.composed_error import composed_error
-    from bwbench.analysis.ledger import summarise_ledger
-    from bwbench.analysis.trial import curve_of
     from bwbench.records import cell_at
+    from bwbench.results.analysis.cells import state_of
+    from bwbench.results.analysis.clocks import Clocks
+    from bwbench.results.analysis.composed_error import composed_error
+    from bwbench.results.analysis.ledger import summarise_ledger
+    from bwbench.results.analysis.trial import curve_of
 
     folder = cell_at(path)
     digest = folder.digest

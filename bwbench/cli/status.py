@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bwbench.base.errors import EXIT_OK, RecordError
 from bwbench.cli.plot import check_folder
-from bwbench.errors import EXIT_OK, RecordError
 
 if TYPE_CHECKING:
     from bwbench.records import CellFolder
@@ -54,9 +54,9 @@ def status(
 
 
 def _print_spent(folder: Path, json: bool) -> int:
-    from bwbench.analysis.spent import spent
     from bwbench.cli.output import print_json
     from bwbench.cli.spent_text import spent_text
+    from bwbench.results.analysis.spent import spent
 
     experiments, total = spent(folder)
     rows = [total.to_json(), *(one.to_json() for one in experiments)]
@@ -79,7 +79,7 @@ class _Overview:
 
     def take(self, folder: CellFolder) -> dict[str, Any]:
         """The entry of a cell, which is counted."""
-        from bwbench.analysis.provenance import provenance_of
+        from bwbench.results.analysis.provenance import provenance_of
 
         entry = status_entry(folder)
         self.counts[entry["status"]] += 1
@@ -93,8 +93,8 @@ class _Overview:
     @property
     def notes(self) -> list[str]:
         """What must be said of the cells that were taken."""
-        from bwbench.analysis.composed_error import composed_note
-        from bwbench.analysis.provenance import mixed_note
+        from bwbench.results.analysis.composed_error import composed_note
+        from bwbench.results.analysis.provenance import mixed_note
 
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
         return [note for note in (composed, mixed_note(self._provenances)) if note]
@@ -106,8 +106,8 @@ def status_entry(folder: CellFolder) -> dict[str, Any]:
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
     an attempt was cut off, ``unreadable`` where cell.json is broken: one such cell must not hide the others.
     """
-    from bwbench.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
-    from bwbench.analysis.composed_error import composed_error
+    from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
+    from bwbench.results.analysis.composed_error import composed_error
 
     try:
         cell, recorded = folder.cell, folder.status or {}

@@ -10,12 +10,12 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bwbench.cluster.run import Elsewhere
-    from bwbench.errors import Problem
-    from bwbench.plan import Cell
-    from bwbench.sweep import SweepPlan
-    from bwbench.sweep.loop import Tally
-    from bwbench.sweep.notify import Notifier
+    from bwbench.base.errors import Problem
+    from bwbench.experiment.plan import Cell
+    from bwbench.running.cluster.run import Elsewhere
+    from bwbench.running.sweep import SweepPlan
+    from bwbench.running.sweep.loop import Tally
+    from bwbench.running.sweep.notify import Notifier
 
 Files = Annotated[
     list[Path] | None,
@@ -94,7 +94,7 @@ def sweep(
     disk is full.
     """
     from bwbench.cli.plan import show_sweep
-    from bwbench.sweep import Selection, plan_sweep
+    from bwbench.running.sweep import Selection, plan_sweep
 
     elsewhere = _elsewhere(on, cells_per_machine)
     planned = plan_sweep(
@@ -115,13 +115,13 @@ def overrides(set_: list[str] | None, mode: str | None) -> list[str]:
 
 def _elsewhere(on: str | None, cells_per_machine: int | None) -> Elsewhere | None:
     """Where cells run, if not here; raises ConfigError where that cannot be."""
-    from bwbench.errors import ConfigError
+    from bwbench.base.errors import ConfigError
 
     if on is None:
         if cells_per_machine is not None:
             raise ConfigError("--cells-per-machine goes with --on; here, cells of several sweeps take turns")
         return None
-    from bwbench.cluster.run import Elsewhere
+    from bwbench.running.cluster.run import Elsewhere
 
     return Elsewhere.parse(on, cells_per_machine or 1)
 
@@ -132,15 +132,15 @@ def carry_out(
     """Check, freeze and run a sweep, and print how it ended. Returns the exit status."""
     import sys
 
+    from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK
     from bwbench.cli.outcome_table import print_outcome
     from bwbench.cli.output import stderr
     from bwbench.cli.progress import LiveProgress, PlainProgress
-    from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
-    from bwbench.plan import Forecast, doubts, foresee
-    from bwbench.sweep import freeze_sweep
-    from bwbench.sweep.loop import Account, Tally, run_sweep
-    from bwbench.sweep.notify import Notifier
-    from bwbench.sweep.time_left import TimeLeft
+    from bwbench.experiment.plan import Forecast, doubts, foresee
+    from bwbench.running.sweep import freeze_sweep
+    from bwbench.running.sweep.loop import Account, Tally, run_sweep
+    from bwbench.running.sweep.notify import Notifier
+    from bwbench.running.sweep.time_left import TimeLeft
 
     console = stderr()
     check_launcher(sweep, elsewhere)
@@ -185,7 +185,7 @@ class _EndTold:
 
 def check_launcher(sweep: SweepPlan, elsewhere: Elsewhere | None) -> None:
     """Raise ConfigError where another program is to start the workers, UnfitMachineError where a host is unfit."""
-    from bwbench.errors import ConfigError, Problem
+    from bwbench.base.errors import ConfigError, Problem
 
     problems = [
         Problem(
@@ -202,8 +202,8 @@ def check_launcher(sweep: SweepPlan, elsewhere: Elsewhere | None) -> None:
     if on_hosts and elsewhere is not None:
         raise ConfigError("--on is for cells that one machine runs by itself; launcher: ssh needs its hosts")
     if on_hosts:
-        from bwbench.launch.ssh.launcher import check_hosts
-        from bwbench.launch.ssh.preflight import refuse_unfit
+        from bwbench.running.launch.ssh.launcher import check_hosts
+        from bwbench.running.launch.ssh.preflight import refuse_unfit
 
         for hosts in dict.fromkeys(cell.config.hosts for cell in on_hosts):
             refuse_unfit(check_hosts(hosts, [cell for cell in on_hosts if cell.config.hosts == hosts]))
@@ -211,9 +211,9 @@ def check_launcher(sweep: SweepPlan, elsewhere: Elsewhere | None) -> None:
 
 def check_data(cells: Sequence[Cell]) -> None:
     """Raise ConfigError where a data set that ``cells`` need has not been fetched: before anything starts."""
-    from bwbench.datasets.folder import data_folder
-    from bwbench.errors import ConfigError
-    from bwbench.registry import DATASETS
+    from bwbench.base.errors import ConfigError
+    from bwbench.base.registry import DATASETS
+    from bwbench.training.datasets.folder import data_folder
 
     problems: list[Problem] = []
     sources = {cell.config.dataset.source.name: cell.config.dataset.source for cell in reversed(cells)}
@@ -226,8 +226,8 @@ def check_data(cells: Sequence[Cell]) -> None:
 
 def check_retry(retry: list[str] | None) -> list[str]:
     """The statuses after --retry; raises ConfigError for anything that is none."""
-    from bwbench.errors import ConfigError
-    from bwbench.plan.assess import ENDED_UNDONE
+    from bwbench.base.errors import ConfigError
+    from bwbench.experiment.plan.assess import ENDED_UNDONE
 
     wanted = [name for group in retry or [] for name in group.split("|")]
     for name in wanted:

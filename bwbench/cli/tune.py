@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from bwbench.config.experiment import Experiment
-    from bwbench.config.tuned_table import Entry
-    from bwbench.plan import Estimate
-    from bwbench.sweep.time_left import TimeLeft
-    from bwbench.tuning.searches import Search
+    from bwbench.experiment.config.experiment import Experiment
+    from bwbench.experiment.config.tuned_table import Entry
+    from bwbench.experiment.plan import Estimate
+    from bwbench.running.sweep.time_left import TimeLeft
+    from bwbench.running.tuning.searches import Search
 
 TUNING_SEED = 1000
 MAX_WIDEN = 10
@@ -54,12 +54,12 @@ def tune(
     Best is what needs the fewest samples to the target, then what has the lowest validation loss. The table that this
     writes is used by `optimizer: {tuned: FILE}`. Run the same command again after an interruption: it goes on.
     """
+    from bwbench.base.errors import EXIT_OK
     from bwbench.cli.output import stderr
-    from bwbench.config import load_experiment
-    from bwbench.errors import EXIT_OK
-    from bwbench.plan import estimate_cells
-    from bwbench.tuning.searches import searches_of, widening
-    from bwbench.tuning.table import read_rows
+    from bwbench.experiment.config import load_experiment
+    from bwbench.experiment.plan import estimate_cells
+    from bwbench.running.tuning.searches import searches_of, widening
+    from bwbench.running.tuning.table import read_rows
 
     wanted = _check_retry(retry)
     experiment = load_experiment(file, set_ or [], tuning=True)
@@ -87,14 +87,14 @@ def _run(
     estimates: Sequence[Estimate],
     json_: bool,
 ) -> int:
+    from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK
     from bwbench.cli.output import print_json
     from bwbench.cli.progress import LiveProgress, PlainProgress
     from bwbench.cli.sweep import check_data
-    from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK
     from bwbench.records.disk import full_disk_said
-    from bwbench.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
-    from bwbench.tuning.trials import Progress, waiting
-    from bwbench.tuning.tune import tune as run_searches
+    from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
+    from bwbench.running.tuning.trials import Progress, waiting
+    from bwbench.running.tuning.tune import tune as run_searches
 
     plugins = tuple(str(plugin) for plugin in experiment.plugins)
     check_data([search.cell(search.grid[0]) for search in searches])
@@ -167,7 +167,7 @@ def _print_plan(
 ) -> None:
     """What would run now; what comes after that depends on what these trials come to."""
     from bwbench.cli.output import new_table, print_json, seconds, stderr, stdout
-    from bwbench.tuning.trials import planned, progress, waiting
+    from bwbench.running.tuning.trials import planned, progress, waiting
 
     rows: list[dict[str, Any]] = []
     left = _time_left(searches, estimates)
@@ -208,15 +208,15 @@ def _print_plan(
 
 def _time_left(searches: Sequence[Search], estimates: Sequence[Estimate]) -> TimeLeft:
     """Knows how long the trials take, with start-up."""
-    from bwbench.plan import Forecast
-    from bwbench.sweep.time_left import TimeLeft
+    from bwbench.experiment.plan import Forecast
+    from bwbench.running.sweep.time_left import TimeLeft
 
     pairs = zip(searches, estimates, strict=True)
     return TimeLeft(Forecast({search.cell(lr).id: estimate for search, estimate in pairs for lr in search.grid}))
 
 
 def _default_output(experiment: Experiment) -> Path:
-    from bwbench.errors import ConfigError
+    from bwbench.base.errors import ConfigError
 
     if len(experiment.tables) > 1:
         names = ", ".join(map(str, experiment.tables))
@@ -225,7 +225,7 @@ def _default_output(experiment: Experiment) -> Path:
 
 
 def _check_retry(retry: list[str] | None) -> tuple[str, ...]:
-    from bwbench.errors import ConfigError
+    from bwbench.base.errors import ConfigError
 
     wanted = [name for group in retry or [] for name in group.split("|")]
     for name in wanted:

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from bwbench.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
+from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
 from bwbench.network import namespaces
 from bwbench.network.addresses import node_addresses
 from bwbench.network.backend import AbstractBackend

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import bwbench
-from bwbench.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
+from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
 from bwbench.network.control_socket import ControlSocket
 
 CLOSE_LIMIT_S = 5.0

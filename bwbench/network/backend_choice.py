@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bwbench.errors import ConfigError, UnfitMachineError
+from bwbench.base.errors import ConfigError, UnfitMachineError
+from bwbench.base.units import DURATION
 from bwbench.network.link import Link
 from bwbench.network.netem.parameters import MAX_JITTER_S
 from bwbench.network.netem.shape import cuts_jitter
-from bwbench.units import DURATION
 
 
 def choose(link: Link, netem_available: bool) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, ClassVar
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network.ack_counter import ACK_FRAME_BYTES, AckCounter
 from bwbench.network.backend import AbstractBackend, PairCounter, WireCounters
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import Link
 from bwbench.network.super_packets import super_packet_bytes
-from bwbench.units import BANDWIDTH
 
 # Of all nodes together, sending at once, on one core of 2024 (benchmarks/relay_cost.py): packets one by one, and as
 # super-packets. With one core the workers have to share it.

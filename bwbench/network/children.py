@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from bwbench.errors import LaunchError
+from bwbench.base.errors import LaunchError
 from bwbench.network import namespaces
 
 FIRST_SPARE_FD = 256  # above every descriptor number that a child is to find something under

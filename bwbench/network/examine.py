@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bwbench.errors import BwbenchError
+from bwbench.base.errors import BwbenchError
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.leftovers import find_leftovers
 from bwbench.network.link import UNSHAPED
 from bwbench.network.netem.backend import netem_available
 from bwbench.network.network import open_network
 from bwbench.network.relay_capacity import LATE_S, LIGHTEST_BPS, relay_capacity
-from bwbench.units import BANDWIDTH
 
 _COMFORTABLE_CORES = 2
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from bwbench.errors import UnfitMachineError
+from bwbench.base.errors import UnfitMachineError
 
-_MODULES = ("bwbench.network.agent", "bwbench.network.probe.node", "bwbench.train.worker")
+_MODULES = ("bwbench.network.agent", "bwbench.network.probe.node", "bwbench.training.loop.worker")
 _END_LIMIT_S = 5.0
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from bwbench.errors import UnfitMachineError
+from bwbench.base.errors import UnfitMachineError
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import ConfigError, Problem
+from bwbench.base.errors import ConfigError, Problem
 from bwbench.network.addresses import MAX_NODES, NodeAddresses
 from bwbench.network.agent_client import AgentClient
 from bwbench.network.backend import WireCounters

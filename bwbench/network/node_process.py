@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 
 
 class NodeProcess:

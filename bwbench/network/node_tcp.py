@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import ConfigError, UnfitMachineError
+from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.network.link.tcp import TcpSettings
 
 # The first one that the kernel allows in a namespace of its own is used where nothing is asked, the same for all nodes.

@@ -6,10 +6,10 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.lateness import lateness_between
 from bwbench.network.link import Link
 from bwbench.network.network import open_network
-from bwbench.units import BANDWIDTH
 
 NUM_NODES = 4
 LATE_S = 0.001  # the 99th percentile of lateness up to which the relay keeps up

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network import namespaces
 from bwbench.network.addresses import (
     CONTROL_BRIDGE,

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from bwbench.errors import UnfitMachineError
+from bwbench.base.errors import UnfitMachineError
 
 LEAST_FREE_BYTES = 64 * 1024  # with less on the disk a worker's failure is most probably the disk's
 _NOT_WRITABLE = (

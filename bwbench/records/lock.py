@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import CellTakenError, ConfigError
+from bwbench.base.errors import CellTakenError, ConfigError
 from bwbench.records.files import read_json
 
 CLAIM = ".claim"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import ConfigError, RecordError
+from bwbench.base.errors import ConfigError, RecordError
 from bwbench.records.files import read_json, write_json_atomic
 from bwbench.records.lock import CLAIM, claim_of, locked
 from bwbench.records.merge_packed import (

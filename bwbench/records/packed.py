@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import PackedRecordsError
+from bwbench.base.errors import PackedRecordsError
 from bwbench.records.files import SCHEMA, sync_folder
 from bwbench.records.packed_cell import PackedFiles
 from bwbench.records.shared_parts import dump, share

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import PackedRecordsError
+from bwbench.base.errors import PackedRecordsError
 from bwbench.records.cell_files import AbstractCellFiles
 from bwbench.records.shared_parts import restored
 

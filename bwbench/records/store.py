@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import RecordError
+from bwbench.base.errors import RecordError
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import SCHEMA, read_events
 from bwbench.records.packed import PACKED, id_of, read_packed

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fixtures_pages import write_page_study
 
-from bwbench.report.page.payload import build_payload
-from bwbench.report.page.render import render_page
+from bwbench.results.page.payload import build_payload
+from bwbench.results.page.render import render_page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pytest import approx
 
-from bwbench.report.page.render import scripts
+from bwbench.results.page.render import scripts
 
 pytestmark = pytest.mark.timeout(600)
 SCRIPTS = ("words.js", "statistics.js", "arrivals.js", "recommend.js")

@@ -1,4 +1,4 @@
-"""The browser's statistics are those of bwbench.analysis.statistics, number for number."""
+"""The browser's statistics are those of bwbench.results.analysis.statistics, number for number."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import random
 import pytest
 from pytest import approx
 
-from bwbench.analysis.cells import DONE, setting_of, state_of
-from bwbench.analysis.statistics import Arrival, Estimate, Ratio, estimate, paired_ratio, student_t
-from bwbench.analysis.tables import Reader, arrivals_by_seed, arrivals_over_bandwidths, cells_table
-from bwbench.report.page.render import scripts
+from bwbench.results.analysis.cells import DONE, setting_of, state_of
+from bwbench.results.analysis.statistics import Arrival, Estimate, Ratio, estimate, paired_ratio, student_t
+from bwbench.results.analysis.tables import Reader, arrivals_by_seed, arrivals_over_bandwidths, cells_table
+from bwbench.results.page.render import scripts
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 import torch
 
-from bwbench.compression.none import NoCompression
-from bwbench.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
+from bwbench.methods.compression.none import NoCompression
 from tests.ranks import run_ranks
 from tests.replicas import SHAPES, attached, loss_of, replica, vector
 

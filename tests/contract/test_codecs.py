@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bwbench.compression import AbstractCodec, ErrorFeedback, build_codec
-from bwbench.compression.contract import gradients, violations
-from bwbench.config.component import Component
-from bwbench.registry import COMPRESSIONS
+from bwbench.base.component import Component
+from bwbench.base.registry import COMPRESSIONS
+from bwbench.methods.compression import AbstractCodec, ErrorFeedback, build_codec
+from bwbench.methods.compression.contract import gradients, violations
 
 
 @pytest.mark.parametrize("name", COMPRESSIONS.names())

@@ -7,10 +7,10 @@ import threading
 import pytest
 import torch
 
-from bwbench.compression import build_codec
-from bwbench.config.component import Component
+from bwbench.base.component import Component
+from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.methods.compression import build_codec
 from bwbench.network.link import Link
-from bwbench.registry import COLLECTIVES, COMPRESSIONS
 from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(60)

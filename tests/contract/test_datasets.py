@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.datasets.contract import dataset_violations, partition_violations
-from bwbench.datasets.fetch import has_digest
-from bwbench.errors import ConfigError
-from bwbench.registry import DATASETS, PARTITIONS
-from tests.unit.datasets import official_format
+from bwbench.base.errors import ConfigError
+from bwbench.base.registry import DATASETS, PARTITIONS
+from bwbench.training.datasets.contract import dataset_violations, partition_violations
+from bwbench.training.datasets.fetch import has_digest
+from tests.unit.training.datasets import official_format
 
 
 def make(registry, name):

@@ -14,10 +14,10 @@ from fixtures_records import PRESETS, Study, write_study
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from bwbench.analysis.results import Results, load_results, regrouped
-from bwbench.figures.album import Drawn, draw_album
-from bwbench.figures.style import WIDTHS_IN
-from bwbench.registry import FIGURES
+from bwbench.base.registry import FIGURES
+from bwbench.results.analysis.results import Results, load_results, regrouped
+from bwbench.results.figures.album import Drawn, draw_album
+from bwbench.results.figures.style import WIDTHS_IN
 
 STUDIES = {
     "one repeat": Study(repeats=1, limit_s=60.0, arms=tuple(PRESETS)),

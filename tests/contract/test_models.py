@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bwbench.data_spec import DataSpec
-from bwbench.errors import ConfigError
-from bwbench.models.base import AbstractModel
-from bwbench.models.contract import SPECS, violations
-from bwbench.registry import DATASETS, MODELS
+from bwbench.base.data_spec import DataSpec
+from bwbench.base.errors import ConfigError
+from bwbench.base.registry import DATASETS, MODELS
+from bwbench.training.models.base import AbstractModel
+from bwbench.training.models.contract import SPECS, violations
 
 
 @pytest.fixture(autouse=True)

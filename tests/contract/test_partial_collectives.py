@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bwbench.collectives.gossip_pair import GossipPair, peer_of
-from bwbench.collectives.neighbours import Neighbours
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
+from bwbench.methods.collectives.gossip_pair import GossipPair, peer_of
+from bwbench.methods.collectives.neighbours import Neighbours
 from tests.contract.test_collectives import LOSSLESS, PARTIAL_PAIRS, assert_bytes, average, inputs, make_codec
 from tests.ranks import run_ranks
 

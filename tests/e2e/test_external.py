@@ -118,7 +118,7 @@ def test_agents_meet_by_c10d_too(tmp_path: Path) -> None:
     job = (
         f"echo '{cell[1]}' > cell.json; exec {sys.executable} -m torch.distributed.run --nnodes=4 --nproc-per-node=1 "
         f"--rdzv-backend=c10d --rdzv-endpoint=$HEAD:{PORT} --rdzv-id=x "
-        f"--local-addr=$OWN --rdzv-conf=is_host=$((NODE == 0)) -m bwbench.train.worker cell.json"
+        f"--local-addr=$OWN --rdzv-conf=is_host=$((NODE == 0)) -m bwbench.training.loop.worker cell.json"
     )
     with hosts(tmp_path, job, 4) as (_, started):
         assert [process.wait(200) for process in started] == [0] * 4, messages(tmp_path)
@@ -133,7 +133,7 @@ def test_a_killed_worker_ends_the_cell_with_its_rank_named(tmp_path: Path) -> No
         (worker,) = [
             process
             for process in family(tmp_path)
-            if "bwbench.train.worker" in process.cmdline()
+            if "bwbench.training.loop.worker" in process.cmdline()
             and "torch.distributed.run" not in process.cmdline()
             and process.environ().get("RANK") == "2"
         ]

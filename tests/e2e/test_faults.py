@@ -39,7 +39,8 @@ def training(folder: Path) -> subprocess.Popen[bytes]:
 
 def test_a_worker_that_raises_fails_its_cell_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
-        "from bwbench.compression.none import NoCompression\nfrom bwbench.registry import COMPRESSIONS\n\n\n"
+        "from bwbench.methods.compression.none import NoCompression\n"
+        "from bwbench.base.registry import COMPRESSIONS\n\n\n"
         "class Broken(NoCompression):\n"
         "    def encode(self, x):\n        raise RuntimeError('encoder on fire')\n\n\n"
         "COMPRESSIONS.register('broken', Broken, 'raises')\n"
@@ -66,7 +67,7 @@ def test_divergence_is_named(tmp_path: Path) -> None:
 def test_a_killed_worker_is_named_and_the_rest_ended(tmp_path: Path) -> None:
     write(tmp_path, LONG)
     process = training(tmp_path)
-    worker = next(p for p in family(tmp_path) if "bwbench.train.worker" in " ".join(p.cmdline()))
+    worker = next(p for p in family(tmp_path) if "bwbench.training.loop.worker" in " ".join(p.cmdline()))
     assert len(family(tmp_path)) >= 4, "agent (twice: outside and inside its namespace), relay, workers"
     rank = worker.environ()["RANK"]
     worker.kill()
@@ -79,7 +80,7 @@ def test_a_killed_worker_is_named_and_the_rest_ended(tmp_path: Path) -> None:
 def test_a_stopped_worker_is_named(tmp_path: Path) -> None:
     write(tmp_path, LONG)
     process = training(tmp_path)
-    worker = next(p for p in family(tmp_path) if "bwbench.train.worker" in " ".join(p.cmdline()))
+    worker = next(p for p in family(tmp_path) if "bwbench.training.loop.worker" in " ".join(p.cmdline()))
     rank = worker.environ()["RANK"]
     worker.suspend()
     assert process.wait(30) == 1
@@ -101,7 +102,7 @@ def test_a_link_that_stays_dead_is_named(tmp_path: Path, algorithm: str) -> None
 def test_an_interface_that_goes_down_is_a_dead_link_too(tmp_path: Path) -> None:
     write(tmp_path, LONG.replace("nodes: 2", "nodes: 3"))
     process = training(tmp_path)
-    workers = [p for p in family(tmp_path) if "bwbench.train.worker" in " ".join(p.cmdline())]
+    workers = [p for p in family(tmp_path) if "bwbench.training.loop.worker" in " ".join(p.cmdline())]
     (worker,) = [p for p in workers if p.environ()["RANK"] == "2"]
     enter = ["nsenter", "-t", str(worker.pid), "-n"]
     if os.readlink(f"/proc/{worker.pid}/ns/user") != os.readlink("/proc/self/ns/user"):
@@ -127,8 +128,8 @@ def test_an_outage_of_10_s_is_survived(tmp_path: Path) -> None:
 
 BAD_GRADIENT = """
 import os
-from bwbench.models.logistic import Logistic
-from bwbench.registry import MODELS
+from bwbench.training.models.logistic import Logistic
+from bwbench.base.registry import MODELS
 
 
 class Sick(Logistic):

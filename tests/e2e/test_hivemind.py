@@ -30,7 +30,7 @@ def test_a_killed_rank_takes_its_processes_along(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(LONG + HIVEMIND)
     process = start("run", "tiny.yaml", cwd=tmp_path)
     wait_for_message("after 0 samples", 300, process, tmp_path)
-    workers = [p for p in family(tmp_path) if "bwbench.train.worker" in p.cmdline()]
+    workers = [p for p in family(tmp_path) if "bwbench.training.loop.worker" in p.cmdline()]
     worker = min(workers, key=lambda p: p.create_time())
     worker.kill()
     assert process.wait(15) == 1

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from bwbench.config import CellConfig
-from bwbench.plan.cell import Cell
+from bwbench.experiment.config import CellConfig
+from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events
 
 pytestmark = pytest.mark.timeout(120)
@@ -61,7 +61,14 @@ class Workers:
                 variables["BWBENCH_CHANNEL_FD"] = str(worker_end.fileno())
             self.processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-W", "error::FutureWarning", "-m", "bwbench.train.worker", str(self.cell_file)],
+                    [
+                        sys.executable,
+                        "-W",
+                        "error::FutureWarning",
+                        "-m",
+                        "bwbench.training.loop.worker",
+                        str(self.cell_file),
+                    ],
                     env=variables,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

@@ -151,7 +151,10 @@ class Lab:
         for process in psutil.process_iter():
             try:
                 words = process.cmdline()
-                if any(word.startswith("bwbench.launch") or word == "bwbench.train.worker" for word in words):
+                if any(
+                    word.startswith("bwbench.running.launch") or word == "bwbench.training.loop.worker"
+                    for word in words
+                ):
                     if str(self.folder) in process.environ().get("HOME_OF_LAB", ""):
                         found.append(words)
             except psutil.Error:

@@ -66,7 +66,7 @@ def killed(made: Lab, name: str) -> None:
     """End something while the training of ``name`` runs."""
     if name == "controller":
         return
-    module = {"torchrun": TORCHRUN, "keeper": "keep", "shaper": "bwbench.launch.ssh.shaper"}[name]
+    module = {"torchrun": TORCHRUN, "keeper": "keep", "shaper": "bwbench.running.launch.ssh.shaper"}[name]
     found = [p for p in on_host(made, 2, module) if (name == "torchrun") == (TORCHRUN in p.cmdline())]
     max(found, key=lambda process: process.create_time()).kill()
 

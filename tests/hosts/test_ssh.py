@@ -72,7 +72,7 @@ def test_it_listens_on_its_network_alone_and_ctrl_c_ends_everything_everywhere(f
     "module, said",
     [
         (TORCHRUN, "torchrun was killed by SIGKILL"),
-        ("bwbench.train.worker", "rank 2"),
+        ("bwbench.training.loop.worker", "rank 2"),
         ("keep", "the keeper of its torchrun was killed"),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_kill_on_a_host_is_named_with_the_host(four: Lab, module: str, said: s
     assert process.wait(90) == 1, four.messages
     found = status(four, name)
     assert found["status"] == "failed" and said in found["reason"], found["reason"]
-    if module != "bwbench.train.worker":
+    if module != "bwbench.training.loop.worker":
         assert four.hosts[2].address in found["reason"]
     nothing_left(four)
 

@@ -12,7 +12,7 @@ import yaml
 from tests.e2e.program import TINY, wait_for
 from tests.hosts.lab import Lab
 
-TORCHRUN = "bwbench.train.torchrun"  # a host's
+TORCHRUN = "bwbench.training.loop.torchrun"  # a host's
 CONTENT: dict[str, Any] = yaml.safe_load(TINY) | {"link": "unshaped", "launcher": "ssh", "algorithm": "ring-fp16"}
 del CONTENT["nodes"]
 

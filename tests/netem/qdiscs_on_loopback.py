@@ -13,7 +13,7 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network.link.loss import GilbertElliott
 from bwbench.network.netem.commands import netem_arguments
 from bwbench.network.netem.parameters import NetemQdisc

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from bwbench.errors import UnfitMachineError
+from bwbench.base.errors import UnfitMachineError
 from bwbench.network.link import UNSHAPED
 from bwbench.network.network import open_network
 

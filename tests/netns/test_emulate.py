@@ -14,7 +14,7 @@ from subprocess import DEVNULL, PIPE, STDOUT
 import pytest
 
 from bwbench import Link, emulate
-from bwbench.errors import ConfigError, LaunchError
+from bwbench.base.errors import ConfigError, LaunchError
 from bwbench.network.emulate import Nodes
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network.link import UNSHAPED
 from bwbench.network.network import open_network
 from tests.netns.nodes import REPOSITORY

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.errors import ConfigError, LaunchError, LinkError
+from bwbench.base.errors import ConfigError, LaunchError, LinkError
 from bwbench.network.link import UNSHAPED
 from bwbench.network.network import Network, open_network
 from tests.netns.nodes import REPOSITORY, output_of, transfer

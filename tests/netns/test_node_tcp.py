@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bwbench.errors import ConfigError, UnfitMachineError
+from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.network.link import Link
 from bwbench.network.network import Network, open_network
 from tests.netns.nodes import output_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bwbench.base.errors import EXIT_OK, ConfigError
 from bwbench.cli.link.options import LinkOptions, takes_link
-from bwbench.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from bwbench.network.interface.apply import Applied
@@ -111,7 +111,7 @@ def apply(
 
 
 def _duration(text: str | None, hold: bool) -> float:
-    from bwbench.units import DURATION
+    from bwbench.base.units import DURATION
 
     if text is None:
         return LONGEST_S if hold else DEFAULT_S
@@ -132,7 +132,7 @@ def typed() -> str:
 
 
 def _print(run: Applied, duration_s: float, hold: bool) -> None:
-    from bwbench.units import DURATION
+    from bwbench.base.units import DURATION
 
     prepared = run.prepared
     dev = prepared.device.name
@@ -152,7 +152,7 @@ def _print(run: Applied, duration_s: float, hold: bool) -> None:
 
 def _describe(link: Link, up: bool) -> str:
     """What one direction gets: ``10 Mbit/s, latency 5 ms, queue 64 kB``."""
-    from bwbench.units import BANDWIDTH, DURATION, MEMORY
+    from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 
     here = link.base
     words = [BANDWIDTH.format(here.up_bps if up else here.down_bps)]

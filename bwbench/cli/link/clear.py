@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
+from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 
 
 def clear(

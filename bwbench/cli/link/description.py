@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.explain import Location, explain, show, unknown_key, yaml_names
+from bwbench.base.text_file import read_text_file
+from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml
 from bwbench.cli.link.key_values import as_outage, as_override, as_trace
 from bwbench.cli.link.options import LinkOptions
-from bwbench.config.explain import Location, explain, show, unknown_key, yaml_names
-from bwbench.config.text_file import read_text_file
-from bwbench.config.yaml_document import MAX_BYTES, Document, Place, parse_yaml
-from bwbench.errors import ConfigError, Problem
 from bwbench.network.link import Link
 from bwbench.network.link.consistency import unknown_nodes
 from bwbench.network.link.freeze import freeze_link

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
+from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import new_table
 from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
-from bwbench.units import BANDWIDTH
 
 
 def measured_table(applied: Mapping[str, Any], measured: LinkMeasurement) -> Table:

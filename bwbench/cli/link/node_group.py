@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from bwbench.base.errors import LinkError
 from bwbench.cli.link.node_output import LinePipe
-from bwbench.errors import LinkError
 from bwbench.network.network import Network
 from bwbench.network.node_process import NodeProcess
 

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
+from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 
 if TYPE_CHECKING:
     from bwbench.cli.link.options import LinkOptions
-    from bwbench.config.hosts import Host
+    from bwbench.experiment.config.hosts import Host
 
 FEWEST = 2
 
@@ -18,10 +18,10 @@ FEWEST = 2
 def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: bool) -> int:
     """Shape the hosts among each other until Ctrl-C, at most ``duration_s``."""
     from bwbench.cli.output import print_json, stderr
-    from bwbench.config.hosts import inventory
-    from bwbench.launch.ssh.hosts_link import hold_link
-    from bwbench.launch.ssh.request import host_link
+    from bwbench.experiment.config.hosts import inventory
     from bwbench.network.interface.request import check_link
+    from bwbench.running.launch.ssh.hosts_link import hold_link
+    from bwbench.running.launch.ssh.request import host_link
 
     hosts = inventory(file)
     if len(hosts) < FEWEST:
@@ -71,8 +71,8 @@ def clear_hosts(file: Path, json_: bool) -> int:
 
 def _ask(file: Path, operation: str, json_: bool) -> int:
     from bwbench.cli.output import print_json
-    from bwbench.config.hosts import inventory
-    from bwbench.launch.ssh.hosts_link import ask_all
+    from bwbench.experiment.config.hosts import inventory
+    from bwbench.running.launch.ssh.hosts_link import ask_all
 
     answers = ask_all(inventory(file), operation)
     if json_:

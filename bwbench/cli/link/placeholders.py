@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bwbench.config.explain import nearest
+from bwbench.base.explain import nearest
 
 _NAMES = ("rank", "nodes", "address", "address:K")
 _WORD = r"([A-Za-z_]\w*)(?::([\w.+-]*))?"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.errors import EXIT_OK
+from bwbench.base.errors import EXIT_OK
 
 
 def presets(

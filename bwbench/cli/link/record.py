@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError
+from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from bwbench.network.record import RecordSummary
@@ -70,7 +70,7 @@ def record(
 
 
 def _duration(text: str | None, default_s: float) -> float:
-    from bwbench.units import DURATION
+    from bwbench.base.units import DURATION
 
     try:
         return default_s if text is None else DURATION.parse(text)

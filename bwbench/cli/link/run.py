@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError, LinkError
 from bwbench.cli.link.options import LinkOptions, takes_link
-from bwbench.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError, LinkError
 
 if TYPE_CHECKING:
     from bwbench.cli.link.node_group import NodeGroup
@@ -72,7 +72,7 @@ def run(
 
 
 def _duration(text: str | None) -> float | None:
-    from bwbench.units import DURATION
+    from bwbench.base.units import DURATION
 
     if text is None:
         return None
@@ -104,8 +104,8 @@ def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
 def _measure(network: Network, link: Link) -> None:
     """Raise LinkError where the link does not do what was asked."""
     from bwbench.cli.output import stderr
-    from bwbench.launch.link_record import VERIFY_TRIES
     from bwbench.network.probe.verify import verify
+    from bwbench.running.launch.link_record import VERIFY_TRIES
 
     if len(network.nodes) < 2:
         raise ConfigError("--verify: a link has two ends; give --nodes 2 or more")
@@ -147,7 +147,7 @@ def _run(network: Network, words: list[list[str]], limit_s: float | None, torch_
 def _watch(group: NodeGroup, limit_s: float | None) -> int:
     """Until all have ended, one has failed, or time is up; the exit status."""
     from bwbench.cli.link.node_group import status_of
-    from bwbench.launch.outcome import describe_exit
+    from bwbench.running.launch.outcome import describe_exit
 
     in_time = group.watch(limit_s)
     failed = {rank: returncode for rank, returncode in group.returncodes.items() if returncode}
@@ -165,8 +165,8 @@ def _watch(group: NodeGroup, limit_s: float | None) -> int:
 def _print_summary(network: Network) -> None:
     """One line: who carried how much, and how late; another one where the link was not what was asked."""
     from bwbench.cli.output import size
-    from bwbench.launch.link_record import emulator_unfit
     from bwbench.network.lateness import lateness_between
+    from bwbench.running.launch.link_record import emulator_unfit
 
     total, health = network.counters().total(), network.health()
     lateness_s = health.get("lateness_p99_s")

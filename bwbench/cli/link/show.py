@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bwbench.base.errors import EXIT_OK, BwbenchError, ConfigError
 from bwbench.cli.link.options import LinkOptions, takes_link
-from bwbench.errors import EXIT_OK, BwbenchError, ConfigError
 
 if TYPE_CHECKING:
     from bwbench.network.link import Link
@@ -162,6 +162,6 @@ def _ms(value_s: float) -> str:
 
 
 def _rate(value_bps: float | None) -> str:
-    from bwbench.units import BANDWIDTH
+    from bwbench.base.units import BANDWIDTH
 
     return "no limit" if value_bps is None else BANDWIDTH.show(value_bps, 4)

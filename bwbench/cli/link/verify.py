@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 from bwbench.cli.link.options import LinkOptions, takes_link
-from bwbench.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 
 
 @takes_link

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bwbench.errors import BwbenchError, ConfigError, LinkError, UnfitMachineError
+from bwbench.base.errors import BwbenchError, ConfigError, LinkError, UnfitMachineError
 from bwbench.network.interface.control_session import refuse_control_sessions
 from bwbench.network.interface.guard import Guard, answers, arm
 from bwbench.network.interface.kernel import Device, Kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.remove import not_restored, recognise, remove
 from bwbench.network.interface.run_state import StateFolder, forget_state, read_state

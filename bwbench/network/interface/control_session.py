@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.interface.request import Address, Traffic
 
 _SERVERS = ("sshd", "dropbear")  # sshd-session of newer OpenSSH begins alike

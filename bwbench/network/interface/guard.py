@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import bwbench
-from bwbench.errors import UnfitMachineError
+from bwbench.base.errors import UnfitMachineError
 
 ARM_LIMIT_S = 30.0  # a Python has to start, on a machine that may be busy
 OWNER = b"owner\n"

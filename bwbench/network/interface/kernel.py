@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from bwbench.errors import ConfigError, LinkError
+from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.interface import messages
 from bwbench.network.interface.match import Match
 from bwbench.network.interface.plan import MakeIfb, Step

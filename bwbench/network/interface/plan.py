@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.interface.match import matches, spared
 from bwbench.network.interface.request import Traffic
 from bwbench.network.interface.settings import (

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bwbench.errors import ConfigError, Problem
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import Link
 from bwbench.network.link.tcp import TcpSettings
-from bwbench.units import BANDWIDTH
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from bwbench.errors import BwbenchError
+from bwbench.base.errors import BwbenchError
 from bwbench.network import namespaces
 from bwbench.network.interface.guard import OWNER, socket_name
 from bwbench.network.interface.kernel import Kernel

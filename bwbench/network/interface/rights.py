@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bwbench.errors import UnfitMachineError
+from bwbench.base.errors import UnfitMachineError
 from bwbench.network.namespaces import CAP_NET_ADMIN, has_capability
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bwbench.errors import ConfigError, UnfitMachineError
+from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.network.interface.plan import Names
 from bwbench.network.interface.snapshot import Snapshot
 

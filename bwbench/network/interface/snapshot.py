@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network.interface.settings import INGRESS_PARENT, ROOT, show_handle
 
 _DEFAULT_QDISC = Path("/proc/sys/net/core/default_qdisc")  # in the machine's first network namespace alone

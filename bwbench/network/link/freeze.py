@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.link.link import Link
 from bwbench.network.link.trace import Trace
 from bwbench.network.link.trace_file import read_trace

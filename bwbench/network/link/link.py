@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from bwbench.base.units import LinkDelay, LinkRate
 from bwbench.network.link import consistency, words
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.jitter import Distribution
@@ -20,7 +21,6 @@ from bwbench.network.link.presets import expand_preset
 from bwbench.network.link.queue import ETHERNET_FRAME_BYTES, MINIMUM_QUEUE_BYTES, QueueSize, default_queue_bytes
 from bwbench.network.link.tcp import TcpSettings
 from bwbench.network.link.trace import Trace, Traces
-from bwbench.units import LinkDelay, LinkRate
 
 __all__ = ["ETHERNET_FRAME_BYTES", "MINIMUM_QUEUE_BYTES", "TCP_PAYLOAD_BYTES", "UDP_PAYLOAD_BYTES", "UNSHAPED", "Link"]
 

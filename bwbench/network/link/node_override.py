@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from bwbench.base.units import LinkDelay, LinkRate
 from bwbench.network.link.queue import QueueSize
 from bwbench.network.link.trace import Traces
-from bwbench.units import LinkDelay, LinkRate
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from bwbench.base.units import DURATION, Duration, PositiveDuration
 from bwbench.network.link.node_number import NodeNumbers
-from bwbench.units import DURATION, Duration, PositiveDuration
 
 
 class Outage(BaseModel):

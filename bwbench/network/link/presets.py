@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.link.preset_merge import as_written, on_top
 
 BUILT_IN = Path(__file__).with_name("presets.yaml")
@@ -90,7 +90,7 @@ def preset_table() -> list[dict[str, str]]:
 
 def _find(value: Any, depth: int) -> Preset:
     """The preset of that name; raises ConfigError."""
-    from bwbench.config.explain import nearest, show
+    from bwbench.base.explain import nearest, show
 
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"preset: {show(value)} is not a name; 'bwbench link presets' lists them, or name {_OWN}")
@@ -133,9 +133,9 @@ def _in_version(path: str, version: tuple[int, ...], depth: int) -> dict[str, Pr
 
 def _parse(path: Path, depth: int) -> dict[str, Preset]:
     """All presets of a file; raises ConfigError with everything that is wrong in it, by line."""
-    from bwbench.config.explain import show, unknown_key
-    from bwbench.config.text_file import read_text_file
-    from bwbench.config.yaml_document import MAX_BYTES, parse_yaml
+    from bwbench.base.explain import show, unknown_key
+    from bwbench.base.text_file import read_text_file
+    from bwbench.base.yaml_document import MAX_BYTES, parse_yaml
 
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
     problems = list(document.problems)
@@ -177,7 +177,7 @@ def _whole(link: dict[str, Any], folder: Path, depth: int) -> dict[str, Any]:
 
 
 def _explained(error: ValidationError, document: Any, name: str) -> list[Any]:
-    from bwbench.config.explain import explain
+    from bwbench.base.explain import explain
     from bwbench.network.link.link import Link
 
     return [

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bwbench.units import MEMORY
+from bwbench.base.units import MEMORY
 
 ETHERNET_FRAME_BYTES = 1514  # a full frame with its Ethernet header: 1500 B of IP behind 14 B
 MINIMUM_QUEUE_BYTES = 64_000  # below one BDP of 64 kB a single super-packet of the sender would not fit

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bwbench.units import Memory, PositiveDuration
+from bwbench.base.units import Memory, PositiveDuration
 
 
 class TcpSettings(BaseModel):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from bwbench.units import Bandwidth, Duration
+from bwbench.base.units import Bandwidth, Duration
 
 RateUnit = Literal["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "B/s", "kB/s", "MB/s"]
 Measures = Literal["link", "tcp-goodput"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from bwbench.errors import ConfigError, Problem
+from bwbench.base.errors import ConfigError, Problem
 from bwbench.network.link.trace_lines import Parsed, content_lines, hold, read_number
 
 FASTEST_BPS = 1e12  # as of a link's rate

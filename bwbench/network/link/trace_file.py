@@ -14,13 +14,13 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bwbench.errors import ConfigError, Problem
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.link.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.trace import Measures, Trace
 from bwbench.network.link.trace_csv import parse_csv
 from bwbench.network.link.trace_lines import Parsed, content_lines, parse_mahimahi, parse_wifi
-from bwbench.units import BANDWIDTH
 
 MAX_BYTES = 32 * 1024 * 1024  # four hours of packets at 4 Mbit/s; anything larger is no trace
 MAX_DURATION_S = 31 * 86_400.0  # later than that, the unit of the time was taken for another

@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
-from bwbench.errors import ConfigError, Problem
+from bwbench.base.errors import ConfigError, Problem
 
 MAX_MBIT_S = 1e6  # 1 Tbit/s, as of a link's rate
 LONGEST_HELD = 2.5  # usual intervals; one line missing, and the next one late

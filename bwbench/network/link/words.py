@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bwbench.units import BANDWIDTH, DURATION
+from bwbench.base.units import BANDWIDTH, DURATION
 
 if TYPE_CHECKING:
     from bwbench.network.link.link import Link

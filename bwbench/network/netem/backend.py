@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network.ack_counter import ACK_FRAME_BYTES, AckCounter
 from bwbench.network.backend import AbstractBackend, PairCounter, Port, WireCounters
 from bwbench.network.link import Link

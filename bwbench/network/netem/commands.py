@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.addresses import DATA_INTERFACE, PREFIX_LENGTH, data_port
 from bwbench.network.backend import Port
 from bwbench.network.backend_choice import beyond_netem

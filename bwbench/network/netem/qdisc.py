@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network.netem import messages
 from bwbench.network.netem.parameters import NetemQdisc
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import bwbench
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
 from bwbench.network.network import Network
 from bwbench.network.node_process import NodeProcess

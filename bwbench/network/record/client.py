@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bwbench.errors import ConfigError, LinkError
+from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.record import session
 from bwbench.network.record.summary import (
     OnSecond,

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bwbench.errors import ConfigError, LinkError, UnfitMachineError
+from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.network.record import session
 from bwbench.network.record.summary import (
     OnSecond,

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from bwbench.errors import ConfigError, LinkError
+from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.record import session
 
 MOST_AT_ONCE = 8  # a client needs two: the load and the echo beside it

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 
 DEFAULT_PORT = 5210
 MAX_SECONDS = 86_400

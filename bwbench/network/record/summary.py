@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
+from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.network.record.session import MAX_SECONDS
-from bwbench.units import BANDWIDTH, DURATION
 
 Direction = Literal["up", "down", "both"]
 DIRECTIONS = ("up", "down", "both")

@@ -10,7 +10,7 @@ import time
 import traceback
 from typing import Any, ClassVar
 
-from bwbench.errors import LinkError
+from bwbench.base.errors import LinkError
 from bwbench.network import namespaces
 from bwbench.network.backend import AbstractBackend, WireCounters
 from bwbench.network.link import ETHERNET_FRAME_BYTES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.plan.records import finished, planned_cells
+from tests.unit.experiment.plan.records import finished, planned_cells
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bwbench.plan.cell import Cell
+from bwbench.experiment.plan.cell import Cell
 from bwbench.records import CellFolder, write_json_atomic
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from fixtures_records import Study, write_study
 
+from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
 from bwbench.cli.compare import compare
 from bwbench.cli.export import Format, What, export
-from bwbench.errors import EXIT_USER_INPUT, ConfigError
 
 SWEEP = Study(
     "sweep", arms=("ring", "threshold", "single", "no-communication"), repeats=3, bandwidths_mbps=(3.0, 10.0, 100.0),

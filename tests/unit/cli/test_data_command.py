@@ -8,13 +8,13 @@ import io
 import pytest
 from typer.testing import CliRunner
 
+from bwbench.base.errors import ConfigError
 from bwbench.cli import data
 from bwbench.cli.download_display import open_display
-from bwbench.datasets.base import RemoteFile
-from bwbench.datasets.fetch import FetchError, Progress
-from bwbench.datasets.tinyshakespeare import TinyShakespeare
-from bwbench.errors import ConfigError
-from tests.unit.datasets.local_server import serve
+from bwbench.training.datasets.base import RemoteFile
+from bwbench.training.datasets.fetch import FetchError, Progress
+from bwbench.training.datasets.tinyshakespeare import TinyShakespeare
+from tests.unit.training.datasets.local_server import serve
 
 pytestmark = pytest.mark.timeout(20)
 CONTENT = b"To be, or not to be\n" * 1000

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from tests.netns.link_command import verify
 
 

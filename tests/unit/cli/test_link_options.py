@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bwbench.base.errors import ConfigError
 from bwbench.cli.link.options import LinkOptions
-from bwbench.errors import ConfigError
 from bwbench.network.link import Link
 
 JUNK = (

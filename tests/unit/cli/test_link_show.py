@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from bwbench.base.errors import ConfigError
 from bwbench.cli import link
 from bwbench.cli.link.expectation import expected_of_nodes, expected_of_pairs
-from bwbench.errors import ConfigError
 from bwbench.network.link import UNSHAPED, Link
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fixtures_records import Study, write_study
 
+from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
 from bwbench.cli.merge import merge
-from bwbench.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
 from bwbench.records import iter_cells
 from bwbench.records import merge as merging
 from bwbench.records.lock import claimed

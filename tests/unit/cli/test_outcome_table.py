@@ -10,10 +10,10 @@ import pytest
 
 from bwbench.cli import outcome_table
 from bwbench.cli.outcome_table import print_outcome
-from bwbench.plan.assess import PlannedCell
-from bwbench.sweep import plan_sweep
-from bwbench.sweep.loop import Tally
-from tests.unit.sweep.studies import write_study
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.running.sweep import plan_sweep
+from bwbench.running.sweep.loop import Tally
+from tests.unit.running.sweep.studies import write_study
 
 
 def study(folder: Path, arms: str = "ring, single") -> list[PlannedCell]:

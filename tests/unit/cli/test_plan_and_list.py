@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bwbench.registry import REGISTRIES
+from bwbench.base.registry import REGISTRIES
 
 BASE = """\
 name: study
@@ -150,7 +150,7 @@ def test_algorithms_come_with_class_axes_and_bytes(folder: Path) -> None:
     assert ended.returncode == 0 and "HEAVY\n" in ended.stderr, ended.stderr
     rows = {row["name"]: row for row in json.loads(ended.stdout)}
     for row in rows.values():
-        assert row["class"].startswith("bwbench.algorithms.") and row["collective"] and row["codec"], row
+        assert row["class"].startswith("bwbench.methods.algorithms.") and row["collective"] and row["codec"], row
         assert row["num_parameters"] == 1_200_000 and row["payload_bytes_per_rank"] is not None, row
     dense = 1.5 * 4 * 1_200_000
     expected = {"ddp": dense, "ddp-fp16": dense / 2, "ring": dense, "parameter-server": 2 * dense, "single": 0}

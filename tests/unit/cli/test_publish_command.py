@@ -12,7 +12,7 @@ import pytest
 from fixtures_composed import CONVERGENCE_S, TIMING_S, compose
 from fixtures_records import Study, write_study
 
-from bwbench.analysis.results import load_results
+from bwbench.base.errors import EXIT_OK, ConfigError
 from bwbench.cli.compare import compare
 from bwbench.cli.export import Format, What, export
 from bwbench.cli.merge import merge
@@ -20,11 +20,11 @@ from bwbench.cli.plot import plot
 from bwbench.cli.publish import publish
 from bwbench.cli.show import show
 from bwbench.cli.status import status
-from bwbench.errors import EXIT_OK, ConfigError
-from bwbench.plan.assess import assess, freeze_plan
-from bwbench.plan.cell import Cell
+from bwbench.experiment.plan.assess import assess, freeze_plan
+from bwbench.experiment.plan.cell import Cell
 from bwbench.records import iter_cells, read_json, write_json_atomic
 from bwbench.records.packed import PACKED, read_packed
+from bwbench.results.analysis.results import load_results
 
 STUDY = Study(
     "wifi", arms=("ddp", "ring", "ring-fp16", "single"), bandwidths_mbps=(5.0, 20.0), repeats=2,
@@ -198,8 +198,8 @@ def planned(cells: list[Cell], results: Path, **settings: Any) -> dict[str, tupl
 @pytest.fixture
 def as_planned(tmp_path: Path) -> tuple[Path, list[Cell]]:
     """Cells as a plan has them, all but the last of which are published: done but for the first, which failed."""
-    from bwbench.config.load import load_experiment
-    from bwbench.plan.build import build_plan
+    from bwbench.experiment.config.load import load_experiment
+    from bwbench.experiment.plan.build import build_plan
     from bwbench.records.packed import write_packed
 
     file = tmp_path / "many.yaml"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from fixtures_records import Study, cell_of, write_study
 
+from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
 from bwbench.cli.plot import Width, plot
 from bwbench.cli.show import find_cell, show
 from bwbench.cli.status import status
-from bwbench.errors import EXIT_USER_INPUT, ConfigError
 
 STUDY = Study(
     "wifi", arms=("ring", "threshold", "single"), repeats=2, limit_s=3.0,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bwbench.cli.main import _run
-from bwbench.tuning import tune as tuning
-from bwbench.tuning.searches import searches_of
-from bwbench.tuning.table import entry_of, read_rows, write_table
-from bwbench.tuning.trials import progress
-from tests.unit.tuning.tables import BASE, Quiet, Trainer, load
+from bwbench.running.tuning import tune as tuning
+from bwbench.running.tuning.searches import searches_of
+from bwbench.running.tuning.table import entry_of, read_rows, write_table
+from bwbench.running.tuning.trials import progress
+from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load
 
 
 @pytest.mark.parametrize(

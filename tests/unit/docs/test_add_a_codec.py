@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bwbench.compression import ErrorFeedback, build_codec
-from bwbench.compression.contract import violations
-from bwbench.config import load_experiment
-from bwbench.config.component import Component
-from bwbench.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.base.component import Component
+from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.experiment.config import load_experiment
+from bwbench.methods.compression import ErrorFeedback, build_codec
+from bwbench.methods.compression.contract import violations
 from tests.ranks import run_ranks
 
 ROOT = Path(__file__).parents[3]

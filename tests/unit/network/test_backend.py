@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from bwbench.errors import ConfigError, UnfitMachineError
+from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.network.backend import PairCounter, WireCounters
 from bwbench.network.backend_choice import choose
 from bwbench.network.control_socket import ControlSocket

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.errors import ConfigError, LinkError
+from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.interface import snapshot
 from bwbench.network.interface.plan import (
     SHAPED,

@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.interface.request import PortRange, Traffic, check_link
 from bwbench.network.link import UNSHAPED, Link
 

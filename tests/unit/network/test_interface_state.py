@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from bwbench.errors import ConfigError, UnfitMachineError
+from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.network.interface import run_state
 from bwbench.network.interface.control_session import control_sessions, refuse_control_sessions
 from bwbench.network.interface.request import Traffic

@@ -12,9 +12,9 @@ import yaml
 from fixtures_malformed import BadLink, BadTrace, bad_links, bad_traces
 from pydantic import ValidationError
 
-from bwbench.config.explain import explain
-from bwbench.config.load import load_experiment
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
+from bwbench.base.explain import explain
+from bwbench.experiment.config.load import load_experiment
 from bwbench.network.link import Link
 from bwbench.network.link.trace import Trace
 from bwbench.network.link.trace_file import MAX_BYTES, load_trace

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.errors import ConfigError, LinkError
+from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.link import Link
 from bwbench.network.link.freeze import freeze_link
 from bwbench.network.link.trace import Trace

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UNSHAPED, Link
 from bwbench.network.netem.applied import applied
 from bwbench.network.netem.parameters import NetemQdisc
 from bwbench.network.netem.shape import NodeShape, cuts_jitter, queue_packets, shape, split_paths
-from bwbench.units import BANDWIDTH, DURATION
 
 
 def link(bandwidth: str = "10 Mbit/s", **asked: object) -> Link:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bwbench.errors import ConfigError
+from bwbench.base.errors import ConfigError
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.link.loss import GilbertElliott
 from bwbench.network.netem.commands import netem_arguments, tc_commands

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.errors import CellTakenError, ConfigError
+from bwbench.base.errors import CellTakenError, ConfigError
 from bwbench.records.lock import CLAIM, claim_of, claimed, locked
 
 HOLD = """

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bwbench.errors import EXIT_USER_INPUT, PackedRecordsError
+from bwbench.base.errors import EXIT_USER_INPUT, PackedRecordsError
 from bwbench.records import cell_at, iter_cells
 from bwbench.records.packed import PACKED, read_packed, write_packed
 from bwbench.records.packed_cell import columns_of, points_of

@@ -1,0 +1,377 @@
+"""Where components are found by name: the built-in ones below, entry points of other packages, and ``plugins:`` files.
+
+A component is a class named by an import string, so that listing names and checking options imports nothing heavy.
+Adding one to the project is one file and one line here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A component's name, where its class is (``module:Class``), one line about it, and who provides it."""
+
+    name: str
+    target: str
+    summary: str
+    provider: str = "bwbench"
+
+
+class Registry:
+    """The components of one kind.
+
+    Outside packages add to it by an entry point in the group ``bwbench.<kind>``; a Python file named under
+    ``plugins:`` adds to it by calling ``register`` on import.
+    """
+
+    def __init__(self, kind: str, package: str, entries: Iterable[tuple[str, str, str]]) -> None:
+        """``entries``: name, ``module:Class`` below ``package``, and one line about it."""
+        self.kind = kind
+        self._entries = {name: Entry(name, f"{package}.{target}", summary) for name, target, summary in entries}
+        self._classes: dict[str, type[Any]] = {}
+        self._entry_points_read = False
+
+    def __iter__(self) -> Iterator[Entry]:
+        self._read_entry_points()
+        return iter(self._entries.values())
+
+    def __contains__(self, name: object) -> bool:
+        self._read_entry_points()
+        return name in self._entries
+
+    def names(self) -> list[str]:
+        """All names, built-in ones first, in the order in which they were registered."""
+        return [entry.name for entry in self]
+
+    def register(self, name: str, component: type[Any], summary: str) -> None:
+        """Add a class under ``name``; raises ConfigError where another class has that name already."""
+        known = self._classes.get(name)
+        if name in self and known is not component and getattr(known, "__qualname__", None) != component.__qualname__:
+            raise ConfigError(f"{self.kind}: the name {name!r} is taken by {self._entries[name].target}")
+        target = f"{component.__module__}:{component.__qualname__}"
+        self._entries[name] = Entry(name, target, summary, provider=component.__module__)
+        self._classes[name] = component
+
+    def load(self, name: str) -> type[Any]:
+        """The class called ``name``; raises ConfigError with the nearest name where there is none."""
+        if name not in self:
+            raise ConfigError(self.unknown(name))
+        if name not in self._classes:
+            module, _, attribute = self._entries[name].target.partition(":")
+            self._classes[name] = getattr(importlib.import_module(module), attribute)
+        return self._classes[name]
+
+    def unknown(self, name: object) -> str:
+        """The message for a name that is not here: nearest name, then all names."""
+        near = difflib.get_close_matches(str(name), self.names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"unknown {self.kind} {name!r}.{hint} Known: {', '.join(self.names())}."
+
+    def _read_entry_points(self) -> None:
+        if self._entry_points_read:
+            return
+        self._entry_points_read = True
+        for point in entry_points(group=f"bwbench.{self.kind}"):
+            if point.name not in self._entries:
+                provider = point.dist.name if point.dist else point.value
+                self._entries[point.name] = Entry(point.name, point.value, f"from {provider}", provider)
+
+
+ALGORITHMS = Registry(
+    "algorithm",
+    "bwbench.methods.algorithms",
+    [
+        ("every-step", "every_step:EveryStep", "average gradients in every optimizer step"),
+        (
+            "torch-post-local-sgd",
+            "torch_post_local_sgd:TorchPostLocalSgd",
+            "torch's own: DDP at first, later models are averaged every so many steps",
+        ),
+        ("single", "single:Single", "one node alone: is a second one worth it at all?"),
+        (
+            "local-sgd",
+            "local_sgd:LocalSgd",
+            "train alone, average the parameters every so many steps",
+        ),
+        (
+            "diloco",
+            "diloco:Diloco",
+            "train alone, an outer Nesterov step every so many steps",
+        ),
+        (
+            "streaming-diloco",
+            "streaming_diloco:StreamingDiloco",
+            "DiLoCo in fragments that are sent while the nodes compute",
+        ),
+        (
+            "decentralized",
+            "decentralized:Decentralized",
+            "average weights, which are sent while the gradients are computed",
+        ),
+        (
+            "low-precision-decentralized",
+            "low_precision_decentralized:LowPrecisionDecentralized",
+            "tell both neighbours how the weights have changed, compressed",
+        ),
+        (
+            "async",
+            "async_model_average:AsyncModelAverage",
+            "train without waiting; a thread averages the weights now and then",
+        ),
+        ("qadam", "qadam:QAdam", "Adam with a frozen variance and a compressed momentum"),
+        (
+            "hivemind",
+            "hivemind_average:HivemindAverage",
+            "hivemind's average of parameters, as a peer (extra [hivemind])",
+        ),
+        (
+            "no-communication",
+            "no_communication:NoCommunication",
+            "averages for free, off the clock: the headroom that a perfect network would give",
+        ),
+    ],
+)
+COLLECTIVES = Registry(
+    "collective",
+    "bwbench.methods.collectives",
+    [
+        ("none", "none:NoCollective", "nothing crosses the link"),
+        ("torch", "torch_ddp:TorchDdp", "torch's own DistributedDataParallel over gloo"),
+        (
+            "ring",
+            "ring:Ring",
+            "our pipelined ring all-reduce: reduce-scatter, then all-gather",
+        ),
+        (
+            "all-gather",
+            "all_gather:AllGather",
+            "every node sends its payload to all others",
+        ),
+        (
+            "parameter-server",
+            "parameter_server:ParameterServer",
+            "all send to one node, which averages and sends back",
+        ),
+        (
+            "scatter-gather",
+            "scatter_gather:ScatterGather",
+            "every node averages one chunk for all: ByteGrad's exchange, a sharded parameter server",
+        ),
+        ("gossip-pair", "gossip_pair:GossipPair", "averages with one other node, in turn"),
+        ("neighbours", "neighbours:Neighbours", "averages with both neighbours on a ring"),
+        (
+            "hierarchical",
+            "hierarchical:Hierarchical",
+            "one node of each host crosses the link for all of its host",
+        ),
+    ],
+)
+COMPRESSIONS = Registry(
+    "compression",
+    "bwbench.methods.compression",
+    [
+        ("none", "none:NoCompression", "fp32 values as they are"),
+        ("fp16", "fp16:Fp16", "half precision: half the bytes"),
+        ("bf16", "bf16:Bf16", "bfloat16: half the bytes, the range of fp32"),
+        ("int8", "int8:Int8", "8 bits between minimum and maximum, as ByteGrad"),
+        ("int4", "int4:Int4", "4 bits and a scale for each block of elements"),
+        ("int2", "int2:Int2", "2 bits: the sign, and which of two magnitudes of a block"),
+        ("sign", "sign:Sign", "1 bit and a scale for each block of elements"),
+        ("qsgd", "qsgd:Qsgd", "rounded at random to a few levels of a block's norm"),
+        (
+            "terngrad",
+            "terngrad:TernGrad",
+            "minus one, zero or one times a scale, at random",
+        ),
+        (
+            "natural",
+            "natural:Natural",
+            "powers of two, at random: sign and exponent in 8 bits",
+        ),
+        (
+            "threshold",
+            "threshold:Threshold",
+            "only entries above a threshold, the rest kept back",
+        ),
+        (
+            "top-k",
+            "top_k:TopK",
+            "only the largest entries, a fixed share; the rest kept back",
+        ),
+        (
+            "random-k",
+            "random_k:RandomK",
+            "entries at random places, the same on all nodes: no indices, and a ring adds them up",
+        ),
+        (
+            "dgc",
+            "dgc:Dgc",
+            "deep gradient compression: the largest entries of a momentum kept by each node",
+        ),
+        (
+            "powersgd",
+            "powersgd:PowerSgd",
+            "PowerSGD: matrices of low rank, averaged by factors",
+        ),
+    ],
+)
+MODELS = Registry(
+    "model",
+    "bwbench.training.models",
+    [
+        ("logistic", "logistic:Logistic", "one linear layer"),
+        ("mlp", "mlp:Mlp", "fully connected layers"),
+        ("cnn", "cnn:Cnn", "small convolutional network, about 200 k parameters on 28x28"),
+        ("cnn-large", "cnn:CnnLarge", "convolutional network of 1-2 M parameters"),
+        ("resnet8", "resnet:Resnet8", "residual network of 8 layers for 32x32 images"),
+        ("resnet20", "resnet:Resnet20", "residual network of 20 layers for 32x32 images"),
+        (
+            "char-transformer",
+            "char_transformer:CharTransformer",
+            "small decoder for characters",
+        ),
+    ],
+)
+DATASETS = Registry(
+    "dataset",
+    "bwbench.training.datasets",
+    [
+        (
+            "digits",
+            "digits:Digits",
+            "1,797 grey 8x8 digits, inside scikit-learn: no download",
+        ),
+        ("mnist", "mnist:Mnist", "70,000 grey 28x28 digits"),
+        ("fashion-mnist", "mnist:FashionMnist", "70,000 grey 28x28 pictures of clothes"),
+        ("cifar10", "cifar10:Cifar10", "60,000 colour 32x32 pictures in 10 classes"),
+        ("tinyshakespeare", "tinyshakespeare:TinyShakespeare", "1.1 M characters of plays"),
+        (
+            "synthetic",
+            "synthetic:Synthetic",
+            "Gaussian classes of any shape: for tests and timing",
+        ),
+    ],
+)
+OPTIMIZERS = Registry(
+    "optimizer",
+    "bwbench.training.loop",
+    [
+        ("sgd", "optimizers:Sgd", "stochastic gradient descent with momentum"),
+        ("adam", "optimizers:Adam", "Adam"),
+        ("adamw", "optimizers:AdamW", "Adam with decoupled weight decay"),
+    ],
+)
+PARTITIONS = Registry(
+    "partition",
+    "bwbench.training.datasets",
+    [
+        (
+            "iid-reshuffled",
+            "partition:IidReshuffled",
+            "a new common shuffle every epoch, dealt out",
+        ),
+        ("iid-fixed", "partition:IidFixed", "every node keeps its own random share"),
+        (
+            "dirichlet",
+            "partition:Dirichlet",
+            "every node keeps a share with its own mix of classes",
+        ),
+    ],
+)
+FIGURES = Registry(
+    "figure",
+    "bwbench.results.figures",
+    [
+        (
+            "accuracy-over-time",
+            "accuracy_over_time:AccuracyOverTime",
+            "accuracy by training time",
+        ),
+        (
+            "accuracy-over-bytes",
+            "accuracy_over_bytes:AccuracyOverBytes",
+            "accuracy by bytes on the wire",
+        ),
+        ("time-to-accuracy", "time_to_accuracy:TimeToAccuracy", "who reached the target first"),
+        ("step-time", "step_time:StepTime", "where the time of a step goes"),
+        (
+            "bandwidth",
+            "bandwidth:TimeToAccuracyByBandwidth",
+            "time to accuracy against bandwidth, where the matrix has one",
+        ),
+        (
+            "speedup",
+            "speedup:SpeedUp",
+            "speed-up over ddp against bandwidth, and where it ends",
+        ),
+        ("throughput", "throughput:Throughput", "samples per second against bandwidth"),
+        (
+            "best-algorithm",
+            "best_algorithm:BestAlgorithm",
+            "first to the target, by bandwidth and latency",
+        ),
+        ("batch-size", "batch_size:BatchSize", "samples and time to accuracy by batch"),
+        ("nodes", "nodes:Nodes", "speed-up over one node by number of nodes"),
+        ("viability", "viability:Viability", "speed-up over one node by load of the link"),
+        (
+            "topology",
+            "topology:TopologyByMedium",
+            "central against decentral averaging, by medium",
+        ),
+        ("links", "links_compared:LinksCompared", "time to accuracy on links of several kinds"),
+        (
+            "pareto",
+            "pareto:Pareto",
+            "time or accuracy against bytes, with the best arms marked",
+        ),
+        ("precision", "precision:Precision", "accuracy lost to compression against bytes"),
+        ("link", "link:LinkAskedAndAchieved", "links: asked against achieved, over all cells"),
+    ],
+)
+
+REGISTRIES: dict[str, Registry] = {
+    "algorithms": ALGORITHMS,
+    "collectives": COLLECTIVES,
+    "compressions": COMPRESSIONS,
+    "models": MODELS,
+    "datasets": DATASETS,
+    "optimizers": OPTIMIZERS,
+    "partitions": PARTITIONS,
+    "figures": FIGURES,
+}
+
+
+def load_plugin(path: Path) -> None:
+    """Import a user's Python file, which registers its components on import.
+
+    Importing the same file twice does nothing the second time. Raises ConfigError where the file is missing or
+    raises on import.
+    """
+    path = path.resolve()
+    name = f"bwbench_plugin_{path.stem}_{abs(hash(str(path))):x}"
+    if name in sys.modules:
+        return
+    if not path.is_file():
+        raise ConfigError(f"plugin {str(path)!r} is not a file; name an existing Python file under 'plugins:'")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"plugin {str(path)!r} cannot be imported; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"plugin {str(path)!r} failed on import: {type(error).__name__}: {error}") from error

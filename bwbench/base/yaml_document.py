@@ -1,0 +1,204 @@
+"""YAML text as plain data in which every value knows its line.
+
+Composed, never constructed: PyYAML's own types turn ``off`` into False, ``1e7`` into text and ``10:30`` into 630. Here
+only ``true`` and ``false`` are booleans, ``1e7`` is a number, and dates or base 60 do not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.explain import Location
+
+MAX_BYTES = 256 * 1024  # no experiment is longer; PyYAML reads some 300 kB/s
+MAX_VALUES = 100_000  # with every alias counted as what it stands for, so that an alias bomb is no file of 1 kB
+MAX_DEPTH = 20
+
+_INTEGER = re.compile(r"[-+]?\d+(?:_\d+)*")
+_FLOAT = re.compile(r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_SPECIAL = {"": None, "~": None, "null": None, "Null": None, "NULL": None, "true": True, "false": False}
+_INFINITE = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
+_PLAIN, _TEXT, _MAP, _LIST = "plain", "text", "map", "list"
+
+
+class _Loader(yaml.SafeLoader):
+    """Tells plain scalars from quoted ones and leaves their meaning open; any other tag was written by the user."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+        if kind is yaml.ScalarNode:
+            return _PLAIN if implicit[0] else _TEXT
+        return _MAP if kind is yaml.MappingNode else _LIST
+
+
+@dataclass
+class Document:
+    """Plain data (dict, list, str, int, float, bool, None; keys are text) with the line of each value.
+
+    Attributes:
+        file: the name that messages show.
+        data: the content; None where there is none.
+        lines: 1-based line by path into ``data``.
+        problems: what is wrong with single values; ``data`` holds the rest.
+    """
+
+    file: str
+    data: Any = None
+    lines: dict[Location, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line_of(self, loc: Location) -> int | None:
+        """The line of a value, or of the innermost one around it that has a line."""
+        while loc and loc not in self.lines:
+            loc = loc[:-1]
+        return self.lines.get(loc)
+
+    def problem(self, message: str, loc: Location = ()) -> Problem:
+        """A problem with the value at ``loc``."""
+        return Problem(message, self.file, self.line_of(loc))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was written: messages about it, or about a part of it, name this place."""
+
+    document: Document
+    loc: Location = ()
+
+    def inside(self, *loc: int | str) -> Place:
+        """The place of a part."""
+        return Place(self.document, (*self.loc, *loc))
+
+    def problem(self, message: str) -> Problem:
+        """A problem with the value written here."""
+        return self.document.problem(message, self.loc)
+
+
+def parse_yaml(text: str, file: str, max_bytes: int = MAX_BYTES) -> Document:
+    """The document in ``text``. Raises ConfigError where it is not YAML, or larger than any experiment."""
+    if len(text) > max_bytes:
+        raise ConfigError(Problem(f"larger than {max_bytes // 1024} KiB: no experiment is that long", file))
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(_syntax_problem(error, file)) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        where = Problem(f"character U+{ord(text[int(error.position)]):04X} cannot stand in YAML; remove it", file, line)
+        raise ConfigError(where) from None
+    except (RecursionError, ValueError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(Problem(f"not valid YAML: {reason}", file)) from None
+    document = Document(file)
+    if root is not None:
+        document.lines[()] = int(root.start_mark.line) + 1
+        document.data = _Reader(document).read(root, ())
+    return document
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    text = str(error.problem or error.context)
+    context = str(error.context or "")
+    if "'\\t'" in text:
+        text += "; indent with spaces, not tabs"
+    elif "mapping values are not allowed" in text:
+        text += "; is there a missing line break, a wrong indentation, or text with ': ' that needs quotes?"
+    elif "expected a single document" in context or "expected '<document start>'" in text:
+        text += "; one experiment a file, without '---' in the middle"
+    elif context and error.problem:
+        begins = f" that begins in line {error.context_mark.line + 1}" if error.context_mark else ""
+        text = f"{text} ({context}{begins})"
+    return Problem(f"not valid YAML: {text}", file, mark.line + 1 if mark else None)
+
+
+class _Reader:
+    """Walks the nodes once, expanding aliases and merge keys."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._count = 0
+
+    def read(self, node: yaml.Node, path: Location) -> Any:
+        line = int(node.start_mark.line) + 1
+        self._count += 1
+        if self._count > MAX_VALUES:
+            text = f"more than {MAX_VALUES} values, aliases counted as what they stand for: no experiment is that long"
+            raise ConfigError(Problem(text, self._document.file, line))
+        if len(path) > MAX_DEPTH:
+            text = f"nested more than {MAX_DEPTH} deep (does an alias contain itself?)"
+            raise ConfigError(Problem(text, self._document.file, line))
+        if node.tag not in (_PLAIN, _TEXT, _MAP, _LIST):
+            self._add(f"the tag {node.tag!r} is not allowed; write the plain value", line)
+        if isinstance(node, yaml.ScalarNode):
+            self._document.lines[path] = line
+            return self._scalar(node, line)
+        self._document.lines.setdefault(path, line)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.MappingNode)
+        return self._mapping(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Location) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            line = int(key_node.start_mark.line) + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._add("a key must be text", line)
+                continue
+            key = str(key_node.value)
+            if key == "<<" and key_node.tag == _PLAIN:
+                merged.append(value_node)
+                continue
+            if key in own:
+                first = self._document.lines[(*path, key)]
+                self._add(f"key {key!r} stands twice, first in line {first}; keep one", line)
+                continue
+            self._document.lines[(*path, key)] = line
+            own[key] = self.read(value_node, (*path, key))
+        for value_node in merged:
+            self._merge(own, value_node, path)
+        return own
+
+    def _merge(self, own: dict[str, Any], node: yaml.Node, path: Location, depth: int = 0) -> None:
+        line = int(node.start_mark.line) + 1
+        if depth > MAX_DEPTH:
+            raise ConfigError(Problem("'<<' merges a mapping into itself", self._document.file, line))
+        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            if not isinstance(source, yaml.MappingNode):
+                self._add("'<<' takes a mapping, such as an alias to one", line)
+                continue
+            for key_node, value_node in source.value:
+                if not isinstance(key_node, yaml.ScalarNode):
+                    continue
+                key = str(key_node.value)
+                if key == "<<" and key_node.tag == _PLAIN:
+                    self._merge(own, value_node, path, depth + 1)
+                elif key not in own:
+                    own[key] = self.read(value_node, (*path, key))
+
+    def _scalar(self, node: yaml.ScalarNode, line: int) -> Any:
+        text = str(node.value)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            self._add("half a surrogate pair is no character; write the character itself", line)
+            return ""
+        return _plain(text) if node.tag == _PLAIN else text
+
+    def _add(self, message: str, line: int) -> None:
+        self._document.problems.append(Problem(message, self._document.file, line))
+
+
+def _plain(text: str) -> Any:
+    """The meaning of a scalar without quotes."""
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    if text.lower() in _INFINITE:
+        return float(_INFINITE[text.lower()])
+    if _INTEGER.fullmatch(text) and len(text) < 4000:  # Python refuses to read longer ones
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text

@@ -1,5 +1,0 @@
-"""How an average is formed: who sends what to whom."""
-
-from bwbench.collectives.base import AbstractCollective
-
-__all__ = ["AbstractCollective"]

@@ -1,0 +1,226 @@
+"""Combinations that make no sense, refused with the reason. Each key by itself has been checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bwbench.base.data_spec import LANGUAGE_MODELLING
+from bwbench.base.errors import ConfigError
+from bwbench.base.explain import Location, nearest
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
+from bwbench.base.units import DURATION
+from bwbench.experiment.config.auto_collective import algorithm_refusal, codec_refusal
+from bwbench.experiment.config.cell import CellConfig
+from bwbench.methods.compression.chain import chain_refusal
+from bwbench.network.backend_choice import choose
+from bwbench.network.link.consistency import unknown_nodes
+from bwbench.network.link.tcp import TcpSettings
+
+MAX_TIME_S = 365 * 86400.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with the value at ``loc`` of a configuration as it was written."""
+
+    loc: Location
+    message: str
+
+
+def refusals(config: CellConfig) -> list[Finding]:
+    """Everything about a cell that cannot work."""
+    try:
+        return [finding for check in _CHECKS for finding in check(config)]
+    except Exception as error:
+        if not config.plugins:
+            raise
+        text = f"a component could not be asked what it goes with: {type(error).__name__}: {error}"
+        return [Finding(("plugins",), f"{text}; derive it from the base class of its kind")]
+
+
+def remarks(config: CellConfig) -> list[str]:
+    """What is to be said of a cell that works."""
+    codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
+    said = COLLECTIVES.load(config.collective.name).remark(codecs)
+    return [f"collective {config.collective.name!r}: {said}"] if said else []
+
+
+def _check_peers(config: CellConfig) -> Iterator[Finding]:
+    if config.nodes > 1:
+        if config.algorithm.name == "single":
+            yield Finding(("nodes",), f"algorithm 'single' trains on 1 node, not on {config.nodes}")
+        return
+    needy = [
+        f"{registry.kind} {component.name!r}"
+        for component, registry in ((config.algorithm, ALGORITHMS), (config.collective, COLLECTIVES))
+        if registry.load(component.name).needs_peers
+    ]
+    if needy:
+        text = f"1 node has no peers, and {' and '.join(needy)} cannot do without; "
+        yield Finding(("nodes",), text + "write 'nodes: 2' or more, or 'algorithm: single'")
+    elif config.link.shaped:
+        text = "1 node uses no network; write 'link: unshaped', or 'algorithm: single', which implies it"
+        yield Finding(("link",), text)
+
+
+def _check_collective(config: CellConfig) -> Iterator[Finding]:
+    chain = config.compression
+    if (reason := chain_refusal(chain)) is not None:
+        yield Finding(("compression",), reason)
+        return
+    algorithm = ALGORITHMS.load(config.algorithm.name)
+    reason = algorithm.accepts(COLLECTIVES.load(config.collective.name))
+    if reason is not None:
+        text = f"algorithm {config.algorithm.name!r} cannot use collective {config.collective.name!r}: {reason}; "
+        yield Finding(("collective",), text + "write 'collective: auto', or 'algorithm: no-communication'")
+        return
+    for name in (component.name for component in chain):
+        if (reason := algorithm.accepts_codec(COMPRESSIONS.load(name))) is not None:
+            text = f"algorithm {config.algorithm.name!r} cannot use compression {name!r}: {reason}"
+            yield Finding(("compression",), text)
+            return
+    reason = codec_refusal(config.collective.name, chain)
+    if reason is not None:
+        fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, config)]
+        names = " + ".join(codec.name for codec in chain)
+        text = f"collective {config.collective.name!r} cannot carry compression {names!r}: {reason}"
+        hint = f"write 'collective: auto' or one of: {', '.join(fitting)}" if fitting else "choose another compression"
+        yield Finding(("collective",), f"{text.rstrip('.')}; {hint}")
+        return
+    codecs = [COMPRESSIONS.load(codec.name) for codec in chain]
+    reason = config.collective.build(COLLECTIVES).check(config.nodes, codecs) if config.nodes > 1 else None
+    if reason is not None:
+        yield Finding(("collective",), f"collective {config.collective.name!r} cannot work here: {reason}")
+
+
+def _check_installed(config: CellConfig) -> Iterator[Finding]:
+    if (reason := ALGORITHMS.load(config.algorithm.name).missing()) is not None:
+        yield Finding(("algorithm",), f"algorithm {config.algorithm.name!r} cannot run: {reason}")
+
+
+def _check_optimizer(config: CellConfig) -> Iterator[Finding]:
+    known = ALGORITHMS.load(config.algorithm.name).optimizers
+    if known and config.optimizer.name not in known:
+        text = f"algorithm {config.algorithm.name!r} has its own update rule, which belongs to {' or '.join(known)}"
+        yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {config.optimizer.name!r}")
+
+
+def _check_codec_optimizer(config: CellConfig) -> Iterator[Finding]:
+    for name in (component.name for component in config.compression):
+        reason = COMPRESSIONS.load(name).accepts_optimizer(config.optimizer.options)
+        if reason is not None:
+            text = f"optimizer {config.optimizer.name!r} does not go with compression {name!r}: {reason}"
+            yield Finding(("optimizer",), text)
+
+
+def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
+    if not getattr(config.optimizer.options, "flat", False):
+        return
+    if COLLECTIVES.load(config.collective.name).wraps_model:
+        text = f"a flat step needs gradients in our buckets, and collective {config.collective.name!r} keeps its own"
+    elif ALGORITHMS.load(config.algorithm.name).optimizers:
+        text = f"a flat step is the optimizer's, and algorithm {config.algorithm.name!r} has its own update rule"
+    elif getattr(config.algorithm.options, "bucket_bytes", None) == "auto":
+        text = "a flat step keeps its buckets, and 'bucket: auto' changes them after the warm-up"
+    else:
+        return
+    yield Finding(("optimizer",), f"{text}; leave 'flat' out")
+
+
+def _fits(name: str, config: CellConfig) -> bool:
+    codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
+    try:
+        refusal = algorithm_refusal(config.algorithm, name) or codec_refusal(name, config.compression)
+        return (refusal or COLLECTIVES.load(name)().check(config.nodes, codecs)) is None
+    except Exception:  # a broken package is no suggestion
+        return False
+
+
+def _check_task(config: CellConfig) -> Iterator[Finding]:
+    spec = config.dataset.source.build(DATASETS).spec()
+    try:
+        config.model.build(MODELS).check(spec)
+    except ConfigError as error:
+        yield Finding(("model",), str(error))
+    if spec.task == LANGUAGE_MODELLING and config.dataset.partition.name == "dirichlet":
+        text = "partition 'dirichlet' deals by class, and text has none; write 'partition: iid-fixed'"
+        yield Finding(("dataset", "partition"), text)
+
+
+def _check_target(config: CellConfig) -> Iterator[Finding]:
+    if config.target is None:
+        return
+    metric, value = config.target.metric, config.target.value
+    metrics = DATASETS.load(config.dataset.source.name).metrics
+    if metric not in metrics:
+        text = f"data set {config.dataset.source.name!r} has no metric {metric!r}.{nearest(metric, metrics)}"
+        yield Finding(("target", metric), f"{text} It has: {', '.join(metrics)}")
+    elif metric == "accuracy" and not 0 < value <= 1:
+        hint = f"; write {{accuracy: {value / 100:g}}}" if 1 < value <= 100 else ""
+        yield Finding(("target", metric), f"accuracy {value:g} is out of range: more than 0, at most 1{hint}")
+    elif value <= 0:
+        yield Finding(("target", metric), f"{metric} {value:g} is out of range: it must be more than 0")
+
+
+def _check_ranges(config: CellConfig) -> Iterator[Finding]:
+    for path, time_s in (
+        (("compute", "step_time"), config.compute.step_time_s),
+        (("limit", "time"), config.limit.time_s),
+    ):
+        if time_s is not None and not time_s <= MAX_TIME_S:
+            yield Finding(path, f"{DURATION.format(time_s)} is out of range: at most a year")
+    if not 1 <= config.evaluate.every_samples <= 1e12:
+        yield Finding(("evaluate", "every"), f"{config.evaluate.every_samples:g} samples is out of range: 1 to 1e12")
+
+
+def _check_link_nodes(config: CellConfig) -> Iterator[Finding]:
+    if not config.link.shaped or config.nodes == 1:
+        return
+    for key, text in unknown_nodes(config.link, config.nodes):
+        yield Finding(("link", key), f"link.{key}: {text}")
+
+
+def _check_backend(config: CellConfig) -> Iterator[Finding]:
+    try:
+        choose(config.link, netem_available=True)
+    except ConfigError as error:
+        yield Finding(("link", "backend"), str(error))
+
+
+def _check_launcher(config: CellConfig) -> Iterator[Finding]:
+    link = config.link
+    if config.launcher == "local" or not link.shaped:
+        return
+    if config.launcher == "external":
+        text = "launcher 'external' takes the network between the hosts as it is, and records what it does; "
+        yield Finding(("link",), text + "write 'link: unshaped', or have launcher: ssh shape the hosts' interfaces")
+        return
+    beyond = {
+        "medium": link.medium == "shared",
+        "trace": link.varies and not link.outages,
+        "outages": bool(link.outages),
+        "loss_in_good": link.loss_in_good > 0,
+        "tcp": link.tcp != TcpSettings(),
+        "backend": link.backend == "relay",
+    }
+    for name in (name for name, is_asked in beyond.items() if is_asked):
+        text = f"link.{name}: launcher 'ssh' has the hosts' kernels shape their interfaces, which cannot do this; "
+        yield Finding(("link", name), text + "leave it out, or emulate the nodes with launcher: local")
+
+
+_CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
+    _check_peers,
+    _check_collective,
+    _check_installed,
+    _check_optimizer,
+    _check_flat_step,
+    _check_codec_optimizer,
+    _check_task,
+    _check_target,
+    _check_ranges,
+    _check_link_nodes,
+    _check_backend,
+    _check_launcher,
+)

@@ -1,0 +1,259 @@
+"""An experiment file and the ``--set`` overrides, to a checked experiment; every problem at once, with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.explain import Location, show, unknown_key
+from bwbench.base.registry import load_plugin
+from bwbench.base.text_file import read_text_file
+from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml
+from bwbench.experiment.config.cell import MAX_SEED
+from bwbench.experiment.config.dotted import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
+from bwbench.experiment.config.expand import Source, expand
+from bwbench.experiment.config.experiment import Experiment
+from bwbench.experiment.config.hosts import Host, on_hosts, read_hosts
+from bwbench.experiment.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
+from bwbench.experiment.config.mode import Mode, WholeConfig, composing_problems, read_mode, read_whole
+from bwbench.experiment.config.tuned import TunedRates
+
+OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole", "hosts")  # beside those of a cell
+KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
+MAX_REPEATS = 1000
+MAX_CELLS = 100_000
+MAX_PROBLEMS = 50  # shown at once
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = False) -> Experiment:
+    """The experiment in ``path``.
+
+    Args:
+        path: a YAML file.
+        overrides: ``KEY=VALUE`` each, with a dotted key and a YAML value; the last one wins. On an axis of the matrix
+            a list replaces the axis, and a single value takes the key out of the matrix.
+        tuning: learning rates that are left to a table are about to be found; cells have any.
+
+    Raises:
+        ConfigError: with all problems of the file and of the overrides.
+    """
+    document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
+    if not isinstance(document.data, Mapping):
+        raise ConfigError(_not_an_experiment(document))
+    reading = _Reading(document, path.parent)
+    for text in overrides:
+        reading.override(text)
+    return reading.experiment(path, tuning)
+
+
+def _not_an_experiment(document: Document) -> Problem:
+    needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
+    if document.data is None:
+        return Problem(f"the file is empty; {needs}", document.file)
+    return document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}")
+
+
+class _Reading:
+    """The content of a file while it is read: collects problems instead of stopping at the first."""
+
+    def __init__(self, document: Document, folder: Path) -> None:
+        self._place = Place(document)
+        self._folder = folder
+        self._content: dict[str, Any] = dict(document.data)
+        self._placed: list[tuple[Location, Place]] = []
+        self._overridden: set[Key] = set()
+        self._problems = list(document.problems)
+        self._axes = read_axes(self._content.get("matrix"), self._place.inside("matrix"), self._problems)
+
+    def override(self, text: str) -> None:
+        """Apply one ``KEY=VALUE``."""
+        key_text, equals, value_text = text.partition("=")
+        name = f"--set {text}"
+        if not equals or not key_text.strip():
+            self._problems.append(Problem("write it as --set KEY=VALUE, for example --set nodes=2", name))
+            return
+        try:
+            document = parse_yaml(value_text, name)
+        except ConfigError as error:
+            self._problems += [Problem(problem.message, name) for problem in error.problems]
+            return
+        document.lines.clear()  # a line number would mean nothing here
+        self._problems += document.problems
+        keys = tuple(parse_key(part) for part in key_text.split(","))
+        self._set(keys, document.data, Place(document))
+
+    def _set(self, keys: tuple[Key, ...], value: Any, place: Place) -> None:
+        if len(keys) > 1:
+            if not any(axis.keys == keys for axis in self._axes):
+                names = ", ".join(map(show_key, keys))
+                self._problems.append(place.problem(f"the matrix has no axis {names!r}; set one key at a time"))
+                return
+            label = ", ".join(map(show_key, keys))
+            fresh = read_axes({label: value}, Place(place.document), self._problems)
+            self._axes = [(fresh or [axis])[0] if axis.keys == keys else axis for axis in self._axes]
+            return
+        key = keys[0]
+        if key[0] in OWN_KEYS and len(key) == 1:
+            self._content[key[0]] = value
+            self._placed.append(((key[0],), place))
+            if key[0] == "matrix":
+                self._axes = read_axes(value, place, self._problems)
+            return
+        if key[0] == "whole" and len(key) == 2 and isinstance(self._content.get("whole") or {}, Mapping):
+            self._content["whole"] = {**(self._content.get("whole") or {}), key[1]: value}
+            self._placed.append((key, place))
+            return
+        if key[0] not in CELL_KEYS:
+            self._problems.append(place.problem(unknown_key(show_key(key), KNOWN_KEYS)))
+            return
+        if refusal := refusal_of_key(key):
+            self._problems.append(place.problem(refusal))
+            return
+        self._overridden.add(key)
+        axes = replace_axis(self._axes, Assignment(key, value, place))
+        stays_in_matrix = axes is not None and any(key in axis.keys for axis in axes)
+        self._axes = self._axes if axes is None else axes
+        if not stays_in_matrix:
+            try:
+                self._content, path = assign(self._content, key, value)
+                self._placed.append((path, place))
+            except ConfigError as error:
+                self._problems.append(place.problem(f"{show_key(key)}: {error}"))
+
+    def experiment(self, path: Path, tuning: bool) -> Experiment:
+        """The result; raises ConfigError with everything that was found wrong."""
+        for key in self._content:
+            if key not in KNOWN_KEYS:
+                self._add(key, unknown_key(key, KNOWN_KEYS))
+        name = self._read_name()
+        repeats = self._read_integer("repeats", 1, 1, MAX_REPEATS)
+        if (count := count_points(self._axes) * repeats) > MAX_CELLS:
+            self._add("matrix", f"matrix: {count} cells with all repeats; at most {MAX_CELLS} are planned, drop values")
+            self._axes = []
+        seed = self._read_integer("seed", 0, 0, MAX_SEED - repeats)
+        exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
+        plugins = self._read_plugins()
+        mode, whole = self._read_mode()
+        hosts = self._read_hosts()
+        source = Source(
+            base={key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed},
+            place=self._place,
+            placed=self._placed,
+            axes=self._axes,
+            exclusions=exclusions,
+            overridden=frozenset(self._overridden),
+            plugins=tuple(str(plugin) for plugin in plugins),
+            folder=self._folder,
+            tuned=TunedRates(str(path), self._folder, repeats, tuning),
+        )
+        expanded = expand(source, self._problems)
+        points = expanded.points
+        if hosts or self._content.get("hosts") is None:
+            points = tuple(on_hosts(points, hosts, self._where("hosts"), self._problems))
+        if mode == "composed" and not self._problems:
+            for text in composing_problems([point.config for point in points]):
+                self._add("mode", text)
+        if self._problems:
+            raise ConfigError(_shown(self._problems))
+        return Experiment(
+            name,
+            path,
+            points,
+            repeats,
+            seed,
+            plugins,
+            expanded.varying,
+            (*expanded.warnings, *self._idle_keys(mode)),
+            expanded.notes,
+            tables=expanded.tables,
+            mode=mode,
+            whole=whole,
+        )
+
+    def _read_name(self) -> str:
+        value = self._content.get("name")
+        if value is None:
+            self._add("name", "'name' is missing: write 'name: my_experiment'; results lie in a folder of that name")
+        elif not isinstance(value, str):
+            self._add("name", f"name: {show(value)} is not text; put it in quotes")
+        elif not _NAME.fullmatch(value) or _HIDDEN_NAME.fullmatch(value):
+            text = f"name: {show(value)} is no name for a folder; allowed: letters, digits, '.', '_' and '-', "
+            self._add("name", text + "at most 100, not beginning with '.'")
+        return str(value)
+
+    def _read_integer(self, key: str, default: int, low: int, high: int) -> int:
+        value = self._content.get(key, default)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self._add(key, f"{key}: {show(value)} is not a whole number")
+        elif not low <= value <= high:
+            self._add(key, f"{key}: {value} is out of range: {low} to {high}")
+        else:
+            return value
+        return default
+
+    def _read_hosts(self) -> tuple[Host, ...]:
+        """The hosts; ``nodes`` is their number of workers where nothing else is said."""
+        if self._content.get("hosts") is None:
+            return ()
+        before = len(self._problems)
+        hosts = read_hosts(self._content["hosts"], self._where("hosts"), self._folder, self._problems)
+        if "nodes" not in self._content and not any(("nodes",) in axis.keys for axis in self._axes):
+            is_right = len(self._problems) == before  # else any number, so that one mistake is one message
+            self._content["nodes"] = sum(host.workers for host in hosts) if is_right else 2
+        return hosts if len(self._problems) == before else ()
+
+    def _read_mode(self) -> tuple[Mode, WholeConfig]:
+        mode, wrong = read_mode(self._content.get("mode", "full"))
+        if wrong is not None:
+            self._add("mode", wrong)
+        whole, found = read_whole(self._content.get("whole"))
+        for loc, text in found:
+            self._problems.append(self._where("whole", *loc).problem(text))
+        return mode, whole
+
+    def _idle_keys(self, mode: Mode) -> list[str]:
+        idle = mode == "full" and self._content.get("whole") is not None
+        return ["'whole' has no effect without mode: composed: every cell runs whole"] if idle else []
+
+    def _read_plugins(self) -> tuple[Path, ...]:
+        value = self._content.get("plugins")
+        paths = [] if value is None else value if isinstance(value, list) else [value]
+        loaded = []
+        for index, text in enumerate(paths):
+            place = self._where("plugins").inside(index)
+            if not isinstance(text, str):
+                self._problems.append(place.problem(f"plugins: {show(text)} is not the path of a Python file"))
+                continue
+            try:
+                path = (self._folder / Path(text)).resolve()
+                load_plugin(path)
+                loaded.append(path)
+            except ConfigError as error:
+                self._problems.append(place.problem(str(error)))
+            except (OSError, ValueError, RuntimeError) as error:
+                self._problems.append(place.problem(f"plugin {show(text)} cannot be read: {error}"))
+        return tuple(loaded)
+
+    def _where(self, *key: int | str) -> Place:
+        for path, place in reversed(self._placed):
+            if path == key:
+                return place
+        return self._place.inside(*key)
+
+    def _add(self, key: str, message: str) -> None:
+        self._problems.append(self._where(key).problem(message))
+
+
+def _shown(problems: Sequence[Problem]) -> list[Problem]:
+    """Each problem once, in the order of the file; not more than a screen or two."""
+    distinct = list(dict.fromkeys(problems))
+    distinct.sort(key=lambda problem: problem.line or 0)
+    more = len(distinct) - MAX_PROBLEMS
+    return distinct[:MAX_PROBLEMS] + ([Problem(f"and {more} more problems")] if more > 0 else [])

@@ -1,0 +1,191 @@
+"""From one point of the matrix, as it was written, to a cell's configuration: presets, ``auto``, defaults, checks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bwbench.base.errors import ConfigError
+from bwbench.base.explain import Location, explain, nearest
+from bwbench.base.registry import ALGORITHMS
+from bwbench.experiment.config.auto_collective import auto_collective
+from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.combinations import Finding, refusals, remarks
+from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component, whole_floats_as_int
+from bwbench.experiment.config.presets import PRESETS, Expanded, expand_preset
+from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
+from bwbench.network.link.freeze import freeze_link, trace_notes
+from bwbench.network.link.presets import absolute_preset
+
+_NEEDED = {
+    "nodes": "'nodes' is missing: how many nodes train? For example 'nodes: 4'",
+    "link": "'link' is missing: write 'link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}', or 'link: unshaped'",
+    "model": "'model' is missing: write 'model: cnn'; 'bwbench list models' shows all",
+}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A point's configuration, or what is wrong with it.
+
+    Attributes:
+        config: None where something is wrong.
+        findings: what is wrong and where in the configuration as written.
+        idle: keys that were given and change nothing here.
+        warnings: what may not have been meant.
+        notes: what was decided for the user, and why.
+        tuned: the table that the learning rate comes from, where one is named.
+    """
+
+    config: CellConfig | None
+    findings: tuple[Finding, ...] = ()
+    idle: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tuned: Path | None = None
+
+
+def resolve(
+    raw: Mapping[str, Any],
+    plugins: tuple[str, ...],
+    folder: Path,
+    combine: bool = True,
+    tuned: TunedRates | None = None,
+) -> Resolved:
+    """The configuration of one point.
+
+    Args:
+        raw: cell keys as the user wrote them, without ``matrix``; not changed.
+        plugins: absolute paths, loaded already.
+        folder: that paths of traces and links are relative to.
+        combine: check combinations of keys as well, not only each by itself.
+        tuned: where learning rates come from that the experiment leaves to a table; None for no experiment's file.
+    """
+    tuned = tuned or TunedRates("FILE", folder)
+    findings: list[Finding] = []
+    reference: Reference | None = None
+    if is_tuned(raw.get("optimizer")):
+        reference, findings = read_reference(raw["optimizer"])
+        raw = {**raw, "optimizer": reference.optimizer if reference is not None else None}
+    expanded = expand_preset({key: value for key, value in raw.items() if key not in {f.loc[0] for f in findings}})
+    content, idle = expanded.content, list(expanded.idle)
+    if isinstance(link := content.get("link"), Mapping):
+        content["link"] = absolute_preset(link, folder)
+    notes: list[str] = []
+    if expanded.preset not in PRESETS and expanded.preset not in ALGORITHMS and _is_spelled(raw.get("algorithm")):
+        findings.append(Finding(("algorithm",), unknown_algorithm(expanded.preset)))
+    if content.get("collective") == "auto":
+        content["collective"] = "ring"
+        try:
+            nodes = content.get("nodes")
+            content["collective"], reason = auto_collective(
+                parse_component(content["algorithm"], ALGORITHMS),
+                parse_chain(content["compression"]),
+                nodes if isinstance(nodes, int) and nodes > 0 else 2,
+            )
+            notes.append(reason)
+        except ValidationError:
+            pass  # validation below says what is wrong with them
+        except Exception:  # a plugin's codec that lacks something: refusals() below says so
+            if not plugins:
+                raise
+    if "target" not in content:
+        idle += ["stop"] if content.get("stop") == "target" else []
+        content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
+    refused_keys = {finding.loc[0] for finding in findings}
+    config, errors = _validate({"optimizer": "sgd", "dataset": "digits", **content, "plugins": list(plugins)})
+    errors = [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    findings += errors if reference is None else [_inside_reference(error) for error in errors]
+    if config is not None:
+        config, found, said = _with_traces_read(config, folder)
+        findings += found
+        notes += said
+        idle += _idle_settings(config)
+    if config is not None and reference is not None and not findings and combine:
+        choice = tuned.choose(reference, config)
+        findings += choice.findings
+        notes += choice.notes
+        if choice.optimizer is not None:
+            config = config.model_copy(update={"optimizer": choice.optimizer})
+    if config is not None and not findings and combine:
+        findings += refusals(config)
+        notes += [] if findings else remarks(config)
+    table = tuned.path(reference) if reference is not None else None
+    return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes), table)
+
+
+def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:
+    """The configuration with what is to be known of its traces, what is wrong with them, and how they were read."""
+    try:
+        link = freeze_link(config.link, folder)
+    except ConfigError as error:
+        return config, [Finding(("link", "trace"), f"link.trace: {problem}") for problem in error.problems], []
+    return config.model_copy(update={"link": link}), [], trace_notes(link)
+
+
+def _idle_settings(config: CellConfig) -> list[str]:
+    """Settings that another one makes void."""
+    optimizer = config.optimizer.options
+    idle = []
+    if "lr_scaling" in optimizer.model_fields_set and getattr(optimizer, "base_batch", 1) is None:
+        idle.append("lr_scaling")
+    if config.evaluate.every_samples > config.limit.samples:
+        idle.append("evaluate")
+    return idle
+
+
+def _is_spelled(algorithm: object) -> bool:
+    return isinstance(algorithm, str) or (
+        isinstance(algorithm, Mapping) and ("name" in algorithm or len(algorithm) == 1)
+    )
+
+
+def unknown_algorithm(name: str) -> str:
+    """The message for a name that is neither an algorithm nor a preset."""
+    names = [*PRESETS, *(name for name in ALGORITHMS.names() if name not in PRESETS)]
+    hint = elsewhere(name, ALGORITHMS)
+    return f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{hint}"
+
+
+def _validate(content: dict[str, Any]) -> tuple[CellConfig | None, list[Finding]]:
+    """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number."""
+    text = json.dumps(whole_floats_as_int(content))
+    try:
+        return CellConfig.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return None, [Finding(loc, _with_key(loc, message)) for loc, message in explain(error, CellConfig)]
+
+
+def _with_key(loc: Location, message: str) -> str:
+    if len(loc) == 1 and message.endswith("is missing"):
+        return _NEEDED.get(str(loc[0]), message)
+    if message.startswith("unknown key"):
+        inside = ".".join(map(str, loc[:-1]))
+        return message.replace("unknown key", f"{inside}: unknown key", 1) if inside else message
+    if message.startswith("unknown ") or " has no option " in message:
+        return message
+    hint = "; a probability from 0 to 1: 1 % is 0.01" if loc == ("link", "loss") else ""
+    return f"{'.'.join(map(str, loc))}: {message}{hint}"
+
+
+def _inside_reference(error: Finding) -> Finding:
+    """The finding with its location in the user's words: an optimizer that is to be tuned stands beside its table."""
+    if error.loc[:1] != ("optimizer",):
+        return error
+    return Finding(("optimizer", "tuned", "optimizer", *error.loc[1:]), f"optimizer.tuned.{error.message}")
+
+
+def _where_written(error: Finding, expanded: Expanded) -> Finding:
+    """The finding with its location in the user's words: under the preset's name, not the algorithm's."""
+    preset = PRESETS.get(expanded.preset)
+    if preset is not None and error.loc[:2] == ("algorithm", preset.algorithm):
+        message = error.message.replace(f"algorithm.{preset.algorithm}", f"algorithm.{preset.name}")
+        return Finding(("algorithm", preset.name, *error.loc[2:]), message)
+    if error.loc[:1] == ("collective",) and error.message.startswith("unknown collective"):
+        return Finding(error.loc, error.message.replace("Known: ", "Known: auto, "))
+    return error

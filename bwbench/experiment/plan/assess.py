@@ -1,0 +1,117 @@
+"""Which cells will run, and why: decided from the files of the result folder alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.ways import CHECKED, COMPOSED, WHOLE, Way
+from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
+from bwbench.records.packed import read_packed
+from bwbench.records.packed_cell import PackedFiles
+
+_HOW = {WHOLE: "", COMPOSED: "; to be composed", CHECKED: "; to run whole, and to be composed for comparison"}
+ENDED_UNDONE = ("failed", "timeout", "diverged", "invalid")  # run again only when asked: they would end the same way
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell, its folder, what is recorded of it, and whether and why it will run.
+
+    Attributes:
+        attempt: the one that ``status`` is of; 0 before any has ended.
+        way: how the cell comes by its result, see ``plan/ways.py``.
+    """
+
+    cell: Cell
+    folder: Path
+    status: str
+    runs: bool
+    why: str
+    attempt: int = 0
+    way: Way = WHOLE
+
+
+def assess(
+    cells: Sequence[Cell], results: Path, retry: Collection[str] = (), ways: Mapping[str, Way] | None = None
+) -> list[PlannedCell]:
+    """What to do with each cell of one experiment, given what lies below ``results``. Reads, never writes.
+
+    Args:
+        retry: those of failed, timeout, diverged, invalid that shall run again.
+        ways: of each cell by its id; those that are not in it run whole.
+    """
+    experiment = results / cells[0].experiment if cells else results
+    folders = _folders_by_id(experiment) if cells else {}
+    packed = read_packed(experiment) if cells else None
+    found = []
+    for cell in cells:
+        folder = experiment / folders.get(cell.id, cell.folder_name)
+        published = packed.find(cell.folder_name) if packed is not None else None
+        if published is not None and cell.id not in folders:
+            folder = experiment / published[0]
+        way = (ways or {}).get(cell.id, WHOLE)
+        item = replace(_assess(cell, folder, published[1] if published else None, retry, way), way=way)
+        found.append(replace(item, why=f"{item.why}{_HOW[way]}") if item.runs else item)
+    return found
+
+
+def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
+    """Names of the cells' folders by id: a slug changes when the matrix gets another axis, the id does not."""
+    try:
+        names = sorted(os.listdir(experiment_folder))
+    except OSError:
+        return {}
+    return {name.rpartition("-")[2]: name for name in names}
+
+
+def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Collection[str], way: Way) -> PlannedCell:
+    recorded, attempt = read_json(folder / "status.json"), 0
+    if isinstance(recorded, dict):
+        attempt = int(recorded.get("attempt") or 0)
+    elif published is not None:  # whose attempts are not here
+        recorded = published.read("status.json")
+    if not isinstance(recorded, dict):
+        if folder.is_dir() and CellFolder(folder).attempts:
+            return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
+        return PlannedCell(cell, folder, "missing", True, "not run yet")
+    status = str(recorded.get("status"))
+    if status == "done" and recorded.get("composed") and way != COMPOSED:
+        return PlannedCell(cell, folder, "missing", True, "composed so far, to be run whole", attempt)
+    if status == "done":
+        return PlannedCell(cell, folder, status, False, "done", attempt)
+    if status in ENDED_UNDONE:
+        if status in retry:
+            return PlannedCell(cell, folder, status, True, f"{status} before, to be retried", attempt)
+        return PlannedCell(cell, folder, status, False, f"{status} before; --retry {status} runs it again", attempt)
+    return PlannedCell(cell, folder, "interrupted", True, "interrupted before", attempt)
+
+
+def freeze_plan(
+    planned: Sequence[PlannedCell], experiment_folder: Path, experiment: dict[str, Any], order: dict[str, Any]
+) -> None:
+    """Write plan.json and every cell.json that is not there yet: from here on the YAML may change.
+
+    Args:
+        planned: all cells of the experiment, in the order in which they run.
+        order: how that came about, for plan.json.
+
+    Raises OSError where the disk is full or not writable.
+    """
+    experiment_folder.mkdir(parents=True, exist_ok=True)
+    packed = read_packed(experiment_folder)
+    published = packed.ids if packed is not None else frozenset()
+    for item in planned:
+        if not item.runs and item.cell.id in published:
+            continue  # needs no folder
+        if not (item.folder / "cell.json").is_file():
+            item.folder.mkdir(exist_ok=True)
+            # Not waited for the disk: that would take minutes for ten thousand, and a cell that runs mends its own.
+            write_json_atomic(item.folder / "cell.json", item.cell.to_json(), sync=False)
+    listed = [{"id": item.cell.id, "slug": item.cell.slug, "folder": item.folder.name} for item in planned]
+    content = {"schema": SCHEMA, "experiment": experiment, "order": order, "cells": listed}
+    write_json_atomic(experiment_folder / "plan.json", content)

@@ -1,0 +1,179 @@
+"""How long cells take, from start to end: as estimated, corrected by what finished cells took. Files are the source.
+
+Four things are learnt, each from the finished cells that are most like the one in question: what computing a step
+takes, what an evaluation takes, what start-up and verification take, and what a step of a method takes on a link.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.composed import convergence_config
+from bwbench.experiment.plan.estimate import Estimate
+from bwbench.experiment.plan.finished import NEWEST, Kind, Place, Ratios, Steps
+from bwbench.experiment.plan.fit import Fit, fitted
+from bwbench.experiment.plan.overhead import num_evaluations
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of one cell.
+
+    Attributes:
+        overhead_s: start-up, and measuring the link before and after.
+        training_s: training clock.
+        evaluation_s: evaluations, which stand beside it.
+        steps: that the training takes, whatever ends it.
+        to_target: whether that is how many finished repeats took to the target; else it is up to the limit, and a
+            target that is reached earlier ends the cell earlier.
+        num_cells: finished cells that this rests on; 0 before any.
+    """
+
+    overhead_s: float = 0.0
+    training_s: float = 0.0
+    evaluation_s: float = 0.0
+    steps: int = 0
+    to_target: bool = False
+    num_cells: int = 0
+
+    @property
+    def total_s(self) -> float:
+        """From the start of the cell to its end."""
+        return self.overhead_s + self.training_s + self.evaluation_s
+
+    def __add__(self, other: Prediction) -> Prediction:
+        """Both one after the other."""
+        return Prediction(
+            self.overhead_s + other.overhead_s,
+            self.training_s + other.training_s,
+            self.evaluation_s + other.evaluation_s,
+            self.steps + other.steps,
+            self.to_target and other.to_target,
+            max(self.num_cells, other.num_cells),
+        )
+
+
+class Calibration:
+    """Takes in finished cells, and predicts others.
+
+    Args:
+        estimates: by cell id, of all cells that are taken in or predicted.
+
+    Attributes:
+        num_cells: that have been taken in.
+    """
+
+    def __init__(self, estimates: Mapping[str, Estimate]) -> None:
+        self.num_cells = 0
+        self._estimates = estimates
+        self._kinds: dict[str, Kind] = {}
+        self._computing, self._evaluating, self._starting = Ratios(), Ratios(), Ratios()
+        self._places: dict[str, dict[str, dict[str, Place]]] = {}  # by work, arm and place
+        self._fits: dict[tuple[str, str | None], Fit] = {}
+        self._to_target: dict[str, deque[int | None]] = {}  # by what is learnt
+        self._learnt: dict[str, str] = {}  # by cell id
+
+    def note(self, cell: Cell, status: Mapping[str, Any]) -> None:
+        """Take in a finished cell that ran here, by its status.json. One that failed half-way says nothing."""
+        found = self._estimates.get(cell.id)
+        clock_s, steps, wall_s = status.get("training_clock_s"), status.get("steps"), status.get("wall_s")
+        if status.get("status") != "done" or status.get("composed") or found is None:
+            return
+        if not clock_s or not steps or not wall_s:
+            return
+        kind = self._kind_of(cell)
+        self.num_cells += 1
+        self._fits.clear()
+        evaluation_s = float(status.get("evaluation_s") or 0.0)
+        overhead_s = max(0.0, float(wall_s) - float(clock_s) - evaluation_s)
+        self._computing.add(kind.work, status.get("compute_median_s"), found.unpadded_s)
+        self._evaluating.add(kind.work, evaluation_s, _evaluations_s(cell, found, int(steps)))
+        self._starting.add(kind.work, overhead_s, found.overhead_s)
+        places = self._places.setdefault(kind.work, {}).setdefault(kind.arm, {})
+        places.setdefault(kind.place, Place()).add(Steps(found, int(steps), float(clock_s)))
+        if cell.config.target is not None:
+            reached = status.get("samples_to_target")
+            taken = None if reached is None else round(int(reached) / cell.config.global_batch)
+            self._to_target.setdefault(self._learnt_by(cell), deque(maxlen=NEWEST)).append(taken)
+
+    def predict(self, cell: Cell, steps: int | None = None) -> Prediction:
+        """How long ``cell`` takes; nothing but zeros where there is no estimate.
+
+        Args:
+            steps: that it takes, where that is known; else as many as finished repeats took to their target, or up to
+                the limit.
+        """
+        found = self._estimates.get(cell.id)
+        if found is None:
+            return Prediction()
+        to_target = False
+        if steps is None:
+            known = self._steps_to_target(cell)
+            to_target = known is not None and known < found.steps
+            steps = known if known is not None and to_target else found.steps
+        kind = self._kind_of(cell) if self.num_cells else None
+        training_s = self._training_s(kind, Steps(found, steps))
+        limit_s = cell.config.limit.time_s
+        if limit_s is not None and training_s > limit_s:
+            steps, to_target, training_s = max(1, int(steps * limit_s / training_s)), False, limit_s
+        overhead_s, evaluation_s = found.overhead_s, _evaluations_s(cell, found, steps)
+        if kind is not None:
+            overhead_s *= self._starting.of(kind.work)
+            evaluation_s *= self._evaluating.of(kind.work)
+        return Prediction(overhead_s, training_s, evaluation_s, steps, to_target, self.num_cells)
+
+    def _training_s(self, kind: Kind | None, asked: Steps) -> float:
+        """By the method's fit; where it has run on this very link, corrected by what it took there."""
+        if kind is None:
+            return asked.clock_s(Fit(), computing=1.0)
+        fit, computing = self._fit_of(kind), self._computing.of(kind.work)
+        training_s = asked.clock_s(fit, computing)
+        here = self._places.get(kind.work, {}).get(kind.arm, {}).get(kind.place)
+        return training_s if here is None else training_s * here.usual.measured_s / here.usual.clock_s(fit, computing)
+
+    def _fit_of(self, kind: Kind) -> Fit:
+        """Of the arm at this work on any link, which starts from that of all arms at this work."""
+        arms = self._places.get(kind.work, {})
+        everything = [place for places in arms.values() for place in places.values()]
+        of_all = self._fitted((kind.work, None), everything, Fit())
+        return self._fitted((kind.work, kind.arm), [*arms.get(kind.arm, {}).values()], of_all)
+
+    def _fitted(self, name: tuple[str, str | None], places: Sequence[Place], before: Fit) -> Fit:
+        if name not in self._fits:
+            computing = self._computing.of(name[0])
+            self._fits[name] = fitted([place.usual.measured(computing) for place in places], before)
+        return self._fits[name]
+
+    def _steps_to_target(self, cell: Cell) -> int | None:
+        """Median of finished repeats; None where there are none, or where half of them did not get there."""
+        if cell.config.target is None or cell.config.stop != "target" or not self._to_target:
+            return None
+        known = self._to_target.get(self._learnt_by(cell), ())
+        reached = sorted(taken for taken in known if taken is not None)
+        return reached[len(known) // 2] if len(known) // 2 < len(reached) else None
+
+    def _kind_of(self, cell: Cell) -> Kind:
+        if cell.id not in self._kinds:
+            config = cell.config
+            model, data = config.model.to_json(), config.dataset.source.to_json()
+            sizes = (config.batch_size, config.accumulate, config.nodes, config.compute.threads)
+            place = f"{config.compute.step_time_s} {self._estimates[cell.id].communication_s} {config.link.describe()}"
+            self._kinds[cell.id] = Kind(cell.arm, f"{model} {data} {sizes}", place)
+        return self._kinds[cell.id]
+
+    def _learnt_by(self, cell: Cell) -> str:
+        """What the number of steps to the target depends on, but for the seed. The link hardly matters."""
+        if cell.id not in self._learnt:
+            config = convergence_config(cell.config)
+            text = config.model_dump_json(by_alias=True, exclude={"seed", "compute", "limit", "stop"})
+            self._learnt[cell.id] = text
+        return self._learnt[cell.id]
+
+
+def _evaluations_s(cell: Cell, found: Estimate, steps: int) -> float:
+    """What is estimated for all evaluations of so many steps."""
+    return num_evaluations(cell.config, steps) * found.validation_s + found.test_s

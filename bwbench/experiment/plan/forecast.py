@@ -1,0 +1,122 @@
+"""How long the cells of a plan take, where some are composed of runs that others need as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.calibration import Calibration, Prediction
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, parts_of
+from bwbench.experiment.plan.describe import describe
+from bwbench.experiment.plan.estimate import Estimate, estimate_cells, request_of
+from bwbench.experiment.plan.ways import COMPOSED, WHOLE
+from bwbench.records import cell_at, read_json
+
+MOST_READ = 2000  # finished cells that are looked at: more would not make it better
+MOST_PARTED = 200  # finished cells whose parts are: these are shared, and finding out which they are takes a while
+
+Key = tuple[str, str]  # experiment and id of a cell
+Part = tuple[Cell, Path]  # and the folder in which it is or will be stored
+
+
+class Forecast:
+    """Predicts planned cells, and learns from those that finish.
+
+    Args:
+        estimates: by cell id, of all cells and of the parts of composed ones.
+        parts: by experiment and id of a cell, the runs that a cell brings about besides its own, or in place of it.
+    """
+
+    def __init__(self, estimates: Mapping[str, Estimate], parts: Mapping[Key, Sequence[Part]] | None = None) -> None:
+        self.estimates = estimates
+        self._parts = parts or {}
+        self._calibration = Calibration(estimates)
+
+    @property
+    def num_cells(self) -> int:
+        """Finished cells that predictions rest on."""
+        return self._calibration.num_cells
+
+    def predict(self, item: PlannedCell) -> Prediction:
+        """From the start of a cell to its end, with the runs that it brings about."""
+        own = Prediction() if item.way == COMPOSED else self._calibration.predict(item.cell)
+        for part, _ in self._parts.get(_key(item), ()):
+            own += self._calibration.predict(part)
+        return own
+
+    def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
+        """Take in a cell that has finished, and the runs that it brought about."""
+        self._calibration.note(item.cell, status)
+        for part, store in self._parts.get(_key(item), ()):
+            for file in store.glob(f"*-{part.id}/status.json"):
+                self._note_file(part, file)
+
+    def note_recorded(self, item: PlannedCell) -> None:
+        """Take in what is recorded of a cell that finished before."""
+        recorded = cell_at(item.folder).status
+        if recorded is not None:
+            self._calibration.note(item.cell, recorded)
+
+    def note_part(self, part: Cell, status: Mapping[str, Any]) -> None:
+        """Take in a run that composed cells have in common."""
+        self._calibration.note(part, status)
+
+    def _note_file(self, cell: Cell, file: Path) -> None:
+        recorded = read_json(file)
+        if isinstance(recorded, dict):
+            self._calibration.note(cell, recorded)
+
+
+def foresee(planned: Sequence[PlannedCell]) -> Forecast:
+    """Of the cells of a plan, in the order in which they run, with all that is recorded of them.
+
+    A composed cell takes as long as those of its convergence and its timing run that are neither done nor needed by a
+    cell before it. Experiments share convergence runs; a cell that two of them have runs in each.
+
+    Raises:
+        ConfigError: a model cannot be made for its data set.
+        LaunchError: the process that measures models failed.
+    """
+    cells = {item.cell.id: item.cell for item in planned}
+    composed = [item for item in planned if item.way != WHOLE and item.runs]
+    composed += [item for item in planned if item.way != WHOLE and item.status == "done"][-MOST_PARTED:]
+    described = describe(list({request_of(item.cell.config): None for item in composed}))
+    parts_of_all: dict[tuple[Path, str], Cell] = {}
+    done: dict[Path, dict[str, dict[str, Any]]] = {}
+    missing: dict[Key, list[Part]] = {}
+    for item in composed:
+        shapes = described[request_of(item.cell.config)].parameter_shapes
+        parts, experiment = parts_of(item.cell, shapes), item.folder.parent
+        for cell, store in (
+            (parts.convergence, experiment.parent / CONVERGENCE_FOLDER),
+            (parts.timing, experiment / TIMING_FOLDER),
+        ):
+            if store not in done:
+                done[store] = _done_in(store)
+            if (store, cell.id) in parts_of_all:
+                continue
+            if cell.id in done[store]:
+                parts_of_all[store, cell.id] = cell
+            elif item.runs:
+                parts_of_all[store, cell.id] = cell
+                missing.setdefault(_key(item), []).append((cell, store))
+    found = Forecast(estimate_cells([*cells.values(), *parts_of_all.values()]), missing)
+    for item in [item for item in planned if item.status == "done"][-MOST_READ:]:
+        found.note_recorded(item)
+    for (store, part_id), part in parts_of_all.items():
+        if part_id in done[store]:
+            found.note_part(part, done[store][part_id])
+    return found
+
+
+def _key(item: PlannedCell) -> Key:
+    return item.cell.experiment, item.cell.id
+
+
+def _done_in(store: Path) -> dict[str, dict[str, Any]]:
+    """What is recorded of the cells of a store that are done, by id."""
+    recorded = (read_json(file) for file in store.glob("*/status.json"))
+    return {str(one.get("id")): one for one in recorded if isinstance(one, dict) and one.get("status") == "done"}

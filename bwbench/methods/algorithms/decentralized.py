@@ -1,0 +1,179 @@
+"""Decentralized SGD: weights are averaged instead of gradients, and travel while the gradients are computed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from bwbench.base.component import ComponentConfig
+from bwbench.base.errors import ConfigError
+from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.buckets import ParameterBuffers, bucket_payloads
+from bwbench.methods.algorithms.communicator import Communicator, threads_for
+from bwbench.methods.algorithms.local_step import AbstractLocalStep
+from bwbench.methods.algorithms.memory import remember, remembered
+from bwbench.methods.algorithms.weight_codec import weight_codec_refusal
+from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.phases import TIMED_PERIOD, Phase
+from bwbench.methods.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+
+
+class DecentralizedConfig(ComponentConfig):
+    """Options of ``decentralized``.
+
+    Attributes:
+        interval: weights are averaged in every ``interval``-th optimizer step; the others send nothing.
+    """
+
+    interval: int = Field(1, ge=1)
+
+
+class Decentralized(AbstractLocalStep):
+    """x_i <- mean_j(x_j) - lr * g(x_i): the mean over all ranks, over a pair, or over ring neighbours.
+
+    After Lian et al. 2017 (D-PSGD); ``shift-one`` as in Bagua (Gan et al. 2021). The collective decides whom the mean
+    is over. A copy of the weights leaves when the step begins; forward and backward pass work on this rank's own
+    weights meanwhile, and the mean replaces them right before the optimizer's update. Replicas therefore differ by one
+    step's updates even where the mean is over all ranks.
+    """
+
+    Config = DecentralizedConfig
+    options: DecentralizedConfig
+    averages_partially = True
+    replicas_equal = "never"
+
+    @classmethod
+    def accepts_codec(cls, codec: type[AbstractCodec]) -> str | None:
+        """Only codecs that keep weights nearly as they are."""
+        return weight_codec_refusal(codec())
+
+    def traffic(
+        self,
+        parameter_shapes: Sequence[Shape],
+        num_nodes: int,
+        collective: AbstractCollective,
+        make_codec: Callable[[], AbstractCodec],
+    ) -> Traffic:
+        """One exchange of all weights in every ``interval``-th step.
+
+        With an interval of 1 all of it is in the background. With a larger one it is not: the exchange has the
+        computing of one step to hide behind, not that of the whole interval.
+        """
+        interval = self.options.interval
+        traffic = collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
+        return replace(traffic.scaled(1 / interval), in_background=interval == 1)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Steps that exchange weights, and those between."""
+        return (Phase("training", period=self.options.interval),)
+
+    def for_timing(self) -> ComponentConfig:
+        """Exchanges come more often."""
+        return self.options.model_copy(update={"interval": min(self.options.interval, TIMED_PERIOD)})
+
+    def attach(self, context: Context) -> None:
+        """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for weights."""
+        super().attach(context)
+        self._weights = ParameterBuffers(self._parameters, self._buckets)
+        self._codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(self._weights.shapes)]
+        for codec in self._codecs:
+            if (reason := weight_codec_refusal(codec)) is not None:
+                raise ConfigError(f"weights cannot be sent with this compression: {reason}")
+        self._copies = [flat.clone() for flat in self._weights.flat]
+        self._collective = context.collective
+        self._communicator = Communicator(self._collective.meter, threads_for(self._collective, len(self._copies)))
+        self._num_steps = 0
+        self._under_way = False
+        self._unreported_bytes = 0
+
+    @property
+    def bucket_bytes(self) -> list[int]:
+        """Sizes of the buckets of weights."""
+        return self._weights.bucket_bytes
+
+    def clear_gradients(self) -> None:
+        """Begin a step: zeros, and the weights leave where their turn has come."""
+        super().clear_gradients()
+        self._abandon()
+        self._num_steps += 1
+        if self._num_steps % self.options.interval == 0:
+            self._begin()
+
+    def finish(self) -> ExchangeReport:
+        """Wait for the mean of the weights and step from there."""
+        if not self._under_way:
+            return ExchangeReport(ready_mono_s=time.monotonic())
+        self._under_way = False
+        report = self._communicator.wait()
+        for flat, mean in zip(self._weights.flat, self._copies, strict=True):
+            flat.copy_(mean)
+        return report
+
+    def agreement_step(self, step: int) -> int | None:
+        """A later step in which weights are exchanged: those of ``step`` itself may have left before the request.
+
+        Where the mean is not over all ranks a request needs more exchanges. N are enough among N ranks on a ring, where
+        it moves on by one rank, and for ``shift-one``, where half the ranks meet the other half within N/2.
+        """
+        interval = self.options.interval
+        exchanges = 1 if self._collective.exact else self._collective.size
+        return (step // interval + exchanges) * interval
+
+    def rehearse(self) -> None:
+        """Exchange copies of the weights; the weights stay as they are."""
+        self._abandon()
+        self._begin()
+        self._abandon()
+
+    def drain(self) -> int:
+        """Nothing is on its way between two steps; an exchange of a step that was not finished is thrown away."""
+        self._abandon()
+        unreported, self._unreported_bytes = self._unreported_bytes, 0
+        return unreported
+
+    def reset(self) -> None:
+        """Count the steps from the begin, forget what codecs and collective remember."""
+        self._num_steps = self._unreported_bytes = 0
+        remember({}, self._codecs, self._collective)
+        self._collective.reset()
+        self._collective.meter.take()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The number of steps, and what codecs and collective remember."""
+        import torch
+
+        return {"num_steps": torch.tensor(self._num_steps), **remembered(self._codecs, self._collective)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._num_steps = int(state["num_steps"])
+        memory = {key: value for key, value in state.items() if key != "num_steps"}
+        remember(memory, self._codecs, self._collective)
+
+    def close(self) -> None:
+        """End the communication threads."""
+        self._communicator.close()
+
+    def _begin(self) -> None:
+        self._under_way = True
+        for bucket, (copy, flat) in enumerate(zip(self._copies, self._weights.flat, strict=True)):
+            copy.copy_(flat)
+            self._communicator.submit(partial(self._average, bucket))
+
+    def _average(self, bucket: int) -> None:
+        self._collective.average(self._copies[bucket], self._codecs[bucket], tag=bucket)
+
+    def _abandon(self) -> None:
+        """Wait for an exchange that nobody has finished, e.g. of a measurement, without using its result."""
+        if self._under_way:
+            self._under_way = False
+            self._unreported_bytes += self._communicator.wait().payload_bytes

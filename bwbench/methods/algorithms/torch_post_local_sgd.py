@@ -1,0 +1,147 @@
+"""Torch's own post-local SGD: DistributedDataParallel at first, then a periodic average of the models."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.buckets import ELEMENT_BYTES
+from bwbench.methods.algorithms.ddp_exchange import DdpExchange
+from bwbench.methods.algorithms.gradient_exchange import AbstractGradientExchange
+from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.compression.none import NoCompression
+from bwbench.methods.phases import LEAST_STEPS, TIMED_PERIOD, Phase
+from bwbench.methods.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+
+_ITERATIONS, _STEPS = "iterations", "steps"  # keys in the state dict
+
+
+class TorchPostLocalSgdConfig(ComponentConfig):
+    """Options of ``torch-post-local-sgd``.
+
+    Attributes:
+        warmup: steps at the begin in which DDP averages the gradients.
+        period: steps from one average of the models to the next.
+    """
+
+    warmup: int = Field(100, ge=0)
+    period: int = Field(16, ge=2)
+
+
+class TorchPostLocalSgd(AbstractGradientExchange):
+    """``post_localSGD_hook`` and ``PeriodicModelAverager`` of torch.distributed, after Lin et al. 2020.
+
+    As ``PostLocalSGDOptimizer`` does it: the averager is called after each step of the optimizer. Gradients stay on
+    their rank after the warm-up (``post_local_gradient_allreduce=False``): every node has one process here, so that the
+    group of its own machine, which torch would average them in, has one member; and on a machine without GPU torch
+    cannot make that group.
+    """
+
+    Config = TorchPostLocalSgdConfig
+    options: TorchPostLocalSgdConfig
+    replicas_equal = "after a round"
+
+    @classmethod
+    def accepts(cls, collective: type[AbstractCollective]) -> str | None:
+        """Torch's own all-reduce alone: the hook and the averager call it themselves."""
+        return None if collective.wraps_model else "it is torch's own code, which calls torch's all-reduce itself"
+
+    @classmethod
+    def accepts_codec(cls, codec: type[AbstractCodec]) -> str | None:
+        """None: the averager sends fp32."""
+        return None if codec is NoCompression else "torch's averager sends parameters as they are"
+
+    def traffic(
+        self,
+        parameter_shapes: Sequence[Shape],
+        num_nodes: int,
+        collective: AbstractCollective,
+        make_codec: Callable[[], AbstractCodec],
+    ) -> Traffic:
+        """One all-reduce of all parameters every ``period`` steps; the warm-up left out."""
+        size = ELEMENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
+        return collective.traffic(num_nodes, [size]).scaled(1 / self.options.period)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Gradients at first, then local steps; torch averages models in the very first of them."""
+        rounds = Phase("rounds", period=self.options.period, exchanges=(1,))
+        return (Phase("warm-up", self.options.warmup), rounds) if self.options.warmup else (rounds,)
+
+    def for_timing(self) -> ComponentConfig:
+        """With a short warm-up, and models are averaged more often."""
+        shorter = {
+            "warmup": min(self.options.warmup, LEAST_STEPS),
+            "period": min(self.options.period, TIMED_PERIOD),
+        }
+        return self.options.model_copy(update=shorter)
+
+    def attach(self, context: Context) -> None:
+        """Wrap the model, register the hook, make the averager."""
+        from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+        warmup, group = self.options.warmup, context.data_group
+        self._context, self._optimizer = context, context.optimizer
+        self.overlap_estimated = True
+        state: Any = PostLocalSGDState  # untyped in torch
+        self._state = state(group, None, warmup, post_local_gradient_allreduce=False)
+        self._exchange = DdpExchange(context, None, (self._state, post_localSGD_hook))
+        self._averager = PeriodicModelAverager(self.options.period, warmup, group)
+        whole = context.collective.traffic(context.collective.size, [sum(self.bucket_bytes)])
+        self._round_bytes = round(whole.payload_bytes_per_rank[context.collective.rank])
+
+    def finish(self) -> ExchangeReport:
+        """Nothing left to wait for; what the backward pass has waited for is estimated, as for ``ddp``."""
+        if self._averager.step < self.options.warmup:
+            return super().finish()
+        return ExchangeReport(ready_mono_s=time.monotonic())
+
+    def after_update(self) -> ExchangeReport | None:
+        """The averager's turn."""
+        begin, sends = time.monotonic(), self._averages_after(self._averager.step)
+        self._averager.average_parameters(self._context.optimizer.param_groups)
+        if not sends:
+            return None
+        return ExchangeReport(begin, exposed_s=time.monotonic() - begin, payload_bytes=self._round_bytes)
+
+    def agreement_step(self, step: int) -> int:
+        """The step in which models are averaged next; torch counts steps from 0."""
+        while step - 1 >= self.options.warmup and not self._averages_after(step - 1):
+            step += 1
+        return step
+
+    def rehearse(self) -> None:
+        """One average of the models."""
+        from torch.distributed.algorithms.model_averaging.utils import average_parameters
+
+        assert self._context.data_group is not None
+        average_parameters(self._context.model.parameters(), self._context.data_group)
+
+    def reset(self) -> None:
+        """Begin with the warm-up."""
+        self._state.iter = self._averager.step = 0
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """How far the warm-up and the period are."""
+        import torch
+
+        return {_ITERATIONS: torch.tensor(self._state.iter), _STEPS: torch.tensor(self._averager.step)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._state.iter, self._averager.step = int(state[_ITERATIONS]), int(state[_STEPS])
+
+    def _averages_after(self, step: int) -> bool:
+        """Whether the averager averages in its step number ``step``, from 0."""
+        counted = step - self.options.warmup
+        return counted >= 0 and counted % self.options.period == 0

@@ -1,0 +1,105 @@
+"""Pairs of nodes average with each other, other pairs in every round: gossip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.collectives.framing import frame, unframe
+from bwbench.methods.collectives.segments import cut
+from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+
+
+class GossipPair(AbstractCollective):
+    """x = (x_i + x_j) / 2 with one peer a round: one payload each way, however many nodes there are.
+
+    The peers follow Bagua's rule ``shift-one`` (Gan et al. 2021), see ``peer_of``. Each bucket has a round counter of
+    its own, which ``reset`` rewinds. Both contributions take the same way through the codec, so that a pair ends with
+    the same bits; the mean over all ranks stays what it was, but for what the codec loses.
+    """
+
+    exact = False
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        super().__init__(options)
+        self._rounds: dict[int, int] = {}
+
+    @classmethod
+    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
+        """Any codec but those that need the sum over all ranks."""
+        if codec.linear:
+            return "pairs average with each other, and this codec needs sums over all ranks; use ring"
+        return None
+
+    def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
+        """Nobody may be left over."""
+        if num_nodes % 2 == 0:
+            return None
+        return f"gossip-pair needs an even number of nodes, so that each has a peer; {num_nodes} is odd"
+
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """One payload sent and received by every rank, in one round a bucket."""
+        if num_nodes == 1:
+            return Traffic.none(1)
+        each = (float(sum(bucket_payload_bytes)),) * num_nodes
+        return Traffic(each, each, len(bucket_payload_bytes))
+
+    def reset(self) -> None:
+        """Begin again with round 0."""
+        self._rounds = {}
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """``round.<bucket>``: the round that comes next."""
+        import torch
+
+        return {f"round.{tag}": torch.tensor(number) for tag, number in self._rounds.items()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave; an empty dict rewinds."""
+        self._rounds = {int(key.removeprefix("round.")): int(number) for key, number in state.items()}
+
+    def _flows(self) -> int:
+        return 1
+
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        number = self._rounds.get(tag, 0)
+        self._rounds[tag] = number + 1
+        peer = peer_of(self.rank, number, self.size)
+        spans = cut(0, bucket.numel(), codec) if codec.sums_on_ring else [(0, bucket.numel())]
+        incoming = self._receive_all(spans, codec, peer, tag)
+        own, sends, means = [], [], []
+        for begin, end in spans:
+            with self.meter.codec():
+                payload = codec.encode(bucket[begin:end])
+                own.append(payload)
+                message = frame(codec, payload)
+            sends.append(self._send(message, peer, tag, payload.numel()))
+        for (begin, end), payload, (message, work) in zip(spans, own, incoming, strict=True):
+            work.wait()
+            with self.meter.codec():
+                total = codec.decode(payload, end - begin).clone()  # what is decoded may still be sent
+                codec.decode_add(unframe(codec, message), total)
+                means.append(total.div_(2))
+        for send in sends:
+            send.wait()
+        for (begin, end), mean in zip(spans, means, strict=True):  # only now: what was sent may be the bucket's memory
+            bucket[begin:end] = mean
+
+
+def peer_of(rank: int, round_number: int, num_nodes: int) -> int:
+    """The rank that ``rank`` averages with: the first half of the ranks meets the second, shifted by one each round.
+
+    Args:
+        round_number: from 0; after N/2 rounds the pairs repeat.
+        num_nodes: even.
+    """
+    half = num_nodes // 2
+    if rank < half:
+        return (round_number + rank) % half + half
+    return (rank - half - round_number) % half

@@ -1,0 +1,137 @@
+"""Workers of one host average among themselves first; one of each host crosses the link."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import Field
+
+from bwbench.base.component import ComponentConfig
+from bwbench.base.registry import COLLECTIVES
+from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.collectives.sub_group import SubGroup
+from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.traffic import Traffic
+from bwbench.network.link import Link
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+
+class HierarchicalConfig(ComponentConfig):
+    """Options of ``hierarchical``.
+
+    Attributes:
+        workers_per_host: how many consecutive ranks share a host; the last host may have fewer.
+        across: the collective by which one leader of each host averages with the others.
+    """
+
+    workers_per_host: int = Field(2, ge=1)
+    across: str = "ring"
+
+
+class Hierarchical(AbstractCollective):
+    """The mean over all ranks, of which only one a host, its lowest rank, sends over the link between hosts.
+
+    Members send their values to their leader as fp32, over whatever connects the processes of one host. Leaders add
+    them up in the order of the ranks, average the sums with each other, and send the result back: replicas are
+    bit-equal. Only what leaders exchange is encoded. Hosts count by their number of workers, so that the mean is that
+    over all ranks. As the hierarchical all-reduce of Horovod and Bagua, with processes where they have GPUs.
+    """
+
+    Config = HierarchicalConfig
+    options: HierarchicalConfig
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        super().__init__(options)
+        self._hosts: list[range] = []
+
+    @functools.cached_property
+    def _across(self) -> AbstractCollective:
+        across: AbstractCollective = COLLECTIVES.load(self.options.across)()
+        across.meter = self.meter
+        return across
+
+    @classmethod
+    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
+        """Any codec by itself; ``check`` asks the collective between the leaders."""
+        return None
+
+    def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
+        """Hosts must be filled, and what runs between the leaders must be exact and take the codecs."""
+        name, workers = self.options.across, self.options.workers_per_host
+        if name not in COLLECTIVES:
+            return f"across: {COLLECTIVES.unknown(name)}"
+        across = COLLECTIVES.load(name)
+        if not across.needs_peers or not across.exact or across.wraps_model or issubclass(across, Hierarchical):
+            return f"across: {name!r} cannot average between leaders; write 'ring', 'scatter-gather' or 'all-gather'"
+        if workers > num_nodes:
+            return f"workers_per_host is {workers}, but there are {num_nodes} nodes in all"
+        reasons = (across.accepts(codec) for codec in codecs)
+        reason = next((reason for reason in reasons if reason is not None), None)
+        return None if reason is None else f"across: {name!r} cannot carry this between leaders: {reason}"
+
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """What leaders exchange with each other; what stays on a host is not counted."""
+        hosts = _hosts(num_nodes, self.options.workers_per_host)
+        if len(hosts) < 2:
+            return Traffic.none(num_nodes)
+        between = self._across.traffic(len(hosts), bucket_payload_bytes)
+        sent, received = [0.0] * num_nodes, [0.0] * num_nodes
+        for number, host in enumerate(hosts):
+            sent[host[0]] = between.payload_bytes_per_rank[number]
+            received[host[0]] = between.received_bytes_per_rank[number]
+        return Traffic(tuple(sent), tuple(received), between.rounds, between.serial_bytes, between.in_background)
+
+    def connect(self, group: dist.ProcessGroup, link: Link | None = None) -> None:
+        """Use ``group``; leaders talk to each other through it too."""
+        super().connect(group, link)
+        self._hosts = _hosts(self.size, self.options.workers_per_host)
+        leaders = [host[0] for host in self._hosts]
+        if self.rank in leaders:
+            # A link whose nodes differ speaks of ranks that leaders do not have among themselves.
+            known = link if link is not None and not link.overrides and not link.wired else None
+            self._across.connect(cast(Any, SubGroup(group, leaders)), known)
+
+    def reset(self) -> None:
+        """Forget what the exchange between leaders remembers."""
+        self._across.reset()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What the exchange between leaders remembers."""
+        return self._across.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._across.load_state_dict(state)
+
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        import torch
+
+        leader, *members = next(host for host in self._hosts if self.rank in host)
+        values = bucket.view(torch.uint8)
+        # Straight to the group: the meter counts what crosses between hosts.
+        if self.rank != leader:
+            result = self.group.recv([self._buffer(tag, "mean", values.numel())], leader, tag)
+            self.group.send([values], leader, tag).wait()
+            result.wait()
+            values.copy_(self._buffer(tag, "mean", values.numel()))
+            return
+        buffers = [self._buffer(tag, f"member-{member}", values.numel()) for member in members]
+        incoming = [self.group.recv([buffer], rank, tag) for buffer, rank in zip(buffers, members, strict=True)]
+        for buffer, work in zip(buffers, incoming, strict=True):
+            work.wait()
+            bucket += buffer.view(torch.float32)
+        # The mean over hosts of this is the mean over ranks.
+        bucket *= len(self._hosts) / self.size
+        self._across.average(bucket, codec, tag)
+        for work in [self.group.send([values], member, tag) for member in members]:
+            work.wait()
+
+
+def _hosts(num_nodes: int, workers_per_host: int) -> list[range]:
+    """The ranks of each host."""
+    return [range(first, min(first + workers_per_host, num_nodes)) for first in range(0, num_nodes, workers_per_host)]

@@ -1,0 +1,130 @@
+"""All send to one node, which averages and sends back: the central way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.collectives.framing import frame, unframe
+from bwbench.methods.collectives.part_codecs import PartCodecs
+from bwbench.methods.collectives.segments import Span, cut, segment_count
+from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ParameterServerConfig(ComponentConfig):
+    """Options of ``parameter-server``.
+
+    Attributes:
+        server: rank of the node that averages for all.
+    """
+
+    server: int = Field(0, ge=0)
+
+
+class ParameterServer(AbstractCollective):
+    """One rank is the server, and trains as well; by its link it is one of the stations, or wired to the access point.
+
+    Clients send what their codec gives; the server adds up in the order of the ranks (its own contribution takes the
+    same way through the codec), divides, encodes the mean and sends it back. All, the server included, adopt what the
+    mean decodes to: replicas are bit-equal. Codecs that can be cut are sent in segments, so that on a full-duplex link
+    the mean of the first travels back while the last still arrives.
+
+    A biased codec loses something on the way back too; the server's second codec has a residual of its own for that
+    (as in DoubleSqueeze, Tang et al. 2019).
+    """
+
+    Config = ParameterServerConfig
+    options: ParameterServerConfig
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        super().__init__(options)
+        self._answers = PartCodecs()
+
+    @classmethod
+    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
+        """Any codec."""
+        return None
+
+    def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
+        """The server has to be one of the nodes."""
+        if self.options.server < num_nodes:
+            return None
+        return f"server {self.options.server} is none of the ranks 0 to {num_nodes - 1}"
+
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """One payload each way at a client, N-1 each way at the server, in two rounds.
+
+        The way back begins while the rest still arrives; only the mean of the last segment has nothing to overlap with.
+        """
+        payload = float(sum(bucket_payload_bytes))
+        each = tuple((num_nodes - 1 if rank == self.options.server else 1) * payload for rank in range(num_nodes))
+        last = bucket_payload_bytes[-1] if bucket_payload_bytes else 0
+        serial = (num_nodes - 1) * last / segment_count(last)
+        return Traffic(each, each, 2 * len(bucket_payload_bytes), serial)
+
+    def reset(self) -> None:
+        """Forget the residuals of the way back."""
+        self._answers.forget()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What the codecs of the way back remember; empty on the clients."""
+        return self._answers.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._answers.load_state_dict(state)
+
+    def _flows(self) -> int:
+        return self.size - 1  # the clients share the way to the server, the server the way to them
+
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        spans = cut(0, bucket.numel(), codec) if codec.sums_on_ring else [(0, bucket.numel())]
+        if self.rank == self.options.server:
+            self._serve(bucket, spans, codec, tag)
+        else:
+            self._ask(bucket, spans, codec, tag)
+
+    def _serve(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, tag: int) -> None:
+        clients = [rank for rank in range(self.size) if rank != self.options.server]
+        answer_codec = self._answers.answer(codec, tag)
+        incoming = {client: self._receive_all(spans, codec, client, tag) for client in clients}
+        sends = []
+        for i, (begin, end) in enumerate(spans):
+            part = bucket[begin:end]
+            with self.meter.codec():
+                total = codec.decode(codec.encode(part), end - begin)
+            for client in clients:
+                message, work = incoming[client][i]
+                work.wait()
+                with self.meter.codec():
+                    codec.decode_add(unframe(codec, message), total)
+            with self.meter.codec():
+                payload = answer_codec.encode(total.div_(self.size))
+                message = frame(codec, payload)
+                part.copy_(codec.decode(payload, end - begin))
+            sends += [self._send(message, client, tag, payload.numel()) for client in clients]
+        for send in sends:
+            send.wait()
+
+    def _ask(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, tag: int) -> None:
+        incoming = self._receive_all(spans, codec, self.options.server, tag)
+        sends = []
+        for begin, end in spans:
+            with self.meter.codec():
+                payload = codec.encode(bucket[begin:end])
+                message = frame(codec, payload)
+            sends.append(self._send(message, self.options.server, tag, payload.numel()))
+        for (begin, end), (message, work) in zip(spans, incoming, strict=True):
+            work.wait()
+            with self.meter.codec():
+                bucket[begin:end] = codec.decode(unframe(codec, message), end - begin)
+        for send in sends:
+            send.wait()

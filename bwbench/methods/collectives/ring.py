@@ -1,0 +1,161 @@
+"""Our ring all-reduce: reduce-scatter, then all-gather, in segments that follow one another without a gap."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from bwbench.methods.collectives.ring_traffic import ring_traffic
+from bwbench.methods.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
+from bwbench.methods.collectives.two_rounds import AbstractTwoRounds
+from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.compression.none import NoCompression
+from bwbench.methods.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+
+# Payload of a chunk up to which two rounds win over 2(N-1). Four nodes, 2.5 ms: buckets of 16 kB took 36 and not 50 ms
+# at 10 Mbit/s, of 32 kB 57 instead of 55, and 29 instead of 36 at 100 Mbit/s, where two rounds win up to 128 kB. The
+# choice depends on payload and N alone, never on the link, because both ways round differently.
+LARGEST_DIRECT_CHUNK_BYTES = 8 * 1024
+
+
+class _Incoming(NamedTuple):
+    """A segment that will arrive: its place in the bucket, the round, the buffer, and what to wait for."""
+
+    span: Span
+    round: int
+    buffer: torch.Tensor
+    work: dist.Work
+
+
+class Ring(AbstractTwoRounds):
+    """Each rank sends to the next one only: 2(N-1) rounds of a chunk of 1/N, so 2(N-1)/N of the bucket a rank.
+
+    After Patarasuk and Yuan 2009, known from Baidu's article of 2017. Chunks are cut into segments, and a segment
+    travels on as soon as it is here: the link idles only where a chunk takes less time than the latency. All receive
+    buffers are announced before the first byte is sent, because gloo holds a message back until the receiver has
+    announced a buffer, which would cost one more latency in every round. On a slow link an
+    exchange keeps no more under way than fits into it and its queue (``in_flight_bytes``): large buckets go round in
+    several groups.
+
+    Small buckets, where latency rules, take the exchange in two rounds: the same bytes without going round.
+
+    Sums are kept in fp32 where the receiver adds. The last rank to add to a chunk divides, encodes once, adopts what
+    that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
+    """
+
+    @classmethod
+    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
+        """Only codecs that can be added up on the way."""
+        if codec.linear:
+            return None
+        if not codec.sums_on_ring:
+            return "a ring adds on the way, which this codec's payloads do not allow; use scatter-gather or all-gather"
+        if codec.biased:
+            return "a ring encodes anew at every hop, where no residual catches what a biased codec loses"
+        return None
+
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """2(N-1)/N of each bucket sent and received by every rank, in 2(N-1) rounds, or in 2 where it is small."""
+        traffic = ring_traffic(num_nodes, bucket_payload_bytes)
+        num_small = sum(goes_directly(size, num_nodes) for size in bucket_payload_bytes)
+        return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small)
+
+    def _flows(self) -> int:
+        return 1
+
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+        if goes_directly(codec.payload_bytes(bucket.numel()), self.size):
+            self._two_rounds(bucket, codec, tag)
+            return
+        groups = ring_groups(bucket.numel(), self.size, codec, in_flight_bytes(self.link, self.size))
+        incoming = self._announce(groups, bucket, codec, tag)
+        last_round = 2 * (self.size - 1) - 1
+        sends: list[dist.Work] = []
+
+        def send(payload: torch.Tensor) -> None:
+            sends.append(self._send(payload, (self.rank + 1) % self.size, tag))
+
+        def send_own(own: deque[Span]) -> None:
+            begin, end = own.popleft()
+            with self.meter.codec():
+                payload = codec.encode(bucket[begin:end])
+            send(payload)
+
+        # The order of sending is the order in which the next rank has announced its buffers: group, round, segment.
+        own = [deque(group[self.rank]) for group in groups] + [deque()]
+        while own[0]:
+            send_own(own[0])
+        for number, messages in enumerate(incoming):
+            following = own[number + 1]
+            for message in messages:
+                message.work.wait()
+                payload = self._take_in(message, bucket, codec)
+                if message.round < last_round:
+                    send(payload)
+                elif following:
+                    send_own(following)
+            while following:
+                send_own(following)
+        for work in sends:
+            work.wait()
+
+    def _take_in(self, message: _Incoming, bucket: torch.Tensor, codec: AbstractCodec) -> torch.Tensor:
+        """Add a segment to the bucket or put it there; returns what to pass on."""
+        completing = self.size - 2  # the round in which the last summand of a chunk is added
+        begin, end = message.span
+        part, payload = bucket[begin:end], message.buffer
+        with self.meter.codec():
+            if message.round <= completing:
+                codec.decode_add(payload, part)
+                if message.round == completing:
+                    part /= self.size
+                payload = codec.encode(part)
+            if message.round >= completing and payload.data_ptr() != part.data_ptr():
+                part.copy_(codec.decode(payload, end - begin))
+        return payload
+
+    def _announce(
+        self, groups: Sequence[Sequence[Sequence[Span]]], bucket: torch.Tensor, codec: AbstractCodec, tag: int
+    ) -> list[list[_Incoming]]:
+        """Post every receive of the exchange, by group, in the order in which the rank before sends.
+
+        Means in fp32 are received where they belong. They come only after what this rank has had there went round.
+        """
+        import torch
+
+        from_rank = (self.rank - 1) % self.size
+        # Chunk that arrives in each round: sums first, then the complete chunks.
+        arriving = [(self.rank - 1 - i) % self.size for i in range(self.size - 1)]
+        arriving += [(self.rank - i) % self.size for i in range(self.size - 1)]
+        expected = [[(i, span) for i, chunk in enumerate(arriving) for span in group[chunk]] for group in groups]
+        in_place = self.size - 1 if isinstance(codec, NoCompression) else 2 * self.size  # from this round on
+        sized = [
+            [(*message, codec.payload_bytes(message[1][1] - message[1][0])) for message in row] for row in expected
+        ]
+        needed = sum(aligned(size) for row in sized for round_, _, size in row if round_ < in_place)
+        room = self._buffer(tag, "ring", needed)
+        values = bucket.view(torch.uint8)
+        offset, incoming = 0, []
+        for row in sized:
+            posted = []
+            for round_, span, size in row:
+                if round_ < in_place:
+                    buffer = room[offset : offset + size]
+                    offset += aligned(size)
+                else:
+                    buffer = values[4 * span[0] : 4 * span[1]]
+                posted.append(_Incoming(span, round_, buffer, self._receive(buffer, from_rank, tag)))
+            incoming.append(posted)
+        return incoming
+
+
+def goes_directly(payload_bytes: float, num_nodes: int) -> bool:
+    """Whether a bucket of this payload is exchanged in two rounds instead of along the ring."""
+    return payload_bytes <= num_nodes * LARGEST_DIRECT_CHUNK_BYTES

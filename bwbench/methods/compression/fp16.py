@@ -1,0 +1,71 @@
+"""Half precision (IEEE binary16): half the bytes, about three significant digits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bwbench.methods.compression.base import AbstractCodec, as_flat_fp32
+from bwbench.methods.compression.memory import PIECE, empty_bytes, empty_fp32, scratch
+
+if TYPE_CHECKING:
+    import torch
+
+LARGEST = 65504.0  # the largest finite value of binary16
+_INFINITY_BITS = 0x7C00  # a half whose bits, without the sign, are at least these is infinite or NaN
+_MINUS_INFINITY_BITS = 0xFC00
+
+
+class Fp16(AbstractCodec):
+    """Rounds to the nearest half. Values beyond the range of a half saturate at its largest; infinities and NaN pass.
+
+    Saturating keeps one large gradient from turning into an infinity that no replica would recover from. Infinities
+    and NaN that were there before stay visible, so that a diverged training is recognised as such.
+    Values below 6e-8 become zero. Rounding to nearest is unbiased enough that no residual is kept.
+    """
+
+    def payload_bytes(self, num_elements: int) -> int:
+        """2 bytes an element, exactly."""
+        return 2 * num_elements
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """The halves nearest to ``x``, as bytes."""
+        import torch
+
+        return to_fp16(as_flat_fp32(x)).view(torch.uint8)
+
+    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
+        """The halves as fp32."""
+        import torch
+
+        return empty_fp32(num_elements).copy_(payload.view(torch.float16))
+
+    def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
+        """Add the halves to ``total``, in fp32."""
+        import torch
+
+        add_widened(payload.view(torch.float16), total)
+
+
+def to_fp16(x: torch.Tensor) -> torch.Tensor:
+    """``x`` (fp32, flat) rounded to halves, finite values saturated, infinities and NaN as they are."""
+    import numpy as np
+    import torch
+
+    halves = empty_bytes(2 * x.numel()).view(torch.float16)
+    bits = halves.view(torch.int16).numpy()
+    for begin in range(0, x.numel(), PIECE):
+        part, end = x[begin : begin + PIECE], begin + PIECE
+        halves[begin:end].copy_(part)
+        # As signed numbers the positive halves are the largest, as unsigned ones the negative halves.
+        found = bits[begin:end].max() >= _INFINITY_BITS or bits[begin:end].view(np.uint16).max() >= _MINUS_INFINITY_BITS
+        if found:  # rare: something is large, infinite or NaN
+            halves[begin:end] = torch.where(part.isinf(), part, part.clamp(-LARGEST, LARGEST))
+    return halves
+
+
+def add_widened(halves: torch.Tensor, total: torch.Tensor) -> None:
+    """Add 16-bit floats to fp32 values, piece by piece: torch's sum of two dtypes takes five times as long."""
+    wide = scratch().floats
+    for begin in range(0, total.numel(), PIECE):
+        part = halves[begin : begin + PIECE]
+        total[begin : begin + PIECE] += wide[: part.numel()].copy_(part)

@@ -1,0 +1,107 @@
+"""8 bits an element on a grid between the smallest and the largest value, as Bagua's ByteGrad."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.compression.blocks import AbstractBlockCodec, reciprocal, up_to_bits
+from bwbench.methods.compression.memory import PIECE, Scratch
+
+if TYPE_CHECKING:
+    import torch
+
+LARGEST_CODE = 255
+EPSILON = 1e-7  # of Bagua: keeps a constant tensor from dividing by zero
+# Of the significand of a step: its product with a number of 8 bits is then exact, and the code of zero gives zero.
+STEP_BITS = 16
+SMALLEST_STEP = 1e-38  # a smaller one would have no reciprocal in fp32
+
+
+class Int8Config(ComponentConfig):
+    """Options of ``int8``.
+
+    Attributes:
+        block: elements that share one smallest and one largest value; None: the whole tensor.
+        epsilon: what is added to the range: 1e-7 times the largest magnitude, or 1e-7 itself as Bagua does.
+        error_feedback: keep what rounding loses and add it to the next gradient.
+    """
+
+    block: int | None = Field(None, ge=8, le=PIECE)
+    epsilon: Literal["relative", "bagua"] = "relative"
+    error_feedback: bool = False
+
+
+class Int8(AbstractBlockCodec):
+    """MinMaxUInt8 of Bagua (Gan et al. 2021): zero lies on the grid, so that zeros stay zeros.
+
+    scale = 255 / (max - min + epsilon), upper = rint(max·scale), lower = upper - 255, and a value x is sent as
+    rint(x·scale) - lower. With Bagua's absolute epsilon gradients of 1e-9 keep some 20 levels only and smaller ones
+    none; the relative one keeps all 256 down to 1e-36. 1/scale is rounded up to 16 bits. Rounding to nearest is
+    unbiased enough that no residual is kept.
+    """
+
+    Config = Int8Config
+    scales_per_block = 2  # lower, and 1/scale
+    measures_per_block = 2  # largest and smallest value
+    options: Int8Config
+
+    def _block(self, num_elements: int) -> int:
+        return self.options.block or max(1, num_elements)
+
+    def _code_bytes(self, num_elements: int) -> int:
+        return num_elements
+
+    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
+        import torch
+
+        torch.amax(rows, dim=1, out=measures[0])
+        torch.amin(rows, dim=1, out=measures[1])
+
+    def _scales(self, measures: torch.Tensor) -> torch.Tensor:
+        import numpy as np
+        import torch
+
+        # numpy, because a call of torch takes twice as long, and with one block all of this is calls.
+        high, low = measures.numpy().astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            epsilon = EPSILON * np.maximum(high, -low) if self.options.epsilon == "relative" else EPSILON
+            step = (high - low + epsilon) / LARGEST_CODE
+            step = up_to_bits(np.where(step == 0, 0, np.maximum(step, SMALLEST_STEP)).astype(np.float32), STEP_BITS)
+            upper = np.rint(measures[0].numpy() * reciprocal(step))
+        return torch.from_numpy(np.stack([upper - np.float32(LARGEST_CODE), step]))
+
+    def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
+        import numpy as np
+        import torch
+
+        lower, step = scales.numpy()
+        return torch.from_numpy(np.stack([np.float32(0.5) - lower, reciprocal(step)]))  # half above, cut off: rounding
+
+    def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
+        import torch
+
+        values = room.like(rows)
+        if len(rows) == 1:
+            torch.add(factors[0], rows, alpha=factors[1].item(), out=values)
+        else:
+            torch.mul(rows, factors[1], out=values).add_(factors[0])
+        shorts = room.shorts[: rows.numel()].copy_(values.view(-1))  # torch is slow from fp32 to 8 bits directly
+        # One beyond either end by rounding, more where fp32 cannot tell the steps of a nearly constant tensor apart.
+        torch.from_numpy(codes).copy_(shorts.clamp_(0, LARGEST_CODE))
+
+    def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.stack([scales[0] * scales[1], scales[1]])
+
+    def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
+        import torch
+
+        rows.view(-1).copy_(torch.from_numpy(codes))
+        if len(rows) == 1:
+            torch.add(factors[0], rows, alpha=factors[1].item(), out=rows)
+        else:
+            rows.mul_(factors[1]).add_(factors[0])

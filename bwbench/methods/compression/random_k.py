@@ -1,0 +1,171 @@
+"""Entries at random places, the same on all ranks: their sum is dense, so that a plain ring carries it."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.compression.base import AbstractCodec, Shape, as_flat_fp32
+from bwbench.methods.compression.linear import AbstractLinearCodec, AverageMessage
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+_STEP_BYTES = 8  # in front of the payload of a rank on its own; an averaged message needs no number
+
+
+class RandomKConfig(ComponentConfig):
+    """Options of ``random-k``.
+
+    Attributes:
+        ratio: share of the entries of each tensor (bucket) that is sent; at least one is.
+        unbiased: send the entries multiplied by 1/ratio, so that what arrives is right on average and nothing is kept
+            back. The variance of the gradient grows by some 1/ratio for it.
+        error_feedback: keep what is not sent and add it to the next step's gradient; not together with ``unbiased``.
+    """
+
+    ratio: float = Field(0.1, gt=0.0, le=1.0)
+    unbiased: bool = False
+    error_feedback: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_correction(cls, options: Any) -> Any:
+        if not isinstance(options, dict) or options.get("unbiased") is not True:
+            return options
+        if options.get("error_feedback") is True:
+            text = "unbiased entries are multiplied by 1/ratio, and a residual would add up the same once more; "
+            raise PydanticCustomError("random_k", f"{text}write error_feedback: false, or unbiased: false")
+        return {**options, "error_feedback": False}
+
+
+class RandomK(AbstractLinearCodec):
+    """Sends the entries at places that follow from bucket and step alone, so no index ever crosses the link.
+
+    After Stich et al. 2018 (sparsified SGD with memory); the seed is shared by all ranks. The places of a step are
+    ``(a*i + b) mod n`` for i = 0, 1, …, with a (coprime to n) and b drawn anew in each step from a hash of bucket and
+    step: every entry has the same chance, none comes twice, and drawing costs a multiplication an entry. What is not
+    finite, anywhere in the input, makes the whole mean NaN: its place would seldom be among the chosen.
+    """
+
+    Config = RandomKConfig
+    biased = True
+    late_residual = True
+    options: RandomKConfig
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        super().__init__(options)
+        self._bucket = 0
+        self._step = 0
+
+    def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
+        """Learn the number of the bucket: places differ between buckets, never between ranks."""
+        super().prepare(shapes, rank, bucket)
+        self._bucket = bucket
+
+    def message_elements(self, num_elements: int) -> list[int]:
+        """One message: the chosen values."""
+        return [_count(self.options.ratio, num_elements)]
+
+    def payload_bytes(self, num_elements: int) -> int:
+        """That of a rank on its own: the number of the step, and the chosen values."""
+        return _STEP_BYTES + sum(self.payloads(num_elements))
+
+    def average(self, x: torch.Tensor, average_message: AverageMessage) -> tuple[torch.Tensor, torch.Tensor]:
+        """The mean at the chosen places, zeros elsewhere; and this rank's values there."""
+        where = self._places(x.numel(), self._step)
+        self._step += 1
+        message = _chosen(x, where)
+        sent = _dense(message, where, x.numel())
+        average_message(message)
+        return _dense(message, where, x.numel(), self._scale(x.numel())), sent
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """The number of the step, 8 bytes, and the values at its places."""
+        import torch
+
+        payloads = [torch.tensor([self._step]).view(torch.uint8)]
+        x = as_flat_fp32(x)
+        self._alone(payloads)(_chosen(x, self._places(x.numel(), self._step)))
+        self._step += 1
+        return torch.cat(payloads)
+
+    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
+        """The values at the places of the step that the payload names."""
+        import torch
+
+        step = int(payload[:_STEP_BYTES].view(torch.int64)[0])
+        (values,) = self._messages(payload[_STEP_BYTES:], num_elements)
+        return _dense(values, self._places(num_elements, step), num_elements, self._scale(num_elements))
+
+    def fresh(self) -> AbstractCodec:
+        """The same bucket, at step 0."""
+        other = copy.copy(self)
+        other._step = 0
+        other.inner = None if self.inner is None else self.inner.fresh()
+        return other
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The number of the next step."""
+        import torch
+
+        return {**super().state_dict(), "step": torch.tensor(self._step)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave; an empty dict begins at step 0."""
+        super().load_state_dict({key: value for key, value in state.items() if key != "step"})
+        self._step = int(state["step"]) if "step" in state else 0
+
+    def _places(self, num_elements: int, step: int) -> np.ndarray:
+        return places(self._bucket, step, num_elements, _count(self.options.ratio, num_elements))
+
+    def _scale(self, num_elements: int) -> float:
+        """What arrives is multiplied by this."""
+        if not self.options.unbiased:
+            return 1.0
+        return num_elements / max(1, _count(self.options.ratio, num_elements))
+
+
+def places(bucket: int, step: int, num_elements: int, count: int) -> np.ndarray:
+    """Where the ``count`` entries of one step lie: int64 of shape [count], each place once, in no order."""
+    import numpy as np
+
+    if count == 0:
+        return np.empty(0, np.int64)
+    digest = hashlib.blake2b(f"{bucket} {step}".encode(), digest_size=16).digest()
+    stride, begin = (int.from_bytes(half, "little") % num_elements for half in (digest[:8], digest[8:]))
+    while math.gcd(stride, num_elements) != 1:
+        stride += 1
+    steps = np.arange(count, dtype=np.uint64) * np.uint64(stride) + np.uint64(begin)
+    return (steps % np.uint64(num_elements)).astype(np.int64)
+
+
+def _count(ratio: float, num_elements: int) -> int:
+    return min(num_elements, max(1, round(ratio * num_elements)))
+
+
+def _chosen(x: torch.Tensor, where: np.ndarray) -> torch.Tensor:
+    import torch
+
+    chosen = x.index_select(0, torch.from_numpy(where))
+    # A sum costs less than looking at each entry, and one that is finite has finite summands only.
+    return chosen if bool(x.sum().isfinite()) or bool(x.isfinite().all()) else chosen.fill_(math.nan)
+
+
+def _dense(values: torch.Tensor, where: np.ndarray, num_elements: int, scale: float = 1.0) -> torch.Tensor:
+    import numpy as np
+    import torch
+
+    if bool(values.isnan().any()):
+        return torch.full((num_elements,), math.nan)
+    dense = np.zeros(num_elements, np.float32)  # not torch.zeros: pages that stay zero are never touched
+    dense[where] = (values if scale == 1.0 else values * scale).numpy()
+    return torch.from_numpy(dense)

@@ -1,7 +1,0 @@
-"""Models: GroupNorm or LayerNorm throughout, because BatchNorm's buffers would cross the link beside the gradients."""
-
-from __future__ import annotations
-
-from bwbench.models.base import AbstractModel, AbstractPictureModel
-
-__all__ = ["AbstractModel", "AbstractPictureModel"]

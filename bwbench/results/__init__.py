@@ -1,0 +1,1 @@
+"""From records to answers: analysis, figures, the page, the section of a paper."""

@@ -1,0 +1,187 @@
+"""One cell as a flat row, from cell.json and status.json alone: tables of ten thousand cells stay quick."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.network.link import Link
+from bwbench.records import CellFolder
+from bwbench.results.analysis.trial import target_of
+
+PLANNED = "missing"  # no attempt yet
+UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
+DONE = "done"
+
+OUTCOMES = (
+    "time_to_target_s",
+    "censored_at_s",
+    "samples_to_target",
+    "payload_bytes_to_target",
+    "wire_bytes_to_target",
+    "final_metric",
+    "test_metric",
+    "steps",
+    "samples",
+    "training_clock_s",
+    "evaluation_s",
+    "wall_s",
+    "overhead_s",
+    "payload_bytes",
+    "wire_bytes",
+    "replicas_identical",
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a cell was about, in the words of tables and captions. Numbers in SI; None where it does not apply."""
+
+    nodes: int
+    model: str
+    dataset: str
+    batch_size: int
+    accumulate: int
+    algorithm: str
+    collective: str
+    compression: str
+    seed: int
+    bandwidth_bps: float | None
+    rtt_s: float | None
+    link: str
+    medium: str | None
+    step_time_s: float | None
+    target_metric: str | None
+    target_value: float | None
+    evaluate_every_samples: float | None
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one optimizer step over all nodes."""
+        return self.batch_size * self.accumulate * self.nodes
+
+    @property
+    def is_single(self) -> bool:
+        """One node, no network: the reference that belongs to every number of nodes and every link."""
+        return self.algorithm == "single"
+
+
+def setting_of(config: Mapping[str, Any]) -> Setting:
+    """The setting in a cell's configuration, which is read leniently: no plugin and no component is imported."""
+    bandwidth_bps, rtt_s, link = _link_facts(json.dumps(config.get("link") or {}, sort_keys=True))
+    target = target_of(config)
+    return Setting(
+        nodes=int(config["nodes"]),
+        model=name_of(config.get("model")),
+        dataset=name_of(config.get("dataset")),
+        batch_size=int(config.get("batch_size") or 0),
+        accumulate=int(config.get("accumulate") or 1),
+        algorithm=name_of(config.get("algorithm")),
+        collective=name_of(config.get("collective")),
+        compression="+".join(name_of(codec) for codec in config.get("compression") or ["none"]),
+        seed=int(config.get("seed") or 0),
+        bandwidth_bps=bandwidth_bps,
+        rtt_s=rtt_s,
+        link=link,
+        medium=str(config["link"].get("medium", "switched")) if _shaped(config.get("link") or {}) else None,
+        step_time_s=_quantity(DURATION.parse, (config.get("compute") or {}).get("step_time")),
+        target_metric=target[0] if target else None,
+        target_value=target[1] if target else None,
+        evaluate_every_samples=_quantity(SAMPLES.parse, (config.get("evaluate") or {}).get("every")),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
+    """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while."""
+    link = json.loads(link_json)
+    rtt_s = _twice(_quantity(DURATION.parse, link.get("latency"))) if _shaped(link) else None
+    return _bandwidth_bps(link), rtt_s, describe_link(link)
+
+
+def _bandwidth_bps(link: Mapping[str, Any]) -> float | None:
+    """The bandwidth, or the slower direction of a link that gives both (the mean of a trace); None without shaping."""
+    if not _shaped(link) or link.get("bandwidth") is not None:
+        return _quantity(BANDWIDTH.parse, link.get("bandwidth")) if _shaped(link) else None
+    try:
+        return Link.model_validate(link).bottleneck_bps
+    except ValidationError:
+        return None
+
+
+def name_of(component: object) -> str:
+    """Name of a component as it stands in cell.json; empty where there is none."""
+    if isinstance(component, Mapping):
+        return str(component.get("name", ""))
+    return "" if component is None else str(component)
+
+
+def describe_link(link: Mapping[str, Any]) -> str:
+    """A link in a few words for captions, with the round trip: ``10 Mbit/s, RTT 5 ms, shared air``."""
+    if not _shaped(link):
+        return "unshaped link"
+    try:
+        asked = Link.model_validate(link)
+    except ValidationError:  # a kind of link that this version does not know
+        return ", ".join(f"{key} {value}" for key, value in link.items() if value not in (None, True))
+    return asked.describe(short=True)
+
+
+def state_of(folder: CellFolder) -> str:
+    """Status of a cell; ``missing`` or ``unfinished`` where there is no status.json."""
+    if folder.status is not None:
+        return str(folder.status.get("status", UNFINISHED))
+    return UNFINISHED if folder.attempts else PLANNED
+
+
+def cell_row(folder: CellFolder) -> dict[str, Any]:
+    """Flat row of one cell: who it is, its setting, and what status.json says of it."""
+    cell, status = folder.cell, folder.status or {}
+    setting = setting_of(cell["config"])
+    row: dict[str, Any] = {key: cell.get(key) for key in ("id", "slug", "experiment", "arm", "repeat")}
+    row |= {**vars(setting), "global_batch": setting.global_batch}
+    row |= {"status": state_of(folder), "reason": status.get("reason")}
+    row |= {key: status.get(key) for key in OUTCOMES}
+    if row["samples"] is not None and row["samples"] == row["samples_to_target"]:
+        # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
+        row |= {f"{what}_to_target": row[what] for what in ("payload_bytes", "wire_bytes")}
+    row |= {"composed": is_composed(folder), "timing_share": _timing_share(status)}
+    return row
+
+
+def is_composed(folder: CellFolder) -> bool:
+    """Whether the cell's time is put together from a convergence run and a timing run, and not measured whole."""
+    return bool((folder.status or {}).get("composed"))
+
+
+def _timing_share(status: Mapping[str, Any]) -> float:
+    """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
+    composed, time_s = status.get("composed"), status.get("time_to_target_s")
+    ends = composed.get("interval_s") if isinstance(composed, Mapping) else None
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, (int, float)) for end in ends):
+        return 0.0
+    low, high = ends
+    if low <= 0 < high and time_s:  # so wide that it was cut off at 0: no lower than it is high
+        low = time_s**2 / high
+    return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
+
+
+def _shaped(link: Mapping[str, Any]) -> bool:
+    """Whether it asks for anything: a rate may be given as one, as two, or by a trace."""
+    rates = ("bandwidth", "up", "down", "trace")
+    return isinstance(link, Mapping) and bool(link.get("shaped", True)) and any(link.get(name) for name in rates)
+
+
+def _quantity(parse: Any, text: object) -> float | None:
+    return None if text is None else float(parse(text))
+
+
+def _twice(value: float | None) -> float | None:
+    return None if value is None else 2 * value

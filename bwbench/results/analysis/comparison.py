@@ -1,0 +1,232 @@
+"""Every arm against a baseline: ratios of time to accuracy paired by seed, crossover bandwidths, and the Pareto set.
+
+Compared are cells that are equal in all that an experiment varies, apart from the arm. One node alone, and a free
+network without a link, stand beside every link and every number of nodes that they fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bwbench.base.errors import ConfigError
+from bwbench.base.explain import nearest
+from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
+from bwbench.records import CellFolder
+from bwbench.results.analysis.arrival import Arrival, by_seed
+from bwbench.results.analysis.cells import DONE, cell_row, state_of
+from bwbench.results.analysis.config_values import keys_of, value_at
+from bwbench.results.analysis.crossover import Crossovers, Measured, find_crossovers
+from bwbench.results.analysis.grouping import Group, group_cells
+from bwbench.results.analysis.pareto import Standing, standings
+from bwbench.results.analysis.scale import Scale, scale_of
+from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
+
+BANDWIDTH_KEY = "link.bandwidth"
+
+_FACTORS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
+
+Condition = dict[str, Any]  # dotted key -> value: what the compared cells have in common and others have not
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """One arm beside the baseline, under one condition.
+
+    Attributes:
+        ratio: None where no seed is shared, or where censoring on both sides leaves nothing to say.
+        num_pairs: seeds that both arms have.
+        num_censored: those of them where one of the two did not reach the target.
+        composed: one of the times is composed, not measured whole.
+    """
+
+    experiment: str
+    condition: Condition
+    algorithm: str
+    baseline: str
+    ratio: Ratio | None
+    num_pairs: int
+    num_censored: int
+    time: Estimate
+    baseline_time: Estimate | None
+    composed: bool
+
+
+@dataclass(frozen=True)
+class CrossoverRow:
+    """Where one arm and the baseline are equally fast, over all bandwidths of one condition."""
+
+    experiment: str
+    condition: Condition
+    algorithm: str
+    baseline: str
+    crossovers: Crossovers
+    scale: Scale
+    composed: bool
+
+
+@dataclass(frozen=True)
+class ParetoRow:
+    """Time against final metric of one arm, under one condition."""
+
+    experiment: str
+    condition: Condition
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that was compared, and what was not: ``notes`` are sentences for people."""
+
+    rows: list[ArmRow] = field(default_factory=list)
+    crossovers: list[CrossoverRow] = field(default_factory=list)
+    pareto: list[ParetoRow] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWIDTH_KEY) -> Comparison:
+    """Compare every arm with ``baseline``, experiment by experiment.
+
+    Args:
+        folders: cells with a readable cell.json, of one or several experiments, done or not.
+        baseline: display name of an arm.
+        by: dotted key of the configuration; its value stands first in the condition of every row.
+
+    Raises ConfigError where there is no such arm or key, or where no cell that is done has a target.
+    """
+    by_experiment: dict[str, list[CellFolder]] = {}
+    for folder in folders:
+        by_experiment.setdefault(str(folder.cell.get("experiment", folder.path.parent.name)), []).append(folder)
+    everything = [folder for cells in by_experiment.values() for folder in cells]
+    _check_baseline(everything, baseline)
+    _check_key(everything, by)
+    comparison = Comparison()
+    for experiment, cells in sorted(by_experiment.items()):
+        for group in group_cells(cells):
+            _compare_group(comparison, experiment, group, baseline, by)
+    if not comparison.rows and not comparison.pareto:
+        raise ConfigError(_nothing_to_compare(everything))
+    if all(value_at(folder.cell["config"], "stop") == "target" for folder in everything):
+        comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
+    comparison.rows.sort(key=_row_order)
+    return comparison
+
+
+def _check_baseline(folders: Sequence[CellFolder], baseline: str) -> None:
+    arms = sorted({str(folder.cell["arm"]) for folder in folders})
+    if baseline not in arms:
+        raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
+
+
+def _check_key(folders: Sequence[CellFolder], by: str) -> None:
+    known = sorted({key for folder in folders for key in keys_of(folder.cell["config"])})
+    if by not in known:
+        raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
+
+
+def _nothing_to_compare(folders: Sequence[CellFolder]) -> str:
+    done = [folder for folder in folders if state_of(folder) == DONE]
+    if not done:
+        return f"none of {len(folders)} cells is done: there is nothing to compare; run them with `bwbench run FILE`"
+    return "no cell that is done has a time to its target; give the experiment a `target:`, e.g. {accuracy: 0.95}"
+
+
+def _compare_group(comparison: Comparison, experiment: str, group: Group, baseline: str, by: str) -> None:
+    measured: dict[str, list[tuple[float, _Arm, _Arm]]] = {}
+    missing: list[str] = []
+    for bandwidth in group.bandwidths:
+        done = [folder for folder in group.at(bandwidth) if state_of(folder) == DONE]
+        arms = {arm.name: arm for arm in _arms(done)}
+        text = None if bandwidth is None else BANDWIDTH.format(bandwidth)
+        condition: Condition = {BANDWIDTH_KEY: text, **dict(group.key)}
+        reference = arms.get(baseline)
+        if reference is None and arms:
+            missing.append("an unshaped link" if text is None else text)
+        for arm in arms.values():
+            if arm.name != baseline:
+                comparison.rows.append(_arm_row(experiment, _ordered(condition, by, arm), arm, baseline, reference))
+                if reference is not None and bandwidth is not None:
+                    measured.setdefault(arm.name, []).append((bandwidth, reference, arm))
+        for standing in standings({arm.name: arm.rows for arm in arms.values()}):
+            here = _ordered(condition, by, arms[standing.algorithm])
+            comparison.pareto.append(ParetoRow(experiment, here, standing))
+    if missing:
+        where = ", ".join([*(f"{key} {value}" for key, value in group.key), f"at {', '.join(missing)}"])
+        comparison.notes.append(f"{experiment}: no {baseline} that is done with {where}: no ratios there")
+    for name, places in sorted(measured.items()):
+        if len(places) > 1:
+            comparison.crossovers.append(_crossover_row(experiment, dict(group.key), name, baseline, places))
+
+
+@dataclass(frozen=True)
+class _Arm:
+    """The done cells of one arm under one condition."""
+
+    name: str
+    folders: list[CellFolder]
+    rows: list[dict[str, Any]]
+    arrivals: dict[int, Arrival]
+
+    @property
+    def composed(self) -> bool:
+        return any(row["composed"] for row in self.rows)
+
+
+def _arms(done: Sequence[CellFolder]) -> Iterator[_Arm]:
+    by_name: dict[str, list[CellFolder]] = {}
+    for folder in done:
+        by_name.setdefault(str(folder.cell["arm"]), []).append(folder)
+    for name, folders in sorted(by_name.items()):
+        rows = [cell_row(folder) for folder in folders]
+        arrivals = by_seed(rows)
+        if arrivals:
+            yield _Arm(name, folders, rows, arrivals)
+
+
+def _arm_row(experiment: str, condition: Condition, arm: _Arm, baseline: str, reference: _Arm | None) -> ArmRow:
+    others = reference.arrivals if reference else {}
+    pairs = [(others[seed], arm.arrivals[seed]) for seed in others.keys() & arm.arrivals.keys()]
+    return ArmRow(
+        experiment,
+        condition,
+        arm.name,
+        baseline,
+        paired_ratio(others, arm.arrivals),
+        len(pairs),
+        sum(1 for one, other in pairs if one.time_s is None or other.time_s is None),
+        estimate(list(arm.arrivals.values())),
+        estimate(list(others.values())) if others else None,
+        arm.composed or (reference is not None and reference.composed),
+    )
+
+
+def _crossover_row(
+    experiment: str, condition: Condition, name: str, baseline: str, places: Sequence[tuple[float, _Arm, _Arm]]
+) -> CrossoverRow:
+    crossovers = find_crossovers([Measured(bps, reference.arrivals, arm.arrivals) for bps, reference, arm in places])
+    scale = scale_of([folder for _, reference, arm in places for folder in (*reference.folders, *arm.folders)])
+    composed = any(arm.composed or reference.composed for _, reference, arm in places)
+    return CrossoverRow(experiment, condition, name, baseline, crossovers, scale, composed)
+
+
+def _ordered(condition: Condition, by: str, arm: _Arm) -> Condition:
+    """The condition with the asked key first, its value as the arm has it; arms that no link concerns share theirs."""
+    value = condition[by] if by in condition else value_at(arm.folders[0].cell["config"], by)
+    return {by: value, **{key: other for key, other in condition.items() if key not in (by, f"{by}.name")}}
+
+
+def _row_order(row: ArmRow) -> Any:
+    by, *others = [_sortable(value) for value in row.condition.values()]
+    return row.experiment, others, by, row.time.value, row.time.at_least, row.algorithm
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    """Numbers and quantities by size (all values of one key have one dimension), words by the alphabet."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return 0, float(value), ""
+    match = re.fullmatch(r"(\d+\.?\d*) (\S+)", str(value))
+    if match and (factor := _FACTORS.get(match[2])) is not None:
+        return 0, float(match[1]) * factor, ""
+    return (2, 0.0, "") if value is None else (1, 0.0, str(value))

@@ -1,0 +1,212 @@
+"""Which cells belong into one picture: equal in all that varies, apart from arm, repeat and what the picture compares.
+
+What an experiment varies is read from its cells. A setting that only follows another one (the data set that comes with
+a model, the learning rate tuned for an arm, the duration of a step that comes with a batch) makes none of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
+from bwbench.records import CellFolder
+from bwbench.results.analysis.cells import name_of, setting_of
+
+BANDWIDTH_KEY = "link.bandwidth"
+UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
+
+# These make the arm and the repeat: every picture spans them.
+_OF_AN_ARM = ("algorithm", "collective", "compression", "seed", "plugins", "link.shaped")
+# Never taken to follow another setting: no picture mixes models because each came with a bandwidth of its own.
+_NEVER_MIXED = ("model.name", "dataset.name")
+# Where two settings vary together, the first one of these names the picture.
+_PRIORITY = (
+    "nodes",
+    "batch_size",
+    "accumulate",
+    "link.medium",
+    "link.latency",
+    "link.loss",
+)
+_UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
+
+Key = tuple[tuple[str, Any], ...]
+Flat = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that are compared in one picture, and what tells them from the other groups of the experiment.
+
+    Attributes:
+        compares: the settings, besides arm and repeat, that may differ between its cells.
+    """
+
+    key: Key
+    folders: tuple[CellFolder, ...]
+    compares: frozenset[str] = frozenset({BANDWIDTH_KEY})
+
+    @property
+    def label(self) -> str:
+        """For file names: ``mlp_4-nodes_10Mbps``; empty where the experiment has one group alone."""
+        return "_".join(_short(name, value) for name, value in self.key)
+
+    @property
+    def words(self) -> str:
+        """For captions, only what a caption does not say anyway: ``accumulate 4``."""
+        said = ("model.name", "dataset.name", "nodes", "link.latency", "link.medium", "link.jitter", "link.loss")
+        return ", ".join(f"{_phrase(name)} {value}" for name, value in self.key if name not in (*said, BANDWIDTH_KEY))
+
+    @property
+    def bandwidths(self) -> list[float | None]:
+        """The bandwidths that the arms ran at, in bit/s, rising; None (unshaped) comes last."""
+        found = {setting_of(f.cell["config"]).bandwidth_bps for f in self.folders if not _needs_no_link(f)}
+        return sorted(found, key=lambda bps: float("inf") if bps is None else bps) or [None]
+
+    def values_of(self, name: str) -> list[Any]:
+        """The values of one setting, by its flat name, over the cells of all arms that a link concerns, rising."""
+        found = {flat_settings(folder).get(name) for folder in deciding(self.folders)}
+        return sorted(found, key=sortable)
+
+    def at(self, bandwidth_bps: float | None) -> list[CellFolder]:
+        """The cells of one bandwidth, together with the arms that no link concerns."""
+        return [
+            folder
+            for folder in self.folders
+            if _needs_no_link(folder) or setting_of(folder.cell["config"]).bandwidth_bps == bandwidth_bps
+        ]
+
+
+def group_cells(folders: Sequence[CellFolder], compares: Collection[str] = frozenset({BANDWIDTH_KEY})) -> list[Group]:
+    """The groups of one experiment, in order of their settings. Cells of one node alone join every group they fit.
+
+    Args:
+        compares: flat names of the settings that one group spans; what only follows them splits nothing either.
+    """
+    flat = {folder.path: flat_settings(folder) for folder in folders}
+    deciders = deciding(folders)
+    names = _independent_settings(deciders, flat, frozenset(compares))
+    members: dict[Key, list[CellFolder]] = {}
+    for folder in deciders:
+        members.setdefault(tuple((name, flat[folder.path].get(name)) for name in names), []).append(folder)
+    decided = {folder.path for folder in deciders}
+    joining = [folder for folder in folders if folder.path not in decided]
+    groups = []
+    for key in sorted(members, key=lambda key: [sortable(value) for _, value in key]):
+        joined = {folder.path for folder in [*members[key], *_joined(joining, key, members[key], flat)]}
+        groups.append(Group(key, tuple(f for f in folders if f.path in joined), frozenset(compares)))
+    return groups
+
+
+def deciding(folders: Sequence[CellFolder]) -> list[CellFolder]:
+    """The cells whose settings tell groups apart: those that a link concerns; all where none does."""
+    return [folder for folder in folders if not _needs_no_link(folder)] or list(folders)
+
+
+def flat_settings(folder: CellFolder) -> Flat:
+    """The configuration of a cell by flat names (``link.latency``); an unshaped link has that as its bandwidth."""
+    flat = folder.flat_config
+    if BANDWIDTH_KEY not in flat or flat.get("link.shaped", True):
+        return flat
+    return {**flat, BANDWIDTH_KEY: UNSHAPED}
+
+
+def bandwidth_label(bandwidth_bps: float | None) -> str:
+    """A bandwidth for file names: ``10Mbps``."""
+    return _bandwidth_label(UNSHAPED if bandwidth_bps is None else BANDWIDTH.format(bandwidth_bps))
+
+
+def sortable(value: Any) -> tuple[int, float, str]:
+    """Numbers and quantities by size (all values of one setting have one dimension), words by the alphabet."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return 0, float(value), ""
+    match = re.fullmatch(r"(\d+\.?\d*)(?: (\S+))?", str(value))
+    if match and (match[2] is None or match[2] in _UNITS):
+        return 0, float(match[1]) * _UNITS.get(match[2] or "", 1.0), ""
+    return (2, 0.0, "") if value is None else (1, 0.0, str(value))
+
+
+def _bandwidth_label(text: str) -> str:
+    return text.replace(" ", "").replace("bit/s", "bps")
+
+
+def _needs_no_link(folder: CellFolder) -> bool:
+    config = folder.cell["config"]
+    algorithm = name_of(config.get("algorithm"))
+    return algorithm == "single" or (algorithm == "no-communication" and setting_of(config).bandwidth_bps is None)
+
+
+def _independent_settings(
+    folders: Sequence[CellFolder], flat: Mapping[Any, Flat], compares: frozenset[str]
+) -> list[str]:
+    """Names of the settings that vary within an arm and do not merely follow settings that are compared or taken."""
+    # What has one value over all cells has one within every arm: most settings need no closer look.
+    names = {name for folder in folders for name in flat[folder.path]}
+    several = {name for name in names if len({flat[folder.path].get(name) for folder in folders}) > 1}
+    varying = {name for name in several if not _belongs(name, _OF_AN_ARM)}
+    first = [name for name in _NEVER_MIXED if name in varying]
+    # What follows the bandwidth (a limit, the other half of a named link) splits nothing, compared or not.
+    then = [BANDWIDTH_KEY, *sorted(name for name in varying if _belongs(name, compares) and name != BANDWIDTH_KEY)]
+    rest = sorted(varying - {*first, *then}, key=lambda name: (_rank(name), name))
+    taken: list[str] = []
+    known: list[str] = []
+    for name in [*first, *then, *rest]:
+        if _belongs(name, compares):
+            known.append(name)
+        elif _varies(name, known, folders, flat):
+            known.append(name)
+            taken.append(name)
+    return sorted(taken, key=lambda name: name == BANDWIDTH_KEY)  # names and orders pictures last
+
+
+def _rank(name: str) -> int:
+    return _PRIORITY.index(name) if name in _PRIORITY else len(_PRIORITY)
+
+
+def _varies(name: str, known: Sequence[str], folders: Sequence[CellFolder], flat: Mapping[Any, Flat]) -> bool:
+    """Whether a setting has two values within an arm, all ``known`` settings being equal."""
+    seen: dict[tuple[Any, ...], Any] = {}
+    for folder in folders:
+        settings = flat[folder.path]
+        where = (folder.cell["arm"], *(settings.get(other) for other in known))
+        if seen.setdefault(where, settings.get(name)) != settings.get(name):
+            return True
+    return False
+
+
+def _joined(
+    joining: Sequence[CellFolder], key: Key, members: Sequence[CellFolder], flat: Mapping[Any, Flat]
+) -> list[CellFolder]:
+    """Which of the cells that no link concerns belong to a group: those that compute as its members do, if any."""
+    fitting = [folder for folder in joining if _fits(folder, key, flat[folder.path])]
+    computing = {_compute_of(flat[folder.path]) for folder in members}
+    return [folder for folder in fitting if _compute_of(flat[folder.path]) in computing] or fitting
+
+
+def _compute_of(settings: Flat) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((name, str(value)) for name, value in settings.items() if name.startswith("compute.")))
+
+
+def _fits(folder: CellFolder, key: Key, settings: Flat) -> bool:
+    single = setting_of(folder.cell["config"]).is_single
+    asked = [(name, value) for name, value in key if not name.startswith("link.") and not (single and name == "nodes")]
+    return all(settings.get(name) == value for name, value in asked)
+
+
+def _belongs(name: str, settings: Collection[str]) -> bool:
+    return any(name == setting or name.startswith(f"{setting}.") for setting in settings)
+
+
+def _short(name: str, value: Any) -> str:
+    if name == BANDWIDTH_KEY:
+        return "bandwidth-varies" if value is None else _bandwidth_label(str(value))
+    text = str(value) if name in _NEVER_MIXED else f"{_phrase(name)}-{value}"
+    text = f"{value}-nodes" if name == "nodes" else text
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
+
+
+def _phrase(name: str) -> str:
+    return name.removesuffix(".name").replace("link.", "").replace(".", " ").replace("_", " ")

@@ -1,0 +1,136 @@
+"""What one picture shows: the cells of one group, their tables, and what a reader must know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bwbench.records import CellFolder, iter_cells
+from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.results.analysis.composed_error import composed_errors, composed_note
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
+from bwbench.results.analysis.left_out import left_out_notes
+from bwbench.results.analysis.provenance import provenance_note, unlike_hosts_note
+from bwbench.results.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
+
+COMPOSED_MARK = "†"  # after the names of arms with composed cells, and before the note that says what that means
+
+
+@dataclass(frozen=True)
+class Results:
+    """Cells that are compared with each other. Tables are made when asked for.
+
+    Attributes:
+        experiment: name of the experiment.
+        label: for file names: what tells this group from the others; empty where there is one alone.
+        words: for captions: settings that vary over the experiment and that a caption does not mention anyway.
+        folders: all cells of the group, drawn or not.
+    """
+
+    experiment: str
+    label: str
+    words: str
+    folders: tuple[CellFolder, ...]
+    group: Group
+    reader: Reader = field(default_factory=Reader, repr=False)
+    made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see once.once
+
+    @cached_property
+    def done(self) -> list[CellFolder]:
+        """The cells that figures draw."""
+        return [folder for folder in self.folders if state_of(folder) == DONE]
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """Table of the cells that are done."""
+        return cells_table(self.done)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Table of their validation evaluations."""
+        return curves_table(self.done, self.reader)
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """Table of where the time of their steps goes."""
+        return ledger_table(self.done, self.reader)
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """Table of time to accuracy by arm, bandwidth and whatever else the group compares."""
+        return time_table(self.cells, self.group.compares)
+
+    def values_of(self, name: str) -> list[Any]:
+        """The values of one setting over the done cells that a link concerns, rising; by its flat name: ``nodes``."""
+        done = set(self.done)
+        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).values_of(name)
+
+    @property
+    def bandwidths(self) -> list[float | None]:
+        """Bandwidths in bit/s that done cells ran at; None is an unshaped link."""
+        done = set(self.done)
+        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).bandwidths
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What must stand under the picture: cells left out or composed, hosts or commits that are mixed."""
+        notes = left_out_notes(self.folders)
+        errors = [error.error for error in composed_errors(self.done)]
+        composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
+        if composed and any(map(is_composed, self.done)):
+            composed = f"{COMPOSED_MARK} {composed}"
+        machines = (provenance_note(self.done), unlike_hosts_note(self.done))
+        return [*notes, *(note for note in (composed, *machines) if note)]
+
+    def by_bandwidth(self) -> list[Results]:
+        """The same group, one bandwidth at a time; itself where there is only one."""
+        bandwidths = self.group.bandwidths
+        if len(bandwidths) == 1:
+            return [self]
+        parts = []
+        for bandwidth in bandwidths:
+            label = "_".join(part for part in (self.label, bandwidth_label(bandwidth)) if part)
+            members = tuple(self.group.at(bandwidth))
+            parts.append(replace(self, label=label, folders=members, group=replace(self.group, folders=members)))
+        return parts
+
+
+def load_results(folder: Path) -> list[Results]:
+    """Every group of every experiment under ``folder``: ``results/``, one experiment in it, or one cell.
+
+    Raises RecordError where the folder does not exist or a cell.json is broken.
+    """
+    by_experiment: dict[str, list[CellFolder]] = {}
+    for cell in iter_cells(folder):
+        by_experiment.setdefault(str(cell.cell.get("experiment", cell.path.parent.name)), []).append(cell)
+    reader = Reader()
+    across = frozenset({BANDWIDTH_KEY})
+    return [one for name, cells in sorted(by_experiment.items()) for one in _grouped(name, cells, across, reader)]
+
+
+def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Results]:
+    """The same cells in other groups: each spans the settings ``compares``, besides arms and repeats.
+
+    Args:
+        compares: flat names of settings, as in ``figures.base.AbstractFigure.compares``.
+    """
+    by_experiment: dict[str, list[Results]] = {}
+    for group in results:
+        by_experiment.setdefault(group.experiment, []).append(group)
+    regrouped = []
+    for experiment, groups in by_experiment.items():
+        cells = {folder.path: folder for group in groups for folder in group.folders}  # single is in several groups
+        regrouped += _grouped(experiment, cells.values(), compares, groups[0].reader)
+    return regrouped
+
+
+def _grouped(experiment: str, cells: Iterable[CellFolder], compares: frozenset[str], reader: Reader) -> list[Results]:
+    return [
+        Results(experiment, group.label, group.words, group.folders, group, reader)
+        for group in group_cells(list(cells), compares)
+    ]

@@ -1,0 +1,179 @@
+"""What an experiment has cost, how much of it was measured whole, and how well its links did what was asked."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.errors import RecordError
+from bwbench.records import CellFolder, iter_cells
+from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.results.analysis.composed_error import ComposedError, composed_error
+from bwbench.results.analysis.runs import KINDS, runs_of
+
+WHOLE = "whole"
+_MEASUREMENTS = ("achieved_before", "achieved_after")
+_HIGH = 0.95
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far off measured links were from what was asked, as shares without sign; None where nothing was measured."""
+
+    num: int
+    median: float | None
+    p95: float | None
+    worst: float | None
+
+    @classmethod
+    def of(cls, errors: Iterable[float]) -> Spread:
+        """Of signed shares."""
+        off = sorted(abs(error) for error in errors)
+        if not off:
+            return cls(0, None, None, None)
+        return cls(len(off), statistics.median(off), off[math.ceil(_HIGH * len(off)) - 1], off[-1])
+
+
+@dataclass
+class Spent:
+    """One experiment, or all of them together.
+
+    Attributes:
+        whole_s: wall time of cells that ran whole, by cell; of the last attempt at each, however it ended.
+        runs_s: wall time of convergence, timing and tuning runs: by kind, then by what tells them apart.
+        num_done, num_whole, num_composed: cells that are done, and how they came by their result.
+        num_unknown: runs that cells were composed from, and of which the records say nothing.
+        errors: of the cells that ran whole and were composed as well.
+        goodput, rtt: measured over asked, less one: every pair of neighbours, before and after training; each
+            measured link once, however many cells rest on it.
+    """
+
+    experiment: str
+    whole_s: dict[str, float] = field(default_factory=dict)
+    runs_s: dict[str, dict[str, float]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    num_cells: int = 0
+    num_done: int = 0
+    num_whole: int = 0
+    num_composed: int = 0
+    num_unknown: int = 0
+    errors: list[ComposedError] = field(default_factory=list)
+    num_links: int = 0
+    goodput: list[float] = field(default_factory=list)
+    rtt: list[float] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Wall time of each kind of run."""
+        return {WHOLE: sum(self.whole_s.values())} | {kind: sum(runs.values()) for kind, runs in self.runs_s.items()}
+
+    @property
+    def total_s(self) -> float:
+        """Wall time of all that was run for it; runs that experiments share count in each of them."""
+        return sum(self.seconds.values())
+
+    def add(self, other: Spent) -> None:
+        """Take in another experiment; a run that both name counts once."""
+        self.whole_s |= other.whole_s
+        for kind, runs in other.runs_s.items():
+            self.runs_s[kind] |= runs
+        for name in ("num_cells", "num_done", "num_whole", "num_composed", "num_unknown", "num_links"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.errors += other.errors
+        self.goodput += other.goodput
+        self.rtt += other.rtt
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``bwbench status --spent --json`` prints it."""
+        off = Spread.of(error.error for error in self.errors)
+        known = [error.inside for error in self.errors if error.inside is not None]
+        whole_share = self.num_whole / self.num_done if self.num_done else None
+        return {
+            "experiment": self.experiment,
+            "machine_s": self.total_s,
+            "machine_s_by_kind": self.seconds,
+            "num_runs": {WHOLE: len(self.whole_s)} | {kind: len(runs) for kind, runs in self.runs_s.items()},
+            "num_unknown_runs": self.num_unknown,
+            "cells": self.num_cells,
+            "done": self.num_done,
+            "whole": self.num_whole,
+            "composed": self.num_composed,
+            "whole_share": whole_share,
+            "composed_error": {**vars(off), "inside": sum(known), "with_interval": len(known)},
+            "links": self.num_links,
+            "goodput_error": vars(Spread.of(self.goodput)),
+            "rtt_error": vars(Spread.of(self.rtt)),
+        }
+
+
+def spent(folder: Path) -> tuple[list[Spent], Spent]:
+    """Of every experiment in ``folder``, and of all together, in which shared runs count once.
+
+    Raises RecordError where the folder does not exist.
+    """
+    cells = itertools.groupby(iter_cells(folder), lambda cell: cell.path.parent)
+    found = [_spent(experiment, members) for experiment, members in cells]
+    total = Spent("all")
+    for one in found:
+        total.add(one)
+    return found, total
+
+
+def _spent(experiment: Path, cells: Iterable[CellFolder]) -> Spent:
+    found = Spent(experiment.name)
+    needed: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    planned, measured = [], set()
+    for cell in cells:
+        try:
+            planned.append(cell.cell)
+        except RecordError:
+            continue
+        found.num_cells += 1
+        source = _take(found, cell, needed)
+        if source not in measured and (link := cell.link) is not None and state_of(cell) == DONE:
+            measured.add(source)
+            _take_link(found, link)
+    for run in runs_of(experiment, needed["convergence"], planned):
+        scope = experiment.name if run.kind == "timing" else ""  # others are shared by all experiments
+        found.runs_s[run.kind][f"{scope}/{run.id}"] = run.wall_s
+        needed[run.kind].discard(run.id)
+    found.num_unknown = sum(map(len, needed.values()))
+    return found
+
+
+def _take(found: Spent, cell: CellFolder, needed: Mapping[str, set[str]]) -> str:
+    """Count one cell; returns the run in which its link was measured."""
+    source, status = str(cell.cell["id"]), cell.status or {}
+    if (composed := cell.composed_content) is not None:
+        for kind in ("convergence", "timing"):
+            needed[kind].add(str(composed.get(kind)))
+    done = state_of(cell) == DONE
+    found.num_done += done
+    if is_composed(cell):
+        found.num_composed += done
+        return str((composed or {}).get("timing"))
+    found.num_whole += done
+    if status.get("wall_s") is not None:
+        found.whole_s[f"{found.experiment}/{source}"] = float(status["wall_s"])
+    if (error := composed_error(cell)) is not None:
+        found.errors.append(error)
+    return source
+
+
+def _take_link(found: Spent, link: Mapping[str, Any]) -> None:
+    before = len(found.goodput) + len(found.rtt)
+    for pair in _pairs(link):
+        for errors, name in ((found.goodput, "goodput_bps"), (found.rtt, "rtt_s")):
+            asked, achieved = pair.get(f"asked_{name}"), pair.get(f"achieved_{name}")
+            if asked and achieved is not None:
+                errors.append(achieved / asked - 1)
+    found.num_links += len(found.goodput) + len(found.rtt) > before
+
+
+def _pairs(link: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for key in _MEASUREMENTS:
+        yield from (link.get(key) or {}).get("pairs") or []

@@ -1,0 +1,195 @@
+"""Centre and interval of few, positive, sometimes censored times; ratios of paired ones.
+
+Times are skewed and compared by ratio, so everything happens on their logarithms, with Student's t: at n = 3 a
+bootstrap interval that says 95 % covers 75 %. A censored repeat ("> limit") has no logarithm to average; then the
+median stands, with the censored ones as infinity, and no interval.
+
+A time is known up to the interval between two evaluations. Where repeats spread wider than that, their spread holds
+what the grid adds, and Student's t is right as it is. Where they do not, they may all fall between the same two
+evaluations and show no spread at all: then the grid alone sets the width. docs/statistics.md has the reasons, and
+benchmarks/coverage.py how often these intervals cover.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bwbench.results.analysis.arrival import SHORTEST_TIME_S, Arrival
+from bwbench.results.analysis.student import CONFIDENCE, student_t
+
+__all__ = ["CONFIDENCE", "SHORTEST_TIME_S", "Arrival", "Estimate", "Ratio", "estimate", "geometric_interval",
+           "log_interval", "paired_logs", "paired_ratio", "student_t"]  # fmt: skip
+
+_NORMAL = 1.96  # two-sided 95 % in standard deviations, for errors that all repeats share and none of them shows
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Centre of some repeats, with its 95 % interval where there is one.
+
+    Attributes:
+        value: geometric mean; the median where repeats are censored; infinity where that is beyond the limit.
+        low, high: interval, with the grid of evaluations in it; None for n = 1 and with any censored repeat.
+        at_least: what ``value`` is known to exceed where it is infinite, else ``value`` itself.
+        num, num_censored: repeats, and how many of them did not reach the target.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    at_least: float
+    num: int
+    num_censored: int
+
+    @property
+    def kind(self) -> str:
+        """Name of the centre."""
+        return "median" if self.num_censored else "geometric mean"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ratio of paired times, reference over arm: above 1 the arm is faster. Limits as in ``Estimate``.
+
+    Attributes:
+        bound: ">" where the reference is censored, so that the ratio is at least ``value``; "<" where the arm is.
+        num, num_censored: pairs, and those of them with a censored side.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    num: int
+    bound: str = ""
+    num_censored: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What ``value`` is: ``geometric mean``, ``median`` or ``bound``."""
+        if self.bound:
+            return "bound"
+        return "median" if self.num_censored else "geometric mean"
+
+
+def estimate(arrivals: Sequence[Arrival]) -> Estimate:
+    """Centre and interval of one arm's repeats; raises ValueError without any."""
+    if not arrivals:
+        raise ValueError("no repeats to average")
+    num_censored = sum(1 for arrival in arrivals if arrival.time_s is None)
+    if num_censored:
+        centre = statistics.median(arrival.or_infinity for arrival in arrivals)
+        bound = statistics.median(arrival.at_least for arrival in arrivals)
+        return Estimate(centre, None, None, bound if math.isinf(centre) else centre, len(arrivals), num_censored)
+    value = math.exp(statistics.fmean(math.log(arrival.or_infinity) for arrival in arrivals))
+    logs = [math.log(arrival.middle_s) for arrival in arrivals]
+    ends = log_interval(logs, _floor([arrivals]), _shared(arrivals))
+    low, high = (None, None) if ends is None else _around(value, ends)
+    return Estimate(value, low, high, value, len(arrivals), 0)
+
+
+def paired_ratio(reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -> Ratio | None:
+    """How many times faster ``arm`` is than ``reference``, both by seed; only seeds that both have count.
+
+    Pairs share initial weights and order of data, which cancels in each ratio. None where no seed is shared, or where
+    censoring on both sides leaves nothing to say.
+    """
+    pairs = [(reference[seed], arm[seed]) for seed in sorted(reference.keys() & arm.keys())]
+    if not pairs:
+        return None
+    num_censored = sum(1 for one, other in pairs if one.time_s is None or other.time_s is None)
+    if not num_censored:
+        value = math.exp(statistics.fmean(math.log(one.or_infinity / other.or_infinity) for one, other in pairs))
+        logs, floor, shared = paired_logs(pairs)
+        ends = log_interval(logs, floor, shared)
+        low, high = (None, None) if ends is None else _around(value, ends)
+        return Ratio(value, low, high, len(pairs))
+    # Each ratio lies between a lower and an upper end, which a censored side moves to infinity or to 0.
+    lower = _median_ratio([one.at_least / other.or_infinity for one, other in pairs])
+    upper = _median_ratio([one.or_infinity / other.at_least for one, other in pairs])
+    if lower == upper:
+        return Ratio(lower, None, None, len(pairs), "", num_censored)
+    if lower > 0 and math.isinf(upper):
+        return Ratio(lower, None, None, len(pairs), ">", num_censored)
+    if lower == 0 and math.isfinite(upper):
+        return Ratio(upper, None, None, len(pairs), "<", num_censored)
+    return None
+
+
+def _median_ratio(ratios: Sequence[float]) -> float:
+    """Median of ratios that may be 0 or infinite: of an even number the geometric mean of the middle two.
+
+    So it is the inverse where the arms are swapped, and a bound where either of the two is one.
+    """
+    ordered = sorted(ratios)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return low if low == high else math.sqrt(low) * math.sqrt(high)
+
+
+def paired_logs(pairs: Sequence[tuple[Arrival, Arrival]]) -> tuple[list[float], float, float]:
+    """What ``log_interval`` takes, for the ratio of uncensored pairs (reference, arm)."""
+    reference, arm = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    logs = [math.log(one.middle_s / other.middle_s) for one, other in pairs]
+    return logs, _floor([reference, arm]), math.hypot(_shared(reference), _shared(arm))
+
+
+def log_interval(logs: Sequence[float], floor: float = 0.0, shared: float = 0.0) -> tuple[float, float] | None:
+    """Ends of the 95 % interval of the mean of ``logs``; None for fewer than two.
+
+    Args:
+        floor: half-width below which the grid of evaluations leaves nothing to know.
+        shared: half-width of errors that all of them have in common, so that their spread does not show it.
+    """
+    if len(logs) < 2:
+        return None
+    centre = statistics.fmean(logs)
+    half = max(student_t(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)), floor)
+    half = math.hypot(half, shared)
+    return centre - half, centre + half
+
+
+def geometric_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Geometric mean of positive ``values`` and the ends of its 95 % interval, None where there is only one."""
+    logs = [math.log(value) for value in values]
+    centre, ends = statistics.fmean(logs), log_interval(logs)
+    if ends is None:
+        return math.exp(centre), None, None
+    return math.exp(centre), math.exp(ends[0]), math.exp(ends[1])
+
+
+def _around(value: float, ends: tuple[float, float]) -> tuple[float, float]:
+    """The interval in times, wide enough to hold the value as recorded, half a grid later than its middle."""
+    return min(math.exp(ends[0]), value), max(math.exp(ends[1]), value)
+
+
+def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
+    """Half-width on the log scale that the grid leaves to the mean of the arms' repeats, or to the ratio of two arms.
+
+    Within an interval between evaluations all positions are alike: a uniform error, which repeats that arrived at the
+    same evaluation have in common, and others not.
+    """
+    widths = [statistics.fmean(arrival.grid_share for arrival in repeats) for repeats in arms]
+    in_common = [_share_in_common([arrival.evaluation for arrival in repeats]) for repeats in arms]
+    if all(share == 1.0 for share in in_common):
+        return _central(*sorted((*widths, 0.0), reverse=True)[:2])
+    variance = sum(share * width**2 / 12 for share, width in zip(in_common, widths, strict=True))
+    return CONFIDENCE * math.sqrt(3 * variance)
+
+
+def _share_in_common(evaluations: Sequence[Hashable]) -> float:
+    """Variance of a mean whose parts are equal within a class and independent between classes, by that of one part."""
+    return sum((count / len(evaluations)) ** 2 for count in Counter(evaluations).values())
+
+
+def _central(wide: float, narrow: float) -> float:
+    """Half-width of the central 95 % of the difference of two uniform errors of these widths: a trapezoid."""
+    tail = math.sqrt((1 - CONFIDENCE) * wide * narrow)
+    on_the_slope = (wide + narrow) / 2 - tail
+    return on_the_slope if tail < narrow else CONFIDENCE * wide / 2
+
+
+def _shared(arrivals: Sequence[Arrival]) -> float:
+    return _NORMAL * max(arrival.timing_share for arrival in arrivals)

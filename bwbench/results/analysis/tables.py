@@ -1,0 +1,187 @@
+"""Records as pandas tables: cells, curves, ledgers, and the time to accuracy of each arm."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bwbench.records import CellFolder
+from bwbench.results.analysis.arrival import COLUMNS, Arrival, by_seed, number
+from bwbench.results.analysis.cells import cell_row
+from bwbench.results.analysis.clocks import Clocks
+from bwbench.results.analysis.ledger import PARTS, LedgerSummary, summarise_ledger
+from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
+from bwbench.results.analysis.trial import curve_of
+
+CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
+TIME_COLUMNS = (
+    "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
+    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
+)  # fmt: skip
+# Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).
+COMPARED_COLUMNS = {
+    "link.latency": "rtt_s",
+    "link.medium": "medium",
+    "nodes": "nodes",
+    "batch_size": "batch_size",
+    "accumulate": "accumulate",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the tables need of one cell's event files.
+
+    Attributes:
+        curve: a row for each validation evaluation: step, samples, clock_s (largest over ranks), one column a metric
+            (mean over ranks).
+        ledger: summary of its steps; None where none was recorded.
+    """
+
+    curve: list[dict[str, Any]]
+    ledger: LedgerSummary | None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads a cell's event files once, however many tables and pictures show it; of a composed or published
+    cell what stands for them: a curve and a ledger, of a composed one that of the timing run."""
+
+    _readings: dict[Path, Reading] = field(default_factory=dict)
+
+    def read(self, folder: CellFolder) -> Reading:
+        """Curve and ledger of the cell's last attempt."""
+        if folder.path not in self._readings and (digest := folder.digest) is not None:
+            ledger = digest.get("ledger")
+            curve = [dict(point) for point in digest.get("curve") or []]
+            self._readings[folder.path] = Reading(curve, LedgerSummary(**ledger) if ledger else None)
+        if folder.path not in self._readings:
+            events = {rank: folder.events(rank) for rank in folder.ranks}
+            ledger = summarise_ledger(events, Clocks.of_link(folder.link))
+            self._readings[folder.path] = Reading(curve_of(events), ledger)
+        return self._readings[folder.path]
+
+
+def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:
+    """One row a cell: identity, setting, outcome. Reads cell.json and status.json only."""
+    return pd.DataFrame([cell_row(folder) for folder in folders])
+
+
+def curves_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
+    """One row a validation evaluation: CURVE_COLUMNS and a column for each metric."""
+    rows = []
+    for folder in folders:
+        about = {key: value for key, value in cell_row(folder).items() if key in CURVE_COLUMNS[:5]}
+        rows += [{**about, **point} for point in reader.read(folder).curve]
+    return pd.DataFrame(rows, columns=None if rows else list(CURVE_COLUMNS))
+
+
+def ledger_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
+    """One row a cell: mean seconds a step of each part (they add up to ``step_s``), medians as ``median_<part>``."""
+    rows = []
+    for folder in folders:
+        ledger = reader.read(folder).ledger
+        if ledger is None:
+            continue
+        about = cell_row(folder)
+        row: dict[str, Any] = {
+            key: about[key] for key in ("id", "arm", "seed", "repeat", "bandwidth_bps", "global_batch", "composed")
+        }
+        row |= {part: ledger.mean_s[part] for part in PARTS}
+        row |= {f"median_{part}": ledger.median_s[part] for part in PARTS}
+        row |= {"step_s": ledger.step_mean_s, "median_step_s": ledger.step_median_s, "num_steps": ledger.num_steps}
+        row |= {"peers_known": ledger.peers_known, "peers_reason": ledger.peers_reason, "estimated": ledger.estimated}
+        rows.append(row | {"additivity_error": ledger.additivity_error, "adds_up": ledger.adds_up})
+    return pd.DataFrame(rows)
+
+
+def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFrame:
+    """Time to accuracy of each arm at each bandwidth, with speed-up against ``single`` paired by seed.
+
+    Args:
+        cells: rows of ``cells_table`` that are done and have a target; all of one group.
+        compares: flat names of the settings, besides arm and repeat, in which these cells may differ. Those of
+            COMPARED_COLUMNS get a row for each of their values, and a column. One node alone is paired with cells of
+            its own batch.
+
+    Returns:
+        TIME_COLUMNS and those of ``compares``, fastest first at each bandwidth. ``time_s`` is infinite where the median
+        repeat is censored; ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where
+        there is none.
+    """
+    by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
+    single = cells[cells["algorithm"] == "single"] if len(cells) else cells
+    rows = []
+    for where, part in _by_setting(cells, ["arm", "bandwidth_bps", *by]):
+        arrivals = arrivals_by_seed(part)
+        if not arrivals:
+            continue
+        centre = estimate(list(arrivals.values()))
+        row: dict[str, Any] = {**where, "num": centre.num, "kind": centre.kind}
+        row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
+        row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
+        row |= {"at_least_s": centre.at_least, **_speedup(paired_ratio(_alone(single, where), arrivals))}
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=[*TIME_COLUMNS, *by])
+    numbers = [column for column in table.columns if column not in ("arm", "kind", "speedup_bound", "medium")]
+    table[numbers] = table[numbers].astype(float)
+    order = ["bandwidth_bps", *by, "time_s", "at_least_s", "arm"]
+    return table.sort_values(order, kind="stable").reset_index(drop=True)
+
+
+def arrivals_by_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
+    """Each seed's time to the target, or the limit it is censored at. Cells without either are left out."""
+    known = [name for name in COLUMNS if name in cells]
+    # A whole table as dicts would take most of the time that drawing takes.
+    return by_seed(dict(zip(known, row, strict=True)) for row in zip(*(cells[name] for name in known), strict=True))
+
+
+def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
+    """Each seed's time for an arm that no link concerns, although it may have run at several bandwidths.
+
+    Runs of one seed are then the same run but for noise: their geometric mean stands for them, so that they do not
+    count as repeats.
+    """
+    by_bandwidth = [arrivals_by_seed(part) for _, part in cells.groupby("bandwidth_bps", dropna=False)]
+    found: dict[int, Arrival] = {}
+    for seed in sorted({seed for arrivals in by_bandwidth for seed in arrivals}):
+        alike = [arrivals[seed] for arrivals in by_bandwidth if seed in arrivals]
+        centre = estimate(alike)
+        grid_s = min(arrival.grid_s for arrival in alike)
+        share = max(arrival.timing_share for arrival in alike)
+        reached = centre.value < float("inf")
+        found[seed] = Arrival(centre.value, None, grid_s, share) if reached else Arrival(None, centre.at_least)
+    return found
+
+
+def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """The cells that are equal in ``columns``, and what they have there; None where a number is missing."""
+    if cells.empty:
+        return
+    for values, part in cells.groupby(list(columns), dropna=False, sort=True):
+        known = [value if isinstance(value, str) else number(value) for value in values]
+        yield dict(zip(columns, known, strict=True)), part
+
+
+def _alone(single: pd.DataFrame, where: Mapping[str, Any]) -> dict[int, Arrival]:
+    """One node alone, by seed, with the batch and accumulation of the cells it is compared with."""
+    for column in ("batch_size", "accumulate"):
+        if column in where:
+            single = single[single[column] == where[column]]
+    return arrivals_by_seed(single)
+
+
+def _speedup(ratio: Ratio | None) -> dict[str, Any]:
+    if ratio is None:
+        return {"speedup": None, "speedup_low": None, "speedup_high": None, "speedup_bound": "", "speedup_num": 0}
+    return {
+        "speedup": ratio.value,
+        "speedup_low": ratio.low,
+        "speedup_high": ratio.high,
+        "speedup_bound": ratio.bound,
+        "speedup_num": ratio.num,
+    }

@@ -1,0 +1,160 @@
+"""The validation metric against the bytes on the wire: what accuracy costs in traffic, whatever the link."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from bwbench.base.units import BANDWIDTH
+from bwbench.results.analysis.bytes_sent import OF_STEPS, with_wire_bytes
+from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.statistics import Arrival, estimate
+from bwbench.results.figures import captions
+from bwbench.results.figures.accuracy_over_time import MEAN_NOTE, composed_label, framed_curves
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.curve_lines import Cost, draw_arm, finish_metric, legend_entries, metric_of, metric_words
+from bwbench.results.figures.labels import label_log_axis
+
+LOG_FROM_RATIO = 10.0
+_MUCH = 1.1  # times as many bytes as on the link that is shown, from which on a note says so
+
+
+class AccuracyOverBytes(AbstractFigure):
+    """As accuracy-over-time, on the axis of what all nodes have sent; arms that send nothing are named below."""
+
+    name = "accuracy-over-bytes"
+    summary = "validation metric against bytes on the wire"
+    compares = frozenset({"link.bandwidth", "link.latency"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs one evaluation after something was sent and counted."""
+        if not results.done:
+            return "no cell is done"
+        if (results.curves["clock_s"] > 0).sum() == 0:
+            return "no evaluation was recorded"
+        return None if (self.table(results)["wire_bytes"] > 0).any() else "no bytes were counted on the wire"
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """Every evaluation of the runs on one link, with the bytes that all nodes had sent by then."""
+        on_one_link = one_link(results)
+        return with_wire_bytes(on_one_link.curves, on_one_link.cells)
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        shown, metric = one_link(results), metric_of(results)
+        curves = self.table(results)
+        sending = curves[curves.groupby("id")["wire_bytes"].transform("max") > 0]
+        arms = {str(arm): [run for _, run in part.groupby("id")] for arm, part in sending.groupby("arm")}
+        counts = [len(runs) for runs in arms.values()]
+        notes = [MEAN_NOTE] if max(counts) > 1 else []
+        notes += _notes(results, shown, curves, set(arms))
+        title = f"{metric_words(metric)} against bytes on the wire".capitalize()
+        setting = captions.setting_line(shown, num_runs=captions.num_runs(counts))
+        spent = {arm: bytes_to_target(shown.cells[shown.cells["arm"] == arm]) for arm in arms}
+        ranked = sorted(arms, key=lambda arm: (spent[arm][0], spent[arm][1], arm))
+        timed = any(not math.isnan(value) for value, _ in spent.values())
+        labels = [(arm, composed_label(shown, arm) + (f": {_reached(spent[arm])}" if timed else "")) for arm in ranked]
+        entries = legend_entries(shown, labels, timed)
+        figure, axes = framed_curves(width_in, title, setting, notes, entries, "bytes to target" if timed else None)
+        ends = sending.groupby("id")["wire_bytes"].max()
+        logarithmic = bool(ends.max() > LOG_FROM_RATIO * ends.min())
+        symbol, unit = bytes_unit(math.sqrt(ends.max() * ends.min()) if logarithmic else float(ends.max()))
+        for arm, runs in sorted(arms.items()):
+            draw_arm(axes, arm, runs, metric, Cost("wire_bytes", unit, logarithmic), len(arms))
+        finish_metric(axes, shown, metric)
+        axes.set_xlabel(f"bytes on the wire, all nodes ({symbol})")
+        if logarithmic:
+            axes.set_xscale("log")
+            label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=2.7)
+        else:
+            axes.set_xlim(left=0)
+        return figure
+
+
+def one_link(results: Results) -> Results:
+    """The cells at the fastest link, and at the shortest round trip of it: bytes hardly depend on the link.
+
+    Where arms ran on different links, that is the link that most arms ran on.
+    """
+    cells = results.cells
+    linked = cells[cells["bandwidth_bps"].notna()]
+    if linked.empty:
+        return results
+    arms = linked.groupby(["bandwidth_bps", "rtt_s"], dropna=False)["arm"].nunique().reset_index(name="num_arms")
+    best = arms.sort_values(["num_arms", "bandwidth_bps", "rtt_s"], ascending=[False, False, True]).iloc[0]
+    here = (cells["bandwidth_bps"] == best["bandwidth_bps"]) & (cells["rtt_s"] == best["rtt_s"])
+    wanted = set(cells[here | (cells["bandwidth_bps"].isna())]["id"])
+    if len(wanted) == len(set(cells["id"])):
+        return results
+    folders = tuple(folder for folder in results.folders if folder.cell["id"] in wanted)
+    return replace(results, folders=folders, group=replace(results.group, folders=folders))
+
+
+def bytes_to_target(cells: pd.DataFrame) -> tuple[float, float]:
+    """Geometric mean over an arm's repeats of the wire bytes to the target, infinite where the median repeat did not
+    reach it; and what it is known to exceed. Both NaN where nothing is known."""
+    arrivals = []
+    for row in cells.drop_duplicates("seed").to_dict("records"):
+        to_target, whole = (
+            None if pd.isna(row[key]) else float(row[key]) for key in ("wire_bytes_to_target", "wire_bytes")
+        )
+        if to_target:
+            arrivals.append(Arrival(to_target))
+        elif whole and not pd.isna(row["censored_at_s"]):
+            arrivals.append(Arrival(None, whole))
+    if not arrivals:
+        return math.nan, math.nan
+    centre = estimate(arrivals)
+    return centre.value, centre.at_least
+
+
+def bytes_unit(most: float) -> tuple[str, float]:
+    """The unit in which ``most`` is no long number: symbol, and bytes of one."""
+    return next((symbol, unit) for symbol, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)) if most >= unit)
+
+
+def byte_words(value: float) -> str:
+    """A number of bytes with three digits: ``34.1 MB``."""
+    symbol, unit = bytes_unit(max(value, 1.0))
+    return f"{captions.digits(value / unit)} {symbol}"
+
+
+def _reached(spent: tuple[float, float]) -> str:
+    value, at_least = spent
+    if math.isnan(value):
+        return "–"
+    return f"> {byte_words(at_least)}" if math.isinf(value) else byte_words(value)
+
+
+def _elsewhere(results: Results, shown: Results, sending: set[str]) -> str:
+    """What the arms send to the target on the links that are not shown, in words."""
+    words = []
+    for arm, cells in results.cells.groupby("arm"):
+        if arm not in sending:
+            continue
+        here = bytes_to_target(shown.cells[shown.cells["arm"] == arm])[0]
+        if not math.isfinite(here):  # it does not arrive on the link that is shown: nothing to compare with
+            continue
+        links = [part for _, part in cells.groupby(["bandwidth_bps", "rtt_s"], dropna=False)]
+        times = [bytes_to_target(part)[0] / here for part in links]
+        times = [one for one in times if math.isfinite(one)]
+        if times and (min(times) < 1 / _MUCH or max(times) > _MUCH):
+            words.append(f"{arm!s} {min(times):.2g} to {max(times):.2g} times as much")
+    return f"on other links, {', '.join(words)} to the target" if words else "what is sent hardly depends on the link"
+
+
+def _notes(results: Results, shown: Results, curves: pd.DataFrame, sending: set[str]) -> list[str]:
+    notes = []
+    if shown is not results:
+        bandwidth = shown.cells["bandwidth_bps"].dropna().iloc[0]
+        notes.append(f"Runs at {BANDWIDTH.show(float(bandwidth), 4)}; {_elsewhere(results, shown, sending)}.")
+    silent = sorted(set(curves["arm"]) - sending)
+    if silent:
+        notes.append(f"Not drawn, since nothing of theirs was counted on the wire: {', '.join(silent)}.")
+    if (curves[curves["arm"].isin(sending)]["bytes_from"] == OF_STEPS).any():
+        notes.append("Bytes at an evaluation: the run's wire bytes in proportion to its steps.")
+    else:
+        notes.append("Bytes at an evaluation: the run's wire bytes in proportion to the payload sent by then.")
+    return [*notes, *shown.notes]

@@ -1,0 +1,159 @@
+"""Below which bandwidth does the method start to matter: time to accuracy against bandwidth, a line an arm."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.statistics import estimate
+from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
+from bwbench.results.figures import captions
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.levels import BELOW, LIMITS, Level, draw_level, long_name, name_levels
+from bwbench.results.figures.lines import (
+    ArmLine,
+    End,
+    Mark,
+    bandwidth_axis,
+    crowded,
+    dodges,
+    draw_bound,
+    draw_line,
+    lines_frame,
+    name_ends,
+    named_at_ends,
+    thin_ticks,
+)
+from bwbench.results.figures.link_bound import LinkBound, draw_link_bound, link_bound_of
+from bwbench.results.figures.style import arm_style
+
+_INTERVAL_SHOWN = 4.0  # of an interval beyond all marks; at n = 2 it may span decades
+_ARROW_IN = 0.085  # between censored arms at one bandwidth
+_ROOM_BELOW = 0.17  # of the height of all levels, under the lowest one, where limits are named
+
+
+class TimeToAccuracyByBandwidth(AbstractFigure):
+    """Log-log lines with intervals. Limits: one node alone, computing alone, and what the link's rate alone allows."""
+
+    name = "bandwidth"
+    summary = "time to accuracy against bandwidth"
+    compares = frozenset({"link.bandwidth"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs a target, and one arm at two bandwidths or more."""
+        return captions.too_few_bandwidths(results) or ("the cells have no target" if results.times.empty else None)
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row an arm and bandwidth."""
+        return results.times
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        table = self.table(results)
+        shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(LIMITS)]
+        unit = captions.time_unit(float(table["at_least_s"].max()))
+        lines = _lines(results, shaped, unit)
+        bound = link_bound_of(results.cells, unit)
+        title = f"Time to {captions.target_words(results)} against bandwidth"
+        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
+        notes = [*_how_to_read(table, bound), *results.notes]
+        figure, axes = lines_frame(width_in, title, setting, notes, lines)
+        bandwidths = sorted(shaped["bandwidth_bps"].unique())
+        bandwidth_axis(axes, bandwidths)
+        axes.set_yscale("log")
+        small = crowded(lines, width_in)
+        ends = [
+            draw_line(figure, axes, line, dodge, small, bounds=False)
+            for line, dodge in zip(lines, dodges(lines), strict=True)
+        ]
+        leftmost = _draw_censored(axes, shaped, unit, width_in)
+        limits = {arm: level for arm in LIMITS if (level := _limit(results, arm, unit)) is not None}
+        for level in limits.values():
+            draw_level(axes, level)
+        _finish(axes, bandwidths, leftmost, table["at_least_s"] / unit.seconds, unit)
+        if named_at_ends(lines, width_in):
+            name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in limits.values())])
+        else:
+            name_levels(figure, axes, [long_name(arm, level) for arm, level in limits.items()])
+        thin_ticks(figure, axes, bandwidths)
+        if bound is not None:
+            draw_link_bound(axes, bound)
+        return figure
+
+
+def _lines(results: Results, shaped: pd.DataFrame, unit: captions.TimeUnit) -> list[ArmLine]:
+    """The arms, slowest at the slowest link first, as they stand there from the top."""
+    lines = []
+    for arm, rows in shaped.groupby("arm"):
+        cells = results.cells[results.cells["arm"] == arm]
+        by_bandwidth = {float(str(bps)): part for bps, part in cells.groupby("bandwidth_bps")}
+        marks = []
+        for row in rows.sort_values("bandwidth_bps").to_dict("records"):
+            repeats = arrivals_by_seed(by_bandwidth[row["bandwidth_bps"]]).values()
+            low, high = row["low_s"] / unit.seconds, row["high_s"] / unit.seconds
+            bound = ">" if math.isinf(row["time_s"]) else ""
+            dots = tuple((repeat.at_least / unit.seconds, repeat.time_s is None) for repeat in repeats)
+            marks.append(Mark(row["bandwidth_bps"], row["at_least_s"] / unit.seconds, low, high, bound, dots))
+        label = captions.arm_label(str(arm), rows["num_composed"].sum(), rows["num"].sum())
+        lines.append(ArmLine(str(arm), label, tuple(marks)))
+    return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
+
+
+def _draw_censored(axes: Axes, shaped: pd.DataFrame, unit: captions.TimeUnit, width_in: float) -> float:
+    """Arrows upwards from the limit, side by side: these arms take longer. Returns where the axis must begin."""
+    bandwidths = sorted(shaped["bandwidth_bps"].unique())
+    decades_per_in = math.log10(bandwidths[-1] / bandwidths[0]) / max(1.0, width_in - 2.0)  # 2 in beside the axes
+    nearest = min(math.log10(high / low) for low, high in zip(bandwidths, bandwidths[1:], strict=False))
+    leftmost = math.inf
+    for _, rows in shaped[shaped["time_s"].map(math.isinf)].groupby("bandwidth_bps"):
+        pitch = min(_ARROW_IN * decades_per_in, 0.8 * nearest / len(rows))
+        for number, row in enumerate(rows.sort_values("arm").to_dict("records")):
+            x = row["bandwidth_bps"] * 10 ** (pitch * (number - (len(rows) - 1) / 2))
+            leftmost = min(leftmost, x / 10**pitch)
+            draw_bound(axes, x, row["at_least_s"] / unit.seconds, row["arm"], ">")
+    return leftmost
+
+
+def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> Level | None:
+    """The line of an arm that no link concerns; each seed counts once."""
+    cells = results.cells[results.cells["arm"] == arm]
+    arrivals = list(arrivals_over_bandwidths(cells).values())
+    if not arrivals:
+        return None
+    style, centre = arm_style(arm), estimate(arrivals)
+    low, high = ((math.nan if end is None else end / unit.seconds) for end in (centre.low, centre.high))
+    name = captions.arm_label(arm, sum(map(bool, cells["composed"])), len(cells))
+    name = f"{name}, not reached" if math.isinf(centre.value) else name
+    dots = tuple(arrival.at_least / unit.seconds for arrival in arrivals)
+    side = BELOW if arm == "no-communication" else ""  # nothing is faster than computing alone
+    return Level(name, centre.at_least / unit.seconds, style.color, style.line, low, high, dots, side)
+
+
+def _finish(axes: Axes, bandwidths: list[float], leftmost: float, levels: pd.Series, unit: captions.TimeUnit) -> None:
+    axes.grid(True)
+    axes.set_xlim(min(bandwidths[0] / 1.3, leftmost), bandwidths[-1] * 1.2)
+    low, high = axes.get_ylim()
+    low, high = max(low, levels.min() / _INTERVAL_SHOWN), min(high, levels.max() * _INTERVAL_SHOWN)
+    axes.set_ylim(min(low, levels.min() * (levels.min() / high) ** _ROOM_BELOW), high * 1.15)
+    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=2.5)
+    axes.set_ylabel(f"training time to target ({unit.symbol})")
+
+
+def _how_to_read(table: pd.DataFrame, bound: LinkBound | None) -> list[str]:
+    words = []
+    if (table["num"] > 1).any():
+        words.append(
+            "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on log time)."
+        )
+    else:
+        words.append("One repeat an arm: no intervals; differences may be chance.")
+    words += captions.on_censored(table["time_s"], table["num_censored"])
+    if bound is not None:
+        words.append(f"Link-bound: what {bound.arm} sends until the target, at the full rate of the link.")
+    if (table["bandwidth_bps"].isna() & ~table["arm"].isin(LIMITS)).any():
+        words.append("Runs on an unshaped link are not shown.")
+    return [" ".join(words)]

@@ -1,0 +1,53 @@
+"""The contract of a figure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from bwbench.results.analysis.results import Results
+from bwbench.results.figures.frame import lay_out
+from bwbench.results.figures.style import PAGE_IN, look
+
+
+class AbstractFigure(ABC):
+    """One kind of picture. Made without arguments; holds no state.
+
+    Attributes:
+        name: as in the registry and in file names.
+        summary: what a reader learns from it, in one line.
+        compares: the settings that one picture spans besides arms and repeats, as flat names (``link.bandwidth``);
+            every other setting that varies makes a picture for each of its values. Where a compared setting does not
+            vary, ``applies`` says so.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    compares: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def applies(self, results: Results) -> str | None:
+        """Why there is nothing to draw, as half a sentence; None where there is."""
+
+    @abstractmethod
+    def table(self, results: Results) -> pd.DataFrame:
+        """The numbers that the picture shows, one row a mark; written beside it."""
+
+    @abstractmethod
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        """Draw; ``applies`` has returned None, and ``style.look`` is in force."""
+
+    def draw(self, results: Results, width_in: float = PAGE_IN) -> Figure:
+        """The picture, ``width_in`` inches wide. Touches no global state of matplotlib."""
+        with look():
+            figure = self._draw(results, width_in)
+            for text in figure.findobj(Text):
+                if hasattr(text, "set_fontfeatures"):  # from matplotlib 3.11 on, which makes ligatures
+                    text.set_fontfeatures(["-liga"])  # in a PDF they stand in a font of their own, which takes time
+            lay_out(figure)
+            figure.set_layout_engine(None)  # laid out for good: saving moves nothing, and draws once for each file
+            return figure

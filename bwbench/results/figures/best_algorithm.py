@@ -1,0 +1,176 @@
+"""Which method for which link: a map of bandwidth and latency, coloured by the arm that reaches the target first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from bwbench.base.units import BANDWIDTH, DURATION
+from bwbench.results.analysis.fastest import Fastest, fastest_by_link
+from bwbench.results.analysis.results import COMPOSED_MARK, Results
+from bwbench.results.figures import captions
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
+from bwbench.results.figures.style import FAINT, INK, SMALL_PT, arm_style
+
+_ROW_IN = 0.42
+_LIGHT_FROM = 0.55  # of a colour's grey, from which letters on it are dark
+_PAD_IN = 0.08  # beside a text in its cell
+_BESIDE_IN = 0.6  # left of the map
+_LETTER_IN = 0.066  # mean width of a bold letter
+_NOBODY = "#eeeeee"
+_PALE = 0.72  # how far a tie's colour is moved to white
+
+
+class BestAlgorithm(AbstractFigure):
+    """A cell a link, with the first arm and how many times as fast it is as the second; ties are pale and hatched."""
+
+    name = "best-algorithm"
+    summary = "which method reaches the target first, by bandwidth and latency"
+    compares = frozenset({"link.bandwidth", "link.latency"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs a target, two latencies, and a shaped link."""
+        if not results.done:
+            return "no cell is done"
+        cells = results.cells
+        rtts = sorted(cells["rtt_s"].dropna().unique())
+        if len(rtts) < 2:
+            return f"only one latency (RTT {DURATION.format(rtts[0])})" if rtts else "the link is unshaped"
+        return None if fastest_by_link(cells) else "the cells have no target"
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row a link."""
+        rows: list[dict[str, Any]] = []
+        for race in fastest_by_link(results.cells):
+            row = {key: value for key, value in vars(race).items() if key != "margin"}
+            margin = race.margin
+            row |= {"margin": None, "margin_low": None, "margin_high": None, "margin_bound": ""}
+            if margin is not None:
+                row |= {"margin": margin.value, "margin_low": margin.low, "margin_high": margin.high}
+                row |= {"margin_bound": margin.bound}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        races = fastest_by_link(results.cells)
+        bandwidths = sorted({race.bandwidth_bps for race in races})
+        rtts = sorted({race.rtt_s for race in races})
+        names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
+        legend = _legend(races, names)
+        title = f"First to {captions.target_words(results)}, by link"
+        setting = captions.setting_line(results, num_runs=captions.num_runs(race.num for race in races if race.num))
+        notes = [_how_to_read(races), *results.notes]
+        body_in = 0.62 + _ROW_IN * len(rtts)
+        figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend)
+        _axes_of_links(axes, bandwidths, rtts)
+        lay_out(figure)
+        room_in = axes.get_window_extent().width / figure.dpi / len(bandwidths) - _PAD_IN
+        for race in races:
+            at = (bandwidths.index(race.bandwidth_bps), rtts.index(race.rtt_s))
+            _draw_cell(figure, axes, at, race, names, room_in)
+        return figure
+
+
+def _names(races: Sequence[Fastest], room_in: float) -> dict[str, str]:
+    """What stands for each arm in its cells: its name where all fit, else a code."""
+    composed = {race.arm for race in races if race.composed}
+    arms = [race.arm for race in races if race.arm is not None]
+    names = {arm: f"{arm}{COMPOSED_MARK if arm in composed else ''}" for arm in sorted(set(arms))}
+    if all(len(name) * _LETTER_IN <= room_in for name in names.values()):
+        return names
+    return {arm: f"{code}{COMPOSED_MARK if arm in composed else ''}" for arm, code in _codes(arms).items()}
+
+
+def _legend(races: Sequence[Fastest], names: Mapping[str, str]) -> list[Patch]:
+    """What codes stand for, and what a tie looks like."""
+    legend = [
+        Patch(facecolor=arm_style(arm).color, label=f"{name}  {captions.arm_label(arm)}")
+        for arm, name in names.items()
+        if name.removesuffix(COMPOSED_MARK) != arm
+    ]
+    if any(race.tie for race in races):
+        legend.append(Patch(facecolor="#dddddd", edgecolor="#777777", hatch="//////", label="tie with the second"))
+    return legend
+
+
+def _codes(arms: Sequence[str]) -> dict[str, str]:
+    """A short code an arm, for narrow cells: initials of its words; longer ones where two would be alike."""
+    codes: dict[str, str] = {}
+    for arm in sorted(set(arms), key=lambda arm: (-arms.count(arm), arm)):
+        words = arm.split("-")
+        options = ["".join(word[0] for word in words).upper()] if len(words) > 1 else []
+        options += [arm[:length].upper() for length in range(1, len(arm) + 1)]
+        options += [f"{arm[0].upper()}{number}" for number in range(2, 100)]
+        codes[arm] = next(code for code in options if code not in codes.values())
+    return codes
+
+
+def _axes_of_links(axes: Axes, bandwidths: Sequence[float], rtts: Sequence[float]) -> None:
+    """Bandwidths rise to the right and round trips upwards, each link a cell of the same size."""
+    scale = next(name for name in reversed(BANDWIDTH.output) if BANDWIDTH.factors[name] <= max(bandwidths[0], 1.0))
+    axes.set_xlim(-0.5, len(bandwidths) - 0.5)
+    axes.set_ylim(-0.5, len(rtts) - 0.5)
+    axes.set_xticks(range(len(bandwidths)), [f"{bps / BANDWIDTH.factors[scale]:g}" for bps in bandwidths])
+    axes.set_yticks(range(len(rtts)), [f"{1e3 * rtt:g}" for rtt in rtts])
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_xlabel(f"bandwidth of the link ({scale})")
+    axes.set_ylabel("round trip (ms)")
+
+
+def _draw_cell(
+    figure: Figure, axes: Axes, at: tuple[int, int], race: Fastest, names: Mapping[str, str], room_in: float
+) -> None:
+    x, y = at
+    tied = bool(race.tie)
+    color = _NOBODY if race.arm is None else _paler(arm_style(race.arm).color) if tied else arm_style(race.arm).color
+    stripes = arm_style(race.arm).color if race.arm is not None and tied else "white"
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=color, edgecolor=stripes, linewidth=0, zorder=1,
+                             hatch="////" if tied else None))  # fmt: skip
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor="white", linewidth=1.5, zorder=2))
+    ink = INK if _grey(color) > _LIGHT_FROM else "white"
+    box: Any = {"boxstyle": "round,pad=0.1", "facecolor": color, "edgecolor": "none"} if tied else None
+    if race.arm is None:
+        axes.text(x, y, "none" if room_in > 0.25 else "–", ha="center", va="center", fontsize=SMALL_PT, color=FAINT)
+        return
+    below = _margin_text(race)
+    two_lines = bool(below) and text_width_in(figure, below, SMALL_PT) <= room_in
+    where: Any = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_PT, "color": ink, "bbox": box}
+    axes.annotate(names[race.arm], (x, y), (0, 1 if two_lines else 0), va="bottom" if two_lines else "center",
+                  weight="bold", zorder=4, **where)  # fmt: skip
+    if two_lines:
+        axes.annotate(below, (x, y), (0, -1.5), va="top", zorder=3, **where)
+
+
+def _margin_text(race: Fastest) -> str:
+    return "" if race.margin is None else captions.ratio(race.margin.value, race.margin.bound)
+
+
+def _paler(color: str) -> str:
+    red, green, blue = (round(255 * (channel + (1 - channel) * _PALE)) for channel in to_rgb(color))
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def _grey(color: str) -> float:
+    red, green, blue = to_rgb(color)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def _how_to_read(races: Sequence[Fastest]) -> str:
+    words = ["In each cell: the first arm, and how many times as fast it is as the second, paired by seed."]
+    if any(race.tie for race in races):
+        words.append("Pale and hatched: the 95 % interval of that ratio holds 1.")
+    if any(race.margin is not None and race.tie is None and not race.margin.bound for race in races):
+        words.append("Where there is one repeat, or one without the target, nothing says whether it is chance.")
+    if any(race.arm is None for race in races):
+        words.append("none: no arm reached the target within its limit.")
+    words.append("The free network (no-communication) takes no part.")
+    return " ".join(words)

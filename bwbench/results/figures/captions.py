@@ -1,0 +1,171 @@
+"""Words that figures share: setting, target, number of runs, times and ratios as people write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from bwbench.base.units import BANDWIDTH, DURATION
+from bwbench.results.analysis.results import COMPOSED_MARK, Results
+
+APART = 1.2  # times: what differs by less spans no axis
+_RATE_DIGITS = 4  # the mean of a trace has many more
+_NAMED_KINDS = 2  # of link: more are counted
+LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
+
+
+@dataclass(frozen=True)
+class TimeUnit:
+    """The unit of a time axis: seconds per unit, and its symbol."""
+
+    seconds: float
+    symbol: str
+
+
+def time_unit(longest_s: float) -> TimeUnit:
+    """The unit in which ``longest_s`` is neither tiny nor a long number."""
+    if longest_s < 0.1:
+        return TimeUnit(1e-3, "ms")
+    if longest_s <= 600.0:
+        return TimeUnit(1.0, "s")
+    return TimeUnit(60.0, "min") if longest_s <= 6 * 3600.0 else TimeUnit(3600.0, "h")
+
+
+def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True, link: str | None = None) -> str:
+    """``cnn on digits · 4 nodes · 10 Mbit/s, RTT 5 ms, shared air · n = 3``.
+
+    Args:
+        link: in place of the words on the link.
+    """
+    cells = results.cells
+    networked = cells[cells["algorithm"] != "single"]
+    shown = networked if len(networked) else cells
+    nodes = _range(sorted({int(nodes) for nodes in shown["nodes"]}))
+    parts = [f"{_each(shown['model'])} on {_each(shown['dataset'])}", f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
+    if link is None:
+        link = _link(shown) if with_bandwidth else _link_without_bandwidth(shown)
+    parts.append(link)
+    parts += [results.words, num_runs]
+    return " · ".join(part for part in parts if part)
+
+
+def num_runs(counts: Iterable[float]) -> str:
+    """``n = 3``, or ``n = 2–3`` where arms differ."""
+    found = sorted({int(count) for count in counts})
+    return f"n = {_range(found)}" if found else ""
+
+
+def target_words(results: Results) -> str:
+    """``95 % validation accuracy``, or ``validation loss 1.5``."""
+    metric, value = target(results)
+    if metric is None:
+        return "target"
+    return f"{100 * value:.4g} % validation accuracy" if metric == "accuracy" else f"validation {metric} {value:.4g}"
+
+
+def target(results: Results) -> tuple[str | None, float]:
+    """The target's metric and value; metric None where there is none."""
+    cells = results.cells
+    if cells.empty or cells["target_metric"].isna().all():
+        return None, math.nan
+    first = cells[cells["target_metric"].notna()].iloc[0]
+    return str(first["target_metric"]), float(first["target_value"])
+
+
+def seconds(value: float) -> str:
+    """A duration with three digits: ``3.42 s``, ``41.3 s``, ``15.2 min``."""
+    unit = time_unit(value)
+    return f"{digits(value / unit.seconds)} {unit.symbol}"
+
+
+def digits(value: float) -> str:
+    """A number with three digits, whole above a hundred: ``0.0521``, ``3.42``, ``41.3``, ``1204``."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}".rstrip(".")
+
+
+def ratio(value: float, bound: str = "") -> str:
+    """``2.3×``, ``0.45×``, ``> 12×``."""
+    text = f"{value:.0f}" if value >= 99.5 else f"{value:#.3g}" if value >= 0.995 else f"{value:.2g}"
+    return f"{bound} {text}×" if bound else f"{text}×"
+
+
+def span(first: str, second: str) -> str:
+    """Two quantities as a range: ``1–100 Mbit/s``, ``500 kbit/s–1 Mbit/s``; one of them where they are equal."""
+    if first == second:
+        return first
+    same_unit = " " in second and first.partition(" ")[2] == second.partition(" ")[2]
+    return f"{first.partition(' ')[0] if same_unit else first}–{second}"
+
+
+def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
+    """Sentences on marks some of whose repeats did not reach the target; infinite where the median one did not."""
+    if not (num_censored > 0).any():
+        return []
+    words = []
+    if values.map(math.isinf).any():
+        words.append("Hollow with arrow: target not reached within the training limit by the median repeat.")
+    if ((num_censored > 0) & ~values.map(math.isinf)).any():
+        words.append("Where other repeats did not reach it, the mark is their median.")
+    return words
+
+
+def arm_label(arm: str, num_composed: float = 0, num: float = 0) -> str:
+    """An arm's name in figures; one node alone is said, because all others have more.
+
+    Args:
+        num_composed: how many of its ``num`` repeats are composed and not measured whole: COMPOSED_MARK where all are.
+    """
+    name = "single (1 node)" if arm == "single" else arm
+    if not num_composed:
+        return name
+    return f"{name}{COMPOSED_MARK}" if num_composed >= num else f"{name}{COMPOSED_MARK} ({num_composed:g} of {num:g})"
+
+
+def in_two_lines(label: str) -> str:
+    """A long name broken at the hyphen nearest its middle, for narrow pictures; others as they are."""
+    breaks = [place + 1 for place, letter in enumerate(label) if letter in "- "]
+    if len(label) <= LONG_NAME or not breaks:
+        return label
+    place = min(breaks, key=lambda place: abs(place - len(label) / 2))
+    return f"{label[:place].rstrip()}\n{label[place:]}"
+
+
+def too_few_bandwidths(results: Results) -> str | None:
+    """Why a figure over bandwidths has nothing to draw: fewer than two of them; None where there are more."""
+    if not results.done:
+        return "no cell is done"
+    shaped = [bps for bps in results.bandwidths if bps is not None]
+    if len(shaped) < 2:
+        return f"only one bandwidth ({BANDWIDTH.format(shaped[0])})" if shaped else "the link is unshaped"
+    low, high = min(shaped), max(shaped)
+    if high < APART * low:
+        rates = span(BANDWIDTH.show(low, _RATE_DIGITS), BANDWIDTH.show(high, _RATE_DIGITS))
+        return f"the bandwidths are all but equal ({rates})"
+    return None
+
+
+def _link(cells: pd.DataFrame) -> str:
+    links = sorted({str(link) for link in cells["link"]})
+    return links[0] if len(links) == 1 else _link_without_bandwidth(cells)
+
+
+def _link_without_bandwidth(cells: pd.DataFrame) -> str:
+    bandwidths = sorted({float(bps) for bps in cells["bandwidth_bps"].dropna()})
+    rates = [BANDWIDTH.show(bps, _RATE_DIGITS) for bps in bandwidths]
+    rate = span(rates[0], rates[-1]) if rates else "unshaped link"
+    rtts = [DURATION.format(rtt) for rtt in sorted({float(rtt) for rtt in cells["rtt_s"].dropna()})]
+    rtt = f"RTT {span(rtts[0], rtts[-1])}" if rtts else ""
+    media = sorted({link.split(", ", 2)[2] for link in cells["link"] if link.count(", ") >= 2})
+    kinds = " or ".join(media) if len(media) <= _NAMED_KINDS else f"{len(media)} kinds of link"
+    return ", ".join(part for part in (rate, rtt, kinds) if part)
+
+
+def _each(values: pd.Series) -> str:
+    return "/".join(sorted({str(value) for value in values}))
+
+
+def _range(values: list[int]) -> str:
+    return str(values[0]) if len(values) == 1 else f"{values[0]}–{values[-1]}" if values else ""

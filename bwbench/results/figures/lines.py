@@ -1,0 +1,242 @@
+"""Lines over the bandwidth of the link, one an arm: drawn alike in every figure, and named so that many stay readable.
+
+Few lines are named at their right ends. Many, or those of a narrow picture, get a legend in the order in which they
+stand at the slowest link, where they are farthest apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.markers import CARETDOWN, CARETUP
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
+
+from bwbench.base.units import BANDWIDTH
+from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
+from bwbench.results.figures.labels import spread
+from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, arm_style
+
+NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
+_LABEL_GAP_PT = 14.0
+_DODGE = 0.012  # decades between neighbouring arms, so that their intervals do not hide each other
+_DODGE_SHARE = 0.4  # of the smallest gap between two bandwidths: a mark must still belong to its bandwidth
+_DOTS_PT = 5.0  # left of the mark, which would hide them
+_ARROW_PT = 13.0
+_TICK_GAP_IN = 0.05
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One arm at one bandwidth.
+
+    Attributes:
+        low, high: its interval; NaN where there is none.
+        bound: ``>`` where the value is only known to be larger, ``<`` where it is known to be smaller.
+        repeats: value of each repeat, and whether that one is a bound.
+    """
+
+    bandwidth_bps: float
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    bound: str = ""
+    repeats: tuple[tuple[float, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class ArmLine:
+    """The marks of one arm, rising in bandwidth, and its name in the picture."""
+
+    arm: str
+    label: str
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a line ends on the right (``x`` None: at the edge), and how it is named there."""
+
+    x: float | None
+    y: float
+    label: str
+    color: str
+
+
+def named_at_ends(lines: Sequence[ArmLine], width_in: float) -> bool:
+    """Whether lines are named at their ends; else ``lines_frame`` makes a legend."""
+    return width_in >= PAGE_IN and len(lines) <= NAMED_UP_TO
+
+
+def lines_frame(
+    width_in: float,
+    title: str,
+    setting: str,
+    notes: Sequence[str],
+    lines: Sequence[ArmLine],
+    more: Sequence[Line2D] = (),
+    extra_in: float = 0.0,
+) -> tuple[Figure, Axes]:
+    """Figure and axes for ``lines``, with a legend where they are not named at their ends.
+
+    Args:
+        lines: in the order of the legend.
+        more: entries of the legend that stand after the arms.
+        extra_in: height for what the figure puts under the axes.
+    """
+    if named_at_ends(lines, width_in):
+        return framed_axes(width_in, 3.3 + extra_in, title, setting, notes)
+    entries = [arm_entry(line.arm, line.label) for line in lines] + list(more)
+    if width_in >= PAGE_IN:
+        figure, axes = framed_axes(width_in, max(3.3, 0.165 * len(entries) + 0.8) + extra_in, title, setting, notes)
+        axes.legend(handles=entries, handlelength=3.2, borderpad=0, loc="upper left", bbox_to_anchor=(1.01, 1.0),
+                    borderaxespad=0.3, fontsize=TEXT_PT)  # fmt: skip
+        return figure, axes
+    return framed_axes(width_in, 2.75 + extra_in, title, setting, notes, entries)
+
+
+def arm_entry(arm: str, label: str) -> Line2D:
+    """An arm's entry of a legend: its line with its marker."""
+    style = arm_style(arm)
+    return Line2D([], [], label=label, color=style.color, linestyle=style.line, marker=style.marker, linewidth=1.3,
+                  markersize=4.5, markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+
+
+def dodges(lines: Sequence[ArmLine]) -> list[float]:
+    """For each line the factor by which its marks are moved along the axis of bandwidths."""
+    places = sorted({mark.bandwidth_bps for line in lines for mark in line.marks})
+    gap = min((math.log10(high / low) for low, high in zip(places, places[1:], strict=False)), default=1.0)
+    pitch = min(_DODGE, _DODGE_SHARE * gap / max(1, len(lines)))
+    return [10 ** (pitch * (number - (len(lines) - 1) / 2)) for number in range(len(lines))]
+
+
+def draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: bool, bounds: bool = True) -> End:
+    """Draw one arm; returns where it ends.
+
+    Args:
+        crowded: many lines or a narrow picture: smaller marks, and repeats on the whisker instead of beside it.
+        bounds: draw the marks that are bounds, hollow with an arrow; False leaves them to the caller.
+    """
+    style = arm_style(line.arm)
+    certain = [mark for mark in line.marks if not mark.bound]
+    x, y = [mark.bandwidth_bps * dodge for mark in certain], [mark.value for mark in certain]
+    size = 3.8 if crowded else 5.0
+    axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.0 if crowded else 1.4, zorder=3)
+    axes.plot(x, y, style.marker, color=style.color, markersize=size, zorder=4, linestyle="none",
+              markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+    whiskers = [(mark.bandwidth_bps * dodge, mark.low, mark.high) for mark in certain if not math.isnan(mark.low)]
+    if whiskers:
+        draw_whiskers(axes, whiskers, color=style.color, linewidth=0.7 if crowded else 0.9,
+                      markersize=2.6 if crowded else 4)  # fmt: skip
+    if bounds:
+        for mark in line.marks:
+            if mark.bound:
+                draw_bound(axes, mark.bandwidth_bps * dodge, mark.value, line.arm, mark.bound)
+    _draw_repeats(figure, axes, line, dodge, style.color, crowded)
+    last = line.marks[-1]
+    return End(last.bandwidth_bps * dodge, last.value, line.label, style.color)
+
+
+def draw_bound(axes: Axes, x: float, y: float, arm: str, bound: str) -> None:
+    """A hollow mark with an arrow to where the value lies."""
+    style = arm_style(arm)
+    axes.plot(x, y, style.marker, markersize=4.5, markerfacecolor="white", markeredgecolor=style.color,
+              markeredgewidth=0.9, zorder=5)  # fmt: skip
+    arrow: Any = {"arrowstyle": "<|-", "color": style.color, "shrinkA": 0, "shrinkB": 2.5, "linewidth": 1.0,
+                  "mutation_scale": 7}  # fmt: skip
+    away = _ARROW_PT if bound == ">" else -_ARROW_PT
+    axes.annotate("", (x, y), (0, away), textcoords="offset points", arrowprops=arrow, zorder=5)
+
+
+def draw_whiskers(axes: Axes, whiskers: Sequence[tuple[float, float, float]], **look: Any) -> None:
+    """Intervals as (x, low, high) in one line with gaps, which is drawn faster than a line each."""
+    x = [at for place, _, _ in whiskers for at in (place, place, math.nan)]
+    y = [end for _, low, high in whiskers for end in (low, high, math.nan)]
+    axes.plot(x, y, marker="_", zorder=3, **look)
+
+
+def _draw_repeats(figure: Figure, axes: Axes, line: ArmLine, dodge: float, color: str, crowded: bool) -> None:
+    """Every repeat as a small dot left of its mark, those that are a bound as a caret; in a crowd on the whisker."""
+    shift_pt = 0.0 if crowded else -_DOTS_PT
+    beside = axes.transData + ScaledTranslation(shift_pt / 72, 0, figure.dpi_scale_trans)
+    points: dict[Any, list[tuple[float, float]]] = {}
+    for mark in line.marks:
+        num_bounds = sum(bound for _, bound in mark.repeats)
+        if len(mark.repeats) <= 1 or num_bounds == len(mark.repeats):
+            continue  # the mark, or its arrow, says it all
+        for value, bound in mark.repeats:
+            marker: Any = (CARETDOWN if mark.bound == "<" else CARETUP) if bound else "o"
+            points.setdefault(marker, []).append((mark.bandwidth_bps * dodge, value))
+    for marker, places in points.items():
+        axes.plot(*zip(*places, strict=True), marker=marker, markersize=1.6 if crowded else 2.2, color=color,
+                  linestyle="none", markeredgewidth=0, transform=beside,
+                  zorder=2.5 if crowded else 3)  # fmt: skip
+
+
+def bandwidth_axis(axes: Axes, bandwidths: Sequence[float]) -> None:
+    """A logarithmic axis with a tick at every bandwidth that was measured; ``thin_ticks`` comes after the layout."""
+    scale = next(name for name in reversed(BANDWIDTH.output) if BANDWIDTH.factors[name] <= max(bandwidths[0], 1.0))
+    factor = BANDWIDTH.factors[scale]
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(list(bandwidths)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+    axes.set_xlabel(f"bandwidth of the link ({scale})")
+
+
+def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
+    """Leave the labels out that would touch their neighbours; those at powers of ten stay."""
+    lay_out(figure)
+    left, right = axes.get_xlim()
+    inches = axes.get_window_extent().width / figure.dpi / math.log10(right / left)
+    write = axes.xaxis.get_major_formatter()
+    kept: list[tuple[float, float]] = []
+    labelled = []
+    for bps in sorted(bandwidths, key=lambda bps: (not _is_power_of_ten(bps), bps)):
+        at, half = math.log10(bps) * inches, text_width_in(figure, write(bps), TEXT_PT) / 2 + _TICK_GAP_IN / 2
+        if all(abs(at - other) >= half + width for other, width in kept):
+            kept.append((at, half))
+            labelled.append(bps)
+    _label_only(axes.xaxis, sorted(labelled))
+
+
+def _label_only(axis: Axis, labelled: list[float]) -> None:
+    write = axis.get_major_formatter()
+    axis.set_major_formatter(FuncFormatter(lambda value, position: write(value) if value in labelled else ""))
+
+
+def _is_power_of_ten(bps: float) -> bool:
+    return math.isclose(math.log10(bps) % 1.0, 0.0, abs_tol=1e-9)
+
+
+def name_ends(figure: Figure, axes: Axes, ends: Sequence[End]) -> None:
+    """Every line is named at its right end; names that would overlap are moved apart."""
+    lay_out(figure)
+    height_pt = axes.get_window_extent().height / figure.dpi * 72
+    low, high = (math.log10(limit) for limit in axes.get_ylim())
+    wanted = [(math.log10(end.y) - low) / (high - low) * height_pt for end in ends]
+    for at, want, end in zip(spread(wanted, TEXT_PT * 1.25, 0.0, height_pt), wanted, ends, strict=True):
+        anchor = axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y)))[0] if end.x else 1.0
+        beside = ScaledTranslation(_LABEL_GAP_PT / 72, (at - want) / 72, figure.dpi_scale_trans)
+        line: Any = {"arrowstyle": "-", "color": end.color, "linewidth": 0.6, "shrinkA": 0,
+                     "shrinkB": 3 if end.x else 0, "relpos": (0, 0.5)}  # fmt: skip
+        axes.annotate(end.label, (anchor, want / height_pt), (1, want / height_pt), xycoords="axes fraction",
+                      textcoords=axes.transAxes + beside, va="center", fontsize=TEXT_PT, color=readable(end.color),
+                      arrowprops=line, annotation_clip=False)  # fmt: skip
+
+
+def readable(color: str) -> str:
+    """Light colours make poor letters; names in them are written in ink instead."""
+    return INK if color in ("#f0e442", "#e69f00", "#cc79a7", "#56b4e9", "#44aa99", "#999933") else color
+
+
+def crowded(lines: Sequence[ArmLine], width_in: float) -> bool:
+    """Whether marks must be small."""
+    return len(lines) > NAMED_UP_TO or (width_in < PAGE_IN and len(lines) > 4)

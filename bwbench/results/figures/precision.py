@@ -1,0 +1,139 @@
+"""What fewer bytes cost in accuracy: the metric less that of fp32 at equal samples, against bytes on the wire."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from bwbench.base.units import BANDWIDTH
+from bwbench.results.analysis.accuracy_lost import losses, stops_at_target
+from bwbench.results.analysis.results import Results
+from bwbench.results.figures import captions
+from bwbench.results.figures.accuracy_over_bytes import bytes_unit, one_link
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.curve_lines import metric_of
+from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.panels import framed_panels
+from bwbench.results.figures.point_names import Named, name_points
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, arm_style
+
+_WITHOUT = "no residual"
+
+
+class Precision(AbstractFigure):
+    """A point an arm; with and without a residual are joined by a line, and the one without is hollow."""
+
+    name = "precision"
+    summary = "accuracy lost to compression against bytes"
+    compares = frozenset({"link.bandwidth", "link.latency"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs fp32 gradients averaged in every step, and another precision of them."""
+        if not results.done:
+            return "no cell is done"
+        if not (results.curves["clock_s"] > 0).any():
+            return "no evaluation was recorded"
+        table = self.table(results)
+        if len(table) and stops_at_target(results):
+            return "runs ended at the target, not at equal samples (stop: limit)"
+        if not table["is_reference"].any():
+            return "no arm averages fp32 gradients in every step"
+        others = table[~table["is_reference"].astype(bool)]
+        if not len(others[others["codec"] != "fp32"]):
+            return "no arm compresses gradients in every step"
+        return (
+            None if table["wire_bytes"].notna().all() and (table["wire_bytes"] > 0).all() else "bytes were not counted"
+        )
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row an arm."""
+        return losses(one_link(results), metric_of(results))
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        shown, metric = one_link(results), metric_of(results)
+        table, wide = self.table(results), width_in >= PAGE_IN
+        scale, what = (100.0, "accuracy") if metric == "accuracy" else (1.0, metric)
+        title = f"Validation {what} less that of fp32 against bytes on the wire"
+        setting = captions.setting_line(shown, num_runs=captions.num_runs(table["num"]))
+        marks: dict[str, Any] = {"color": INK, "marker": "o", "markersize": 4.5, "linestyle": "none"}
+        legend = [Line2D([], [], label="residual kept, or none needed", **marks)]
+        if (table["residual"] == False).any():  # noqa: E712 (of three values)
+            legend.append(Line2D([], [], label=_WITHOUT, markerfacecolor="white", **marks))
+        notes = [_how_to_read(table, metric), *_which_link(results, shown), *shown.notes]
+        figure, grid = framed_panels(width_in, 3.3 if wide else 3.1, (1, 1), title, setting, notes, legend)
+        axes: Axes = grid[0, 0]
+        symbol, unit = bytes_unit(math.sqrt(table["wire_bytes"].max() * table["wire_bytes"].min()))
+        axes.set_xscale("log")
+        axes.grid(True)
+        axes.axhline(0, color=FAINT, linewidth=0.9, zorder=1)
+        for _, pair in table.groupby("pair"):
+            if len(pair) > 1:
+                axes.plot(pair["wire_bytes"] / unit, scale * pair["lost"], color=FAINT, linewidth=0.9, zorder=2,
+                          linestyle=(0, (2, 1.3)))  # fmt: skip
+        for row in table.to_dict("records"):
+            _draw_point(axes, row, unit, scale)
+        axes.margins(x=0.14, y=0.1)
+        axes.autoscale_view()
+        label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - 1.0)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
+        axes.set_xlabel(f"bytes on the wire, all nodes ({symbol})")
+        axes.set_ylabel("accuracy less fp32's (percentage points)" if metric == "accuracy" else f"{metric} less fp32's")
+        named = [Named(row["wire_bytes"] / unit, scale * row["lost"], _label(row)) for row in table.to_dict("records")]
+        name_points(figure, axes, named, _lines(axes, table, unit, scale))
+        return figure
+
+
+def _draw_point(axes: Axes, row: dict[Any, Any], unit: float, scale: float) -> None:
+    style, x, y = arm_style(row["arm"]), row["wire_bytes"] / unit, scale * row["lost"]
+    if not math.isnan(row["low"]) and not row["is_reference"]:
+        axes.plot([x, x], [scale * row["low"], scale * row["high"]], color=style.color, linewidth=0.9, marker="_",
+                  markersize=3.5, zorder=3)  # fmt: skip
+    hollow = row["residual"] is False
+    axes.plot([x], [y], style.marker, markersize=6, markerfacecolor="white" if hollow else style.color, zorder=5,
+              markeredgecolor=style.color if hollow else "white", markeredgewidth=1.0 if hollow else 0.5)  # fmt: skip
+
+
+def _lines(axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> list[tuple[float, float]]:
+    """Places on whiskers, on the lines that join pairs, and on the one at 0: no name may cover them."""
+    places = [
+        (row["wire_bytes"] / unit, scale * (row["low"] + share * (row["high"] - row["low"])))
+        for row in table.to_dict("records")
+        if not math.isnan(row["low"])
+        for share in np.linspace(0, 1, 5)
+    ]
+    for _, pair in table.groupby("pair"):
+        x = pair["wire_bytes"].mean() / unit
+        places += [(x, scale * level) for level in np.linspace(pair["lost"].min(), pair["lost"].max(), 12)]
+    left, right = axes.get_xlim()
+    return places + [(left ** (1 - share) * right**share, 0.0) for share in np.linspace(0, 1, 60)]
+
+
+def _label(row: dict[Any, Any]) -> str:
+    codec = f"{row['codec']}, {_WITHOUT}" if row["residual"] is False else str(row["codec"])
+    return captions.arm_label(codec, row["num_composed"], row["num"])
+
+
+def _how_to_read(table: pd.DataFrame, metric: str) -> str:
+    words = [f"After {int(table['samples'].iloc[0]):,} samples, which all of these runs have seen."]
+    words.append("Below 0: fp32 is better." if metric != "loss" else "Above 0: fp32 is better.")
+    if (table["num"] > 1).any():
+        words.append("Differences are paired by seed; whiskers: 95 % interval (Student's t).")
+    else:
+        words.append("One seed: no intervals; differences may be chance.")
+    if table.groupby("pair").size().max() > 1:
+        words.append("Dotted lines join the same codec with and without a residual.")
+    return " ".join(words)
+
+
+def _which_link(results: Results, shown: Results) -> list[str]:
+    if shown is results:
+        return []
+    bandwidth = float(shown.cells["bandwidth_bps"].dropna().iloc[0])
+    return [f"Runs at {BANDWIDTH.format(bandwidth)}; neither bytes nor accuracy hang on the link."]

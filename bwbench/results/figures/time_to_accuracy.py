@@ -1,0 +1,217 @@
+"""Who reached the target first, and whether several nodes were worth it: time to accuracy, an arm a row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.figures import captions
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.frame import framed_axes
+from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT, arm_style
+
+LOG_FROM_RATIO = 20.0  # beyond it bars would vanish; on a log axis points stand in for bars, which have no zero there
+_ROW_IN = 0.31
+_MANY = 8  # arms, above which rows are lower
+_MANY_ROW_IN = 0.27
+_BESIDE_IN = 2.3  # names on the left, figures on the right
+_HALO = [patheffects.withStroke(linewidth=2.4, foreground="white")]  # a whisker must show on a black bar too
+
+
+class TimeToAccuracy(AbstractFigure):
+    """A bar an arm, fastest on top, with every repeat, its interval, and the speed-up over one node alone."""
+
+    name = "time-to-accuracy"
+    summary = "who reached the target first, and was it worth more than one node?"
+
+    def applies(self, results: Results) -> str | None:
+        """Needs a target and one cell that is done."""
+        if not results.done:
+            return "no cell is done"
+        return "the cells have no target" if results.times.empty else None
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row an arm."""
+        return results.times.sort_values(["time_s", "at_least_s", "arm"], kind="stable").reset_index(drop=True)
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        table = self.table(results)
+        rows = table.to_dict("records")
+        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        title = f"Time to {captions.target_words(results)}"
+        body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
+        figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])
+        scale = _scale_of(table)
+        for position, row in enumerate(rows):
+            _draw_row(axes, position, row, _repeats(results, row["arm"]), scale)
+        _finish(axes, rows, scale, width_in)
+        _columns(axes, rows, wide=width_in >= PAGE_IN)
+        return figure
+
+
+def _repeats(results: Results, arm: str) -> list[tuple[float, bool]]:
+    """Seconds of each repeat of ``arm``, and whether that is only the limit at which it was given up."""
+    arrivals = arrivals_by_seed(results.cells[results.cells["arm"] == arm])
+    return [(arrival.at_least, arrival.time_s is None) for _, arrival in sorted(arrivals.items())]
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How times are laid out: unit, linear or logarithmic, and where one node alone stands (None: nowhere)."""
+
+    unit: captions.TimeUnit
+    logarithmic: bool
+    single_s: float | None
+
+
+def _scale_of(table: pd.DataFrame) -> _Scale:
+    times = table["at_least_s"]
+    single = table[table["arm"] == "single"]
+    alone = len(single) == 1 and len(table) > 1 and not math.isinf(single.iloc[0]["time_s"])
+    return _Scale(
+        captions.time_unit(float(times.max())),
+        bool(times.max() > LOG_FROM_RATIO * times.min()),
+        float(single.iloc[0]["time_s"]) if alone else None,
+    )
+
+
+def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[tuple[float, bool]], scale: _Scale) -> None:
+    seconds = scale.unit.seconds
+    if scale.logarithmic:
+        _draw_point(axes, position, row, scale)
+    else:
+        _draw_bar(axes, position, row, seconds)
+    if not math.isnan(row["low_s"]):
+        ends = [row["low_s"] / seconds, row["high_s"] / seconds]
+        axes.plot(
+            ends, [position] * 2, color=INK, linewidth=1.0, marker="|", markersize=5, zorder=4, path_effects=_HALO
+        )
+    for number, (time_s, given_up) in enumerate(repeats):
+        spread = 0.0 if len(repeats) == 1 else 0.32 * (number / (len(repeats) - 1) - 0.5)
+        if given_up:
+            arrow = {
+                "arrowstyle": "<|-",
+                "color": INK,
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "linewidth": 0.9,
+                "mutation_scale": 6,
+            }
+            axes.annotate("", (time_s / seconds, position + spread), (13, 0), textcoords="offset points",
+                          arrowprops=arrow, zorder=6, annotation_clip=False)  # fmt: skip
+        elif len(repeats) > 1:
+            axes.plot(time_s / seconds, position + spread, "o", markersize=2.6, zorder=6,
+                      markerfacecolor="white", markeredgecolor=INK, markeredgewidth=0.6)  # fmt: skip
+
+
+def _draw_bar(axes: Axes, position: int, row: dict[Any, Any], seconds: float) -> None:
+    color, censored = arm_style(row["arm"]).color, math.isinf(row["time_s"])
+    axes.barh(position, row["at_least_s"] / seconds, height=0.62, facecolor=color, alpha=0.35 if censored else 0.8,
+              edgecolor=color, hatch="////" if censored else None, linewidth=0.8, zorder=2)  # fmt: skip
+
+
+def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -> None:
+    """A point, on a stem from one node alone: on a logarithmic axis its length is the speed-up."""
+    style, at = arm_style(row["arm"]), row["at_least_s"] / scale.unit.seconds
+    axes.axhline(position, color="#eeeeee", linewidth=0.8, zorder=0)
+    if scale.single_s is not None:
+        stem = [scale.single_s / scale.unit.seconds, at]
+        axes.plot(stem, [position] * 2, color=style.color, linewidth=3.5, alpha=0.45, solid_capstyle="butt", zorder=2)
+    if not math.isinf(row["time_s"]):
+        axes.plot(at, position, style.marker, color=style.color, markersize=7, zorder=5,
+                  markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+
+
+def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
+    names = [_name(row) for row in rows]
+    if width_in < PAGE_IN:
+        names = [captions.in_two_lines(name) for name in names]
+    axes.set_yticks(range(len(rows)), names, linespacing=1.0)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # fastest on top
+    axes.grid(True, axis="x")
+    axes.set_xlabel(f"training time to target ({scale.unit.symbol})")
+    if scale.logarithmic:
+        axes.set_xscale("log")
+        axes.margins(x=0.12)
+        label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - _BESIDE_IN)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3))
+        axes.set_xlim(0, 1.07 * max(_rightmost(row) for row in rows) / scale.unit.seconds)
+    if scale.single_s is not None:  # arms right of this line are slower than one node alone
+        axes.axvline(scale.single_s / scale.unit.seconds, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=3)
+
+
+def _name(row: dict[Any, Any]) -> str:
+    return captions.arm_label(row["arm"], row["num_composed"], row["num"])
+
+
+def _rightmost(row: dict[Any, Any]) -> float:
+    return float(row["at_least_s"] if math.isnan(row["high_s"]) else min(row["high_s"], 3 * row["at_least_s"]))
+
+
+def _columns(axes: Axes, rows: list[dict[Any, Any]], wide: bool) -> None:
+    """Time and speed-up in figures, right of the bars; intervals under them."""
+    has_speedup = any(not math.isnan(row["speedup"]) for row in rows)
+    step_pt = 62 if wide else 43
+    for position, row in enumerate(rows):
+        infinite = math.isinf(row["time_s"])
+        time = f"> {captions.seconds(row['at_least_s'])}" if infinite else captions.seconds(row["time_s"])
+        _entry(axes, position, 6, time, _interval(row["low_s"], row["high_s"], captions.seconds))
+        if has_speedup:
+            below = _interval(row["speedup_low"], row["speedup_high"], captions.ratio)
+            if row["arm"] == "single":
+                _entry(axes, position, 6 + step_pt, "1×", "")
+            elif math.isnan(row["speedup"]):
+                _entry(axes, position, 6 + step_pt, "–", "")
+            else:
+                _entry(axes, position, 6 + step_pt, captions.ratio(row["speedup"], row["speedup_bound"]), below)
+    heading = "speed-up over single" if wide else "speed-up\nover single"
+    headings = [(6, "time")] + ([(6 + step_pt, heading)] if has_speedup else [])
+    for offset_pt, text in headings:
+        axes.annotate(text, (1, 1), (offset_pt, 3), xycoords="axes fraction", textcoords="offset points",
+                      fontsize=SMALL_PT, color=FAINT, va="bottom", annotation_clip=False)  # fmt: skip
+
+
+def _entry(axes: Axes, position: int, offset_pt: float, text: str, below: str) -> None:
+    anchor: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
+    lift = 0.5 if below else 0
+    axes.annotate(text, (1, position), (offset_pt, lift), va="bottom" if below else "center", fontsize=TEXT_PT,
+                  weight="bold", **anchor)  # fmt: skip
+    if below:
+        axes.annotate(below, (1, position), (offset_pt, -0.5), va="top", fontsize=SMALL_PT - 1, color=FAINT, **anchor)
+
+
+def _interval(low: float, high: float, write: Any) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return captions.span(str(write(low)).removesuffix("×"), str(write(high)))
+
+
+def _how_to_read(table: pd.DataFrame) -> list[str]:
+    words = []
+    if (table["num"] > 1).any():
+        words.append(
+            "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
+        )
+    else:
+        words.append("One repeat an arm: no intervals; differences may be chance.")
+    if (table["num_censored"] > 0).any():
+        words.append(
+            "Arrows: target not reached within the training limit; the mark is then the median, infinite ones counted."
+        )
+    if table["speedup_num"].max() > 1:
+        words.append("Speed-ups are paired by seed; dashed line: one node alone.")
+    elif table["speedup"].notna().any():
+        words.append("Dashed line: one node alone.")
+    return [" ".join(words)]

@@ -1,0 +1,213 @@
+"""Does decentral averaging suffer less: time to the target and of a step by number of nodes, on links of one's own and
+on one air that all share."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from bwbench.results.analysis.config_values import value_at
+from bwbench.results.analysis.once import once
+from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
+from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, topology_of
+from bwbench.results.figures import captions
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.panels import draw_mark, framed_panels, panel_title
+from bwbench.results.figures.style import INK, PAGE_IN, arm_style
+
+_EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
+_WIRED_LINE: Any = (0, (6, 1.5, 1, 1.5))
+_WIRED_MARKER = "s"
+_DODGE = 0.014  # decades between neighbouring arms
+_WORDS = {"switched": "links of one's own (switched)", "shared": "one air for all (shared)"}
+_LIMITS = ("single", "no-communication")
+
+
+class TopologyByMedium(AbstractFigure):
+    """A column for each medium; above time to target, below time of a step. Full marks are central, hollow ones
+    decentral; broken lines average partially."""
+
+    name = "topology"
+    summary = "central against decentral averaging, by medium and number of nodes"
+    compares = frozenset({"nodes", "link.medium", "link.wired"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs central and decentral arms, and two media or numbers of nodes."""
+        if not results.done:
+            return "no cell is done"
+        table = topology_table(results)
+        linked = table[table["topology"] != ""]
+        if linked["place"].nunique() < 2:
+            return "no central arm beside a decentral one"
+        if linked["medium"].nunique() < 2 and linked["nodes"].nunique() < 2:
+            return "one medium and one number of nodes"
+        return None
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row an arm, medium, way of being wired, and number of nodes."""
+        return topology_table(results)
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        table, wide = self.table(results), width_in >= PAGE_IN
+        linked = table[table["topology"] != ""]
+        media = sorted(linked["medium"].unique(), reverse=True)
+        timed = linked["time_value"].notna().any()
+        rows = ["time", "step"] if timed else ["step"]
+        title = f"Central and decentral averaging: time to {captions.target_words(results)}" if timed else (
+            "Central and decentral averaging: time of a step"
+        )  # fmt: skip
+        counts = captions.num_runs(linked["num"])
+        setting = captions.setting_line(results, num_runs=counts)
+        variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
+        sums = linked.groupby("variant")[["num_composed", "num"]].sum()
+        legend = [_handle(row, sums.loc[row["variant"]]) for row in variants.to_dict("records")]
+        notes = [_how_to_read(table), *results.notes]
+        body_in = len(rows) * (2.0 if wide else 1.55) + 0.25
+        figure, grid = framed_panels(width_in, body_in, (len(rows), len(media)), title, setting, notes, legend,
+                                     share=(True, "row"))  # fmt: skip
+        for line, what in enumerate(rows):
+            unit = captions.time_unit(math.sqrt(linked[f"{what}_at_least"].max() * linked[f"{what}_at_least"].min()))
+            for column, medium in enumerate(media):
+                axes = grid[line, column]
+                _draw_panel(axes, linked[linked["medium"] == medium], list(variants["variant"]), what, unit.seconds)
+                if what == "time":
+                    _draw_limits(axes, table, unit.seconds)
+                panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")
+            grid[line, 0].set_ylabel(f"{'time to target' if what == 'time' else 'time of a step'} ({unit.symbol})")
+            low, high = grid[line, 0].get_ylim()
+            label_log_axis(grid[line, 0].yaxis, low, high, length_in=2.6 if wide else 1.9)
+        nodes = sorted(linked["nodes"].unique())
+        for axes in grid.flat:
+            axes.xaxis.set_major_locator(FixedLocator(nodes))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        for axes in grid[-1]:
+            axes.set_xlabel("nodes")
+        return figure
+
+
+@once
+def topology_table(results: Results) -> pd.DataFrame:
+    """One row an arm, medium, wiring and number of nodes.
+
+    Returns:
+        arm, variant (with ``, wired`` where nodes have a wire to the access point), topology, averaging, place, medium
+        and nodes; of ``time`` (to the target) and ``step`` seconds each: ``_value`` (infinite where the median repeat
+        did not reach it, NaN without a target), ``_low``, ``_high``, ``_at_least``. Arms that average over no link
+        have an empty ``topology``.
+    """
+    cells = results.cells.copy()
+    wired = {
+        folder.cell["id"]: json.dumps(value_at(folder.cell["config"], "link.wired") or []) for folder in results.done
+    }
+    cells["wired"] = cells["id"].map(wired)
+    rows = []
+    for (arm, medium, wires, nodes), part in cells.groupby(
+        ["arm", "medium", "wired", "nodes"], dropna=False, sort=True
+    ):
+        topology = topology_of(str(part["collective"].iloc[0]))
+        arrivals = list(arrivals_by_seed(part).values())
+        steps = [row["training_clock_s"] / row["steps"] for row in part.to_dict("records") if row["steps"]]
+        if not steps:
+            continue
+        step_s, low_s, high_s = geometric_interval(steps)
+        composed, num = int(part["composed"].sum()), len(part)
+        variant = str(arm) if wires == "[]" else f"{arm}, wired"
+        row: dict[str, Any] = {"arm": str(arm), "variant": variant, "topology": topology.name if topology else "",
+                               "averaging": topology.averaging if topology else "",
+                               "place": topology.place if topology else "",
+                               "medium": medium if isinstance(medium, str) else "", "wired": wires,
+                               "nodes": int(str(nodes)), "num": num, "num_composed": composed}  # fmt: skip
+        row |= _columns("time", estimate(arrivals) if arrivals else None)
+        rows.append(row | _columns("step", Estimate(step_s, low_s, high_s, step_s, num, 0)))
+    table = pd.DataFrame(rows)
+    numbers = [f"{what}_{end}" for what in ("time", "step") for end in ("value", "low", "high", "at_least")]
+    table[numbers] = table[numbers].astype(float)
+    return table
+
+
+def _columns(what: str, centre: Estimate | None) -> dict[str, Any]:
+    if centre is None:
+        return {f"{what}_{end}": math.nan for end in ("value", "low", "high", "at_least")}
+    return {f"{what}_value": centre.value, f"{what}_low": centre.low, f"{what}_high": centre.high,
+            f"{what}_at_least": centre.at_least}  # fmt: skip
+
+
+def _handle(row: dict[Any, Any], sums: pd.Series) -> Line2D:
+    label = captions.arm_label(row["variant"], sums["num_composed"], sums["num"])
+    style, central = arm_style(row["arm"]), row["place"] == CENTRAL
+    words = row["topology"] if row["averaging"] == EXACT else f"{row['topology']}, partial"
+    return Line2D([], [], label=f"{label}: {words}", color=style.color, linestyle=_line(row), linewidth=1.3,
+                  marker=_marker(row), markersize=4.5, markeredgecolor="white" if central else style.color,
+                  markeredgewidth=0.4 if central else 0.9,
+                  markerfacecolor=style.color if central else "white")  # fmt: skip
+
+
+def _marker(row: dict[Any, Any]) -> str:
+    return arm_style(row["arm"]).marker if row["wired"] == "[]" else _WIRED_MARKER
+
+
+def _line(row: dict[Any, Any]) -> Any:
+    if row["wired"] != "[]":
+        return _WIRED_LINE
+    return _PARTIAL_LINE if row["averaging"] == PARTIAL else _EXACT_LINE
+
+
+def _draw_panel(axes: Axes, rows: pd.DataFrame, variants: list[str], what: str, unit: float) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(True)
+    axes.margins(x=0.1, y=0.12)
+    for position, variant in enumerate(variants):
+        line = rows[rows["variant"] == variant].sort_values("nodes")
+        dodge = 10 ** (_DODGE * (position - (len(variants) - 1) / 2))
+        for first in line.to_dict("records")[:1]:
+            reached = line[line[f"{what}_value"].map(math.isfinite)]
+            axes.plot(reached["nodes"] * dodge, reached[f"{what}_value"] / unit, color=arm_style(first["arm"]).color,
+                      linestyle=_line(first), linewidth=1.3, zorder=3)  # fmt: skip
+        for row in line.to_dict("records"):
+            if math.isnan(row[f"{what}_at_least"]):
+                continue
+            at = (row["nodes"] * dodge, row[f"{what}_at_least"] / unit)
+            ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
+            bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
+            draw_mark(axes, at, ends, row["arm"], bound, 4.8, row["place"] != CENTRAL, _marker(row))
+
+
+def _draw_limits(axes: Axes, table: pd.DataFrame, unit: float) -> None:
+    """One node alone across the panel; what a free network would give, by number of nodes."""
+    single = table[(table["arm"] == "single") & table["time_value"].map(math.isfinite)]
+    if len(single):
+        axes.axhline(single["time_value"].iloc[0] / unit, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    free = table[(table["arm"] == "no-communication") & table["time_value"].map(math.isfinite)].sort_values("nodes")
+    free = free.drop_duplicates("nodes")
+    style = arm_style("no-communication")
+    axes.plot(
+        free["nodes"], free["time_value"] / unit, color=style.color, linewidth=1.0, linestyle=style.line, zorder=1
+    )
+
+
+def _how_to_read(table: pd.DataFrame) -> str:
+    words = ["Full marks: central; hollow: decentral. Solid lines: exact averages; broken: partial ones"]
+    words[0] += (
+        " (with long dashes: the server has a wire to the access point)." if (table["wired"] != "[]").any() else "."
+    )
+    if (table["arm"] == "single").any():
+        words.append("Black broken line: one node alone.")
+    if (table["arm"] == "no-communication").any():
+        words.append("Grey: no communication.")
+    if (table["num"] > 1).any():
+        words.append("Marks: geometric mean; whiskers: 95 % interval (Student's t on log time).")
+    if table["time_value"].map(math.isinf).any():
+        words.append("With an arrow: target not reached within the limit by the median repeat.")
+    return " ".join(words)

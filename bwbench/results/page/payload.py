@@ -1,0 +1,171 @@
+"""All that the page knows, as one dictionary for JSON: a pure function of the records.
+
+Cells come as rows of ``CELL_COLUMNS``; what many of them share (curves, machines, logs) stands in pools, by number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bwbench.records import CellFolder
+from bwbench.results.analysis.arrival import number
+from bwbench.results.analysis.cells import DONE, cell_row, is_composed, state_of
+from bwbench.results.analysis.composed_error import composed_errors, composed_note
+from bwbench.results.analysis.grouping import Group, group_cells
+from bwbench.results.analysis.ledger import PART_NAMES, PARTS
+from bwbench.results.analysis.left_out import left_out_notes
+from bwbench.results.analysis.provenance import provenance_note
+from bwbench.results.analysis.tables import Reader
+from bwbench.results.analysis.trial import DEFAULT_METRICS
+from bwbench.results.page.facts import environment_facts, ledger_facts, link_facts, log_tail, recorded_at_s
+from bwbench.results.page.look import arm_look, part_colors
+from bwbench.results.page.pool import DIGITS, Pool, rounded
+
+COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
+PAYLOAD_SCHEMA = 1
+
+# Taken over from ``cells.cell_row`` as they are: numbers that intervals rest on keep all their digits.
+_EXACT = (
+    "id", "slug", "repeat", "seed", "status", "reason", "nodes", "model", "dataset", "batch_size", "accumulate",
+    "global_batch", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
+    "target_value", "evaluate_every_samples", "time_to_target_s", "samples_to_target", "censored_at_s", "timing_share",
+)  # fmt: skip
+_ROUNDED = (
+    "training_clock_s", "final_metric", "test_metric", "wire_bytes_to_target", "wire_bytes", "wall_s", "steps",
+    "samples",
+)  # fmt: skip
+_OWN = (
+    "experiment", "arm", "composed", "stops_at_target", "metric", "samples_at", "values", "clocks", "ledger",
+    "link_facts", "environment", "log",
+)  # fmt: skip
+CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
+
+
+def build_payload(folders: Sequence[CellFolder], title: str) -> dict[str, Any]:
+    """What the page is made of.
+
+    Args:
+        folders: cells of any number of experiments, done or not, with a readable cell.json.
+        title: name of the result folder.
+    """
+    rows = {folder.path: cell_row(folder) for folder in folders}
+    experiments = sorted({_experiment(folder) for folder in folders})
+    arms = sorted({str(row["arm"]) for row in rows.values()})
+    pools = {name: Pool() for name in ("samples_at", "values", "clocks", "environment", "log", "link_facts")}
+    reader = Reader()
+    ordered = sorted(folders, key=lambda folder: (_experiment(folder), folder.path.name))
+    cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader) for folder in ordered]
+    numbers = {folder.path: index for index, folder in enumerate(ordered)}
+    return {
+        "schema": PAYLOAD_SCHEMA,
+        "title": title,
+        "newest": _newest(folders),
+        "experiments": experiments,
+        "arms": [{"name": arm, **arm_look(arm)} for arm in arms],
+        "parts": [PART_NAMES[part] for part in PARTS],
+        "part_colors": part_colors(PARTS),
+        "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
+        "pools": {name: pool.values for name, pool in pools.items()},
+        "columns": list(CELL_COLUMNS),
+        "cells": cells,
+    }
+
+
+def _cell(
+    folder: CellFolder,
+    row: dict[str, Any],
+    experiments: list[str],
+    arms: list[str],
+    pools: dict[str, Pool],
+    reader: Reader,
+) -> list[Any]:
+    reading = reader.read(folder)
+    curve = reading.curve
+    metric = _metric(row, curve)
+    row["reason"] = str(row["reason"]).strip()[:500] if row["reason"] else None
+    own: dict[str, Any] = {
+        "experiment": experiments.index(_experiment(folder)),
+        "arm": arms.index(str(row["arm"])),
+        "composed": int(is_composed(folder)),
+        "stops_at_target": int(folder.cell["config"].get("stop") == "target"),
+        "metric": metric,
+        "ledger": ledger_facts(reading.ledger),
+        "link_facts": pools["link_facts"].add(link_facts(folder)),
+        "environment": pools["environment"].add(environment_facts(folder)),
+        "log": pools["log"].add(log_tail(folder)),
+    }
+    if metric is not None:
+        own["samples_at"] = pools["samples_at"].add([point.get("samples") for point in curve])
+        own["values"] = pools["values"].add([rounded(point.get(metric), DIGITS) for point in curve])
+        own["clocks"] = pools["clocks"].add([rounded(point.get("clock_s")) for point in curve])
+    values = {**{name: row.get(name) for name in _EXACT}, **{name: rounded(row.get(name)) for name in _ROUNDED}, **own}
+    return [values.get(name) for name in CELL_COLUMNS]
+
+
+def _metric(row: dict[str, Any], curve: list[dict[str, Any]]) -> str | None:
+    recorded = {name for point in curve for name in point}
+    return next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
+
+
+def _groups(
+    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[str | None]
+) -> list[dict[str, Any]]:
+    groups = []
+    for index, experiment in enumerate(experiments):
+        members = [folder for folder in folders if _experiment(folder) == experiment]
+        groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
+    return groups
+
+
+def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[str | None]) -> dict[str, Any]:
+    rows = [cell_row(folder) for folder in group.folders]
+    networked = [row for row in rows if row["algorithm"] != "single"] or rows
+    targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
+    metric, value = targets.most_common(1)[0][0]
+    members = sorted(numbers[folder.path] for folder in group.folders)
+    named = ("model.name", "dataset.name", *COMPARES)
+    words = [_words(name, setting) for name, setting in group.key if name not in named]
+    nodes = sorted({int(row["nodes"]) for row in networked})
+    if not any(name == "nodes" for name, _ in group.key):
+        words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
+    return {
+        "experiment": experiment,
+        "model": "/".join(sorted({str(row["model"]) for row in networked})),
+        "dataset": "/".join(sorted({str(row["dataset"]) for row in networked})),
+        "words": " · ".join(words),
+        "metric": metric or next((metrics[index] for index in members if metrics[index]), None),
+        "target": value,
+        "notes": _notes(group.folders),
+        "cells": members,
+    }
+
+
+def _words(name: str, value: Any) -> str:
+    """A setting in words: ``4 nodes``, ``batch size 32``, ``medium shared``."""
+    if name == "nodes":
+        return f"{value} {'node' if value == 1 else 'nodes'}"
+    phrase = name.removesuffix(".name").removeprefix("link.").replace(".", " ").replace("_", " ")
+    return f"{phrase} {value}" if value is not None else f"no {phrase}"
+
+
+def _notes(folders: Iterable[CellFolder]) -> list[str]:
+    """What stands under every picture of these cells, as ``Results.notes``."""
+    cells = list(folders)
+    done = [folder for folder in cells if state_of(folder) == DONE]
+    errors = [error.error for error in composed_errors(done)]
+    composed = composed_note(sum(map(is_composed, done)), len(done), errors)
+    return [*left_out_notes(cells), *(note for note in (composed, provenance_note(done)) if note)]
+
+
+def _experiment(folder: CellFolder) -> str:
+    return str(folder.cell.get("experiment", folder.path.parent.name))
+
+
+def _newest(folders: Iterable[CellFolder]) -> str | None:
+    """Day of the newest record: the page says how old it is, and equal records make equal pages."""
+    times = [time_s for folder in folders if (time_s := recorded_at_s(folder)) is not None]
+    return time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else None

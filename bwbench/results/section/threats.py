@@ -1,0 +1,121 @@
+"""Links asked against achieved, what was left out, and the doubts that follow from the records themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from bwbench.records import CellFolder
+from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of
+from bwbench.results.analysis.composed_error import composed_errors
+from bwbench.results.analysis.config_values import value_at
+from bwbench.results.facts import link_errors, machines_of
+from bwbench.results.section.content import Block, Bullets, Paragraph
+from bwbench.results.text import Number, Phrase, phrase
+from bwbench.results.text.numbers import fixed, percent
+
+_WORDS = {PLANNED: "not run yet", UNFINISHED: "unfinished"}
+_MOST_REASONS = 8  # a list of hundreds helps nobody in a paper; `bwbench status` has them all
+
+
+def link_blocks(done: Sequence[CellFolder]) -> Iterator[Block]:
+    """How far achieved rates and round trips are from those asked for."""
+    errors = link_errors(done)
+    if not errors.rate:
+        return
+    tight = phrase(Number("link rate median", percent(errors.rate_median)), " in the median, ")
+    tail = phrase(Number("link rate most of pairs", percent(errors.rate_share(0.95))), " for 95 % of them, ")
+    most = phrase(Number("link rate most", percent(errors.rate_most)), " at most")
+    probed = phrase(Number("link probes", str(errors.num_probes)), " probes, ")
+    pairs = phrase(Number("link pairs", str(len(errors.rate))), " pairs of nodes")
+    text = phrase("Links were measured before and after training (", probed, pairs, "): the rate achieved differs ")
+    text = phrase(text, "from the one asked for by ", tight, tail, most, ".")
+    if errors.rtt_s:
+        low, high = (Number(f"link rtt {end}", fixed(1e3 * value, 2)) for end, value in
+                     (("low", min(errors.rtt_s)), ("high", max(errors.rtt_s))))  # fmt: skip
+        text = phrase(text, " Round trips on the idle link differ by ", low, " to ", high, " ms.")
+    yield Paragraph(text)
+
+
+def left_out_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
+    """How many cells are in no table, by what became of them, with the reasons that were recorded."""
+    states = Counter(state_of(folder) for folder in folders)
+    missing = {state: count for state, count in sorted(states.items()) if state != DONE}
+    all_cells = Number("cells", str(len(folders)))
+    if not missing:
+        yield Paragraph(phrase("All ", all_cells, " cells are done; none is left out."))
+        return
+    parts = ", ".join(f"{count} {_WORDS.get(state, state)}" for state, count in missing.items())
+    yield Paragraph(phrase("Left out of ", all_cells, " cells: ", Number("cells left out", parts), "."))
+    reasons: Counter[str] = Counter()
+    for folder in folders:
+        reason = str((folder.status or {}).get("reason") or "")
+        if state_of(folder) != DONE and reason:
+            reasons[f"{folder.cell['arm']}, {state_of(folder)}: {reason.splitlines()[0]}"] += 1
+    lines = [phrase(f"{text} ({count}x)" if count > 1 else text) for text, count in sorted(reasons.items())]
+    if len(lines) > _MOST_REASONS:
+        lines = [*lines[:_MOST_REASONS], phrase(f"and {len(lines) - _MOST_REASONS} more.")]
+    if lines:
+        yield Bullets(lines)
+
+
+def threat_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
+    """What a reader should doubt, as far as records tell."""
+    done = [folder for folder in folders if state_of(folder) == DONE]
+    doubts = (_few_seeds, _shared_cores, _composed, _mixed, _emulated, _stopped)
+    found = [doubt for doubts_of in doubts for doubt in doubts_of(done)]
+    if found:
+        yield Bullets(found)
+
+
+def _few_seeds(done: Sequence[CellFolder]) -> Iterator[Phrase]:
+    counts = Counter((f.cell["arm"], str(value_at(f.cell["config"], "link.bandwidth"))) for f in done)
+    seeds = {setting_of(folder.cell["config"]).seed for folder in done}
+    if len(seeds) == 1:
+        yield phrase("One seed: nothing tells chance from effect, and there are no intervals over seeds.")
+    elif counts and min(counts.values()) < 3:
+        yield phrase("Fewer than three repeats of some arms: their intervals are very wide or missing.")
+
+
+def _shared_cores(done: Sequence[CellFolder]) -> Iterator[Phrase]:
+    cores = machines_of(done).cores
+    local = [folder for folder in done if not isinstance((folder.environment or {}).get("hosts"), list)]
+    nodes = max((setting_of(folder.cell["config"]).nodes for folder in local), default=1)
+    if cores and nodes > min(cores):
+        text = phrase(Number("most nodes", str(nodes)), " nodes shared ", Number("fewest cores", str(min(cores))))
+        padded = all(value_at(folder.cell["config"], "compute.step_time") for folder in local)
+        how = "; steps are padded to a declared time for that reason." if padded else ", and steps are not padded."
+        yield phrase(text, " cores of one host", how)
+
+
+def _composed(done: Sequence[CellFolder]) -> Iterator[Phrase]:
+    if any(map(is_composed, done)):
+        text = "Composed times: links share their convergence runs, repeats their timing runs; they do not err alone."
+        if not composed_errors(done):
+            text += " No cell ran whole beside them."
+        yield phrase(text)
+
+
+def _mixed(done: Sequence[CellFolder]) -> Iterator[Phrase]:
+    found = machines_of(done)
+    for what, values in (("hosts", found.hosts), ("kernels", found.kernels), ("commits", found.commits)):
+        if len(values) > 1:
+            yield phrase("Mixed ", Number(f"mixed {what}", f"{len(values)} {what}"), f": {', '.join(values)}.")
+    changed = [commit for commit in found.commits if commit.endswith("+")]
+    if changed:
+        yield phrase(f"The working tree had changes: {', '.join(changed)}.")
+
+
+def _emulated(done: Sequence[CellFolder]) -> Iterator[Phrase]:
+    backends = machines_of(done).backends
+    if {"relay", "netem"} & set(backends):
+        yield phrase(
+            f"Links are emulated ({', '.join(backends)}): rates, delays and losses are there, the radio is not."
+        )
+
+
+def _stopped(done: Sequence[CellFolder]) -> Iterator[Phrase]:
+    censored = sum(1 for folder in done if (folder.status or {}).get("censored_at_s") is not None)
+    if censored:
+        text = phrase(Number("cells censored", str(censored)), " of ", Number("cells done", str(len(done))))
+        yield phrase(text, " cells ended at their limit without the target; they are shown as > limit.")

@@ -1,0 +1,118 @@
+"""Time to accuracy by arm and bandwidth, and who is first at each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from bwbench.results.analysis.arrival import Arrival, number
+from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.statistics import Estimate, estimate, paired_ratio
+from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.figures.captions import digits, seconds, target_words
+from bwbench.results.section.content import Block, Bullets
+from bwbench.results.section.grid import column_title, grid_tables, place
+from bwbench.results.section.ratios import ratio_words
+from bwbench.results.text import Number, Phrase, phrase
+
+_FREE = ("no-communication",)  # what a free network would give: no method that could be used
+
+At = tuple[str, float | None]  # arm, bandwidth in bit/s
+
+
+def time_blocks(group: Results, key: str) -> Iterator[Block]:
+    """The table, and a sentence for each bandwidth. Nothing where no cell has a target.
+
+    Args:
+        key: what tells the numbers of this group from those of others, for the names of macros.
+    """
+    found = arrivals_of(group)
+    if not found:
+        return
+    arms = sorted({arm for arm, _ in found})
+    bandwidths = sorted({bps for _, bps in found}, key=lambda bps: math.inf if bps is None else bps)
+    estimates = {at: estimate(list(arrivals.values())) for at, arrivals in found.items()}
+    counts = {one.num for one in estimates.values()}
+    composed = composed_at(group)
+
+    def cell(arm: str, bandwidth: float | None) -> Sequence[Phrase]:
+        one = estimates.get((arm, bandwidth))
+        at = f"{key} {arm} {place(bandwidth)}"
+        return [] if one is None else _time_lines(one, at, (arm, bandwidth) in composed, len(counts) > 1)
+
+    repeats = phrase("n = ", Number(f"repeats {key}", str(*counts)), ". ") if len(counts) == 1 else ()
+    caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
+    legend = phrase("95 % interval below it. ", repeats, _legend(found, composed))
+    yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
+    sentences = [sentence for bps in bandwidths if (sentence := _first(found, bps, key)) is not None]
+    if sentences:
+        yield Bullets(sentences)
+
+
+def arrivals_of(group: Results) -> dict[At, dict[int, Arrival]]:
+    """Arrivals by seed, of every arm at every bandwidth; None for one without a link."""
+    if group.cells.empty:
+        return {}
+    found = {}
+    for (arm, bandwidth), part in group.cells.groupby(["arm", "bandwidth_bps"], dropna=False, sort=True):
+        arrivals = arrivals_by_seed(part)
+        if arrivals:
+            found[str(arm), number(bandwidth)] = arrivals
+    return found
+
+
+def composed_at(group: Results) -> set[At]:
+    """Arms and bandwidths where a value rests on a composed cell."""
+    rows = group.cells.to_dict("records")
+    return {(str(row["arm"]), number(row["bandwidth_bps"])) for row in rows if row["composed"]}
+
+
+def _time_lines(one: Estimate, at: str, composed: bool, with_num: bool) -> Sequence[Phrase]:
+    mark = "†" if composed else ""
+    if math.isinf(one.value):
+        value = phrase(Number(f"time {at}", f"> {digits(one.at_least)}"), mark)
+    else:
+        value = phrase(Number(f"time {at}", digits(one.value)), mark)
+    lines = [value]
+    if one.low is not None and one.high is not None:
+        lines.append(phrase(Number(f"time interval {at}", f"[{digits(one.low)}, {digits(one.high)}]")))
+    elif one.num_censored:
+        lines.append(phrase(Number(f"time censored {at}", f"{one.num_censored} of {one.num} not reached")))
+    if with_num:
+        lines.append(phrase("n = ", Number(f"time n {at}", str(one.num))))
+    return lines
+
+
+def _legend(found: dict[At, dict[int, Arrival]], composed: set[At]) -> str:
+    text = "One repeat has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
+    if any(arrival.time_s is None for arrivals in found.values() for arrival in arrivals.values()):
+        text += "> : not reached within the limit; with such repeats it is the median. "
+    return (text + ("† composed." if composed else "")).strip()
+
+
+def _first(found: dict[At, dict[int, Arrival]], bandwidth: float | None, key: str) -> Phrase | None:
+    """Who is first at a bandwidth, and whether by more than its interval."""
+    here = {arm: arrivals for (arm, bps), arrivals in found.items() if bps in (bandwidth, None) and arm not in _FREE}
+    if bandwidth is None or len(here) < 2:
+        return None
+    order = sorted(here, key=lambda arm: (_rank(here[arm]), arm))
+    best, second = order[0], order[1]
+    first = estimate(list(here[best].values()))
+    where = phrase("At ", column_title(bandwidth), ": ")
+    if math.isinf(first.value):
+        return phrase(where, "no arm reaches the target in most of its repeats.")
+    took = Number(f"time best {key} {place(bandwidth)}", seconds(first.value))
+    name = "the node on its own (single)" if best == "single" else best
+    words = ratio_words(paired_ratio(here[second], here[best]), f"best {key} {place(bandwidth)}")
+    if words is None:
+        return phrase(where, f"{name} is first, after ", took, f"; nothing certain beside {second}.")
+    if words.side > 0:
+        faster = phrase(words.value, f" times as fast as {second} ", words.basis)
+        return phrase(where, f"{name} is first, after ", took, "; ", faster, ".")
+    alike = phrase(f"not distinguishable from {second}: ratio ", words.value, " ", words.basis)
+    return phrase(where, f"{name} has the shortest time, ", took, ", but is ", alike, ".")
+
+
+def _rank(arrivals: dict[int, Arrival]) -> tuple[float, float]:
+    one = estimate(list(arrivals.values()))
+    return one.value, one.at_least

@@ -1,0 +1,177 @@
+"""One cell: claim it, open its link, verify it, train, verify again, record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from bwbench.base.errors import BwbenchError, LinkError, UnfitMachineError
+from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
+from bwbench.experiment.plan.cell import Cell
+from bwbench.network.network import Network, open_network
+from bwbench.records import CellFolder, read_json, write_json_atomic
+from bwbench.records.disk import full_disk_said, worker_met_full_disk
+from bwbench.records.environment import capture_environment
+from bwbench.records.lock import Claim, claimed
+from bwbench.running.launch.cell_status import cell_status
+from bwbench.running.launch.link_record import LinkRecord
+from bwbench.running.launch.local import LocalLauncher
+from bwbench.running.launch.machine_turn import machine_turn
+from bwbench.running.launch.outcome import LaunchOutcome
+from bwbench.running.launch.resumption import Resumption
+
+WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
+WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
+# Nothing is predicted of a network that nobody has measured yet; whether training gets on is watched on the hosts.
+HOSTS_WALL_LIMIT_S = 86400.0
+
+
+class CellObserver(Protocol):
+    """Told what happens while one cell runs."""
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        """What is being done with the cell from now on, in words."""
+
+    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+        """A worker reported an event of its record."""
+
+
+def wall_limit_s(predicted_s: float) -> float:
+    """Seconds after which a cell that should take ``predicted_s`` at most is ended as ``timeout``."""
+    return WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s
+
+
+def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+    """One attempt at a cell, from its link to its status.json; needs nothing but the cell and a folder to write to.
+
+    The cell is claimed meanwhile. Where another process has ended it since ``item`` was assessed, nothing is run. Cells
+    of several processes take turns on a machine (see ``launch/machine_turn.py``).
+
+    Args:
+        wall_limit_s: seconds after which the training is ended as ``timeout``.
+
+    Returns:
+        The content of status.json; a cell that failed raises nothing.
+
+    Raises:
+        CellTakenError: another process runs this cell.
+        UnfitMachineError: the machine cannot make the network, or the disk is full; the cell is to be run again.
+        KeyboardInterrupt: handed on after the cell was recorded as ``interrupted``.
+    """
+    with full_disk_said(item.folder), claimed(item.folder) as claim:
+        if (recorded := ended_since(item)) is not None:
+            return recorded
+        _remove_torn(item.folder)
+        if not isinstance(read_json(item.folder / "cell.json"), dict):
+            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+        noting = _Noting(observer, claim)
+        with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
+            return _attempt(item, wall_limit_s, noting)
+
+
+def ended_since(item: PlannedCell) -> dict[str, Any] | None:
+    """What another process has recorded of a cell since it was assessed; None where it still has to run."""
+    recorded = read_json(item.folder / "status.json")
+    if not isinstance(recorded, dict) or recorded.get("status") not in ("done", *ENDED_UNDONE):
+        return None
+    if not item.runs or int(recorded.get("attempt") or 0) > item.attempt:
+        return recorded
+    return recorded if recorded["status"] == "done" and not recorded.get("composed") else None
+
+
+def _remove_torn(folder: Path) -> None:
+    """Files that a killed process had not finished; nobody else writes here while the cell is claimed."""
+    for torn in (*folder.glob(".*.part"), *folder.glob("attempt-*/.*.part")):
+        torn.unlink(missing_ok=True)
+
+
+class _Noting:
+    """An observer that also keeps the phase in the cell's claim, for ``bwbench status`` elsewhere."""
+
+    def __init__(self, observer: CellObserver, claim: Claim) -> None:
+        self._observer, self._claim = observer, claim
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        self._claim.note(phase=phase)
+        self._observer.cell_phase(cell, phase)
+
+    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+        self._observer.cell_event(cell, rank, event)
+
+
+def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+    (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
+    environment = capture_environment(item.cell.config.plugins)
+    resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
+    attempt = CellFolder(item.folder).new_attempt()
+    write_json_atomic(attempt / "environment.json", environment)
+    resumption.begin(attempt)
+    if resumption.words is not None:
+        observer.cell_phase(item.cell, resumption.words)
+    record = LinkRecord(item.cell.config.link, attempt)
+    outcome = LaunchOutcome("interrupted", "interrupted")
+    try:
+        if item.cell.config.launcher == "ssh":
+            outcome = _train_on_hosts(item, attempt, record, wall_limit_s, observer)
+        else:
+            with open_network(item.cell.config.link, item.cell.config.nodes) as network:
+                outcome = _train_on(network, item, attempt, resumption, record, wall_limit_s, observer)
+        said = "" if item.cell.config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
+        if outcome.status == "failed" and (full := worker_met_full_disk(attempt, said)):
+            raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
+    except BwbenchError as error:
+        outcome = LaunchOutcome("failed", str(error))
+        if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
+            outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
+            raise  # the next cell would meet the same
+    finally:
+        status = cell_status(item.cell, attempt, outcome, record.content, resumption)
+        write_json_atomic(item.folder / "status.json", status)
+        resumption.tidy(attempt, status["status"])
+    return status
+
+
+def _train_on_hosts(
+    item: PlannedCell, attempt: Path, record: LinkRecord, wall_limit_s: float, observer: CellObserver
+) -> LaunchOutcome:
+    """Train on real hosts, whose workers measure the network themselves."""
+    from bwbench.running.launch.ssh.launcher import SshLauncher  # its imports are of no use to any other launcher
+
+    cell = item.cell
+    observer.cell_phase(cell, "starting workers on the hosts")
+    limit_s = max(wall_limit_s, HOSTS_WALL_LIMIT_S)
+    launcher = SshLauncher(cell, attempt)
+    try:
+        return launcher.run(limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
+    finally:
+        record.read_back()
+        if any(launcher.shaped):
+            record.add_applied(launcher.shaped)
+
+
+def _train_on(
+    network: Network,
+    item: PlannedCell,
+    attempt: Path,
+    resumption: Resumption,
+    record: LinkRecord,
+    wall_limit_s: float,
+    observer: CellObserver,
+) -> LaunchOutcome:
+    """Verify, train, verify: the outcome is ``invalid`` where the link was not what was asked."""
+    cell = item.cell
+    record.add_network(network)
+    observer.cell_phase(cell, "verifying the link")
+    if problem := record.add_measurement(network, "achieved_before"):
+        return LaunchOutcome("invalid", f"the link before training: {problem}")
+    observer.cell_phase(cell, "starting workers")
+    launcher = LocalLauncher(network, cell, item.folder / "cell.json", attempt, resumption)
+    outcome = launcher.run(wall_limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
+    problem = record.add_traffic(network, outcome)
+    if outcome.status not in ("done", "diverged"):
+        return outcome
+    observer.cell_phase(cell, "verifying the link again")
+    problem = record.add_measurement(network, "achieved_after") or problem
+    if problem:
+        return LaunchOutcome("invalid", f"the link after training: {problem}", outcome.ends, outcome.wire)
+    return outcome

@@ -1,0 +1,126 @@
+"""Shell files that start the workers of cells under torchrun or Slurm. They carry the cells: a host needs no more."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bwbench.experiment.plan.cell import Cell
+
+_UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 40
+_END_OF_CELL = "END_OF_CELL"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the workers run.
+
+    Attributes:
+        python: interpreter with bwbench.
+        folder: where they are started.
+        results: folder for results, against ``folder`` where it is relative.
+        environment: variables that they get.
+    """
+
+    python: str
+    folder: str
+    results: str
+    environment: Mapping[str, str]
+
+
+def torchrun_script(cells: Sequence[Cell], setting: Setting) -> str:
+    """Text of a file that is started once on every host, with NODE and HEAD set: one torchrun a cell.
+
+    Every value of the user's is quoted for the shell; cells stand in here-documents that the shell leaves alone.
+    """
+    hosts = max(cell.config.nodes for cell in cells)
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"# {len(cells)} cell(s) on {hosts} host(s), one after another. Start it on every host, NODE counting",
+            "# from 0 on the one whose address is HEAD, which keeps the results:",
+            "#   HEAD=192.168.1.10 NODE=0 bash this-file",
+            "# Cells that are done are left out. PORT (29400) and the one after it must be open on HEAD; between all",
+            "# hosts any port must be. PYTHON is the interpreter that has bwbench; RESULTS the folder for results.",
+            "set -u",
+            f"if [ {hosts} -gt 1 ]; then",
+            '  : "${HEAD:?set HEAD to the address of the host with NODE=0}" '
+            '"${NODE:?set NODE to the number of this host, from 0}"',
+            "fi",
+            'HEAD="${HEAD:-127.0.0.1}" NODE="${NODE:-0}" PORT="${PORT:-29400}"',
+            *_common(setting),
+            'command -v "$PYTHON" > /dev/null || PYTHON=python3  # this file was made on another host',
+            "run() {  # NODES FOLDER, the cell on standard input",
+            '  local cell="$RESULTS/$2/cell.json" port=$((PORT + count % 2))',
+            "  count=$((count + 1))",
+            '  [ "$NODE" -lt "$1" ] || { cat > /dev/null; return 0; }',
+            *_keep_cell(),
+            '  "$PYTHON" -m torch.distributed.run --nnodes="$1" --nproc-per-node=1 --node-rank="$NODE" \\',
+            '    --master-addr="$HEAD" --master-port="$port" --max-restarts=0 --rdzv-conf timeout=86400 \\',
+            '    -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
+            "}",
+            *_cells(cells),
+        ]
+    )
+
+
+def slurm_script(cells: Sequence[Cell], setting: Setting) -> str:
+    """Text of a batch file: one ``srun`` a cell, one worker a node of the cluster. As above otherwise."""
+    hosts = max(cell.config.nodes for cell in cells)
+    name = _UNFIT_FOR_A_NAME.sub("-", cells[0].experiment).strip("-")[:_LONGEST_NAME]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"#SBATCH --job-name=bwbench-{name or 'cells'}",
+            f"#SBATCH --nodes={hosts}",
+            "#SBATCH --ntasks-per-node=1",
+            "#SBATCH --exclusive",
+            "# --exclusive: whoever shares a machine shares its cores and its network, and a cell would measure that.",
+            "# What your site asks for (--partition, --time, --account) goes here, or between sbatch and this file.",
+            f"# {len(cells)} cell(s), one after another. Submit it again to go on: cells that are done are left out.",
+            "set -u",
+            f"cd {shlex.quote(setting.folder)} || exit",
+            *_common(setting),
+            'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
+            "export MASTER_ADDR",
+            "run() {  # NODES FOLDER, the cell on standard input",
+            '  local cell="$RESULTS/$2/cell.json"',
+            *_keep_cell(),
+            "  # Another port for every cell: the system keeps the last one for a while.",
+            "  export MASTER_PORT=$((20000 + (SLURM_JOB_ID * 7 + count) % 20000))",
+            "  count=$((count + 1))",
+            '  srun --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=60 \\',
+            '    "$PYTHON" -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
+            "}",
+            *_cells(cells),
+        ]
+    )
+
+
+def _common(setting: Setting) -> list[str]:
+    return [
+        *(
+            f'if [ -z "${{{key}:-}}" ]; then export {key}={shlex.quote(value)}; fi'
+            for key, value in sorted(setting.environment.items())
+        ),
+        f'if [ -z "${{PYTHON:-}}" ]; then PYTHON={shlex.quote(setting.python)}; fi',
+        f'if [ -z "${{RESULTS:-}}" ]; then RESULTS={shlex.quote(setting.results)}; fi',
+        "count=0 failed=0",
+    ]
+
+
+def _keep_cell() -> list[str]:
+    """Write the cell's file where it is missing: a cell that has begun stays as it was planned."""
+    return ['  mkdir -p "${cell%/*}" && { [ -s "$cell" ] && cat > /dev/null || cat > "$cell"; } || exit']
+
+
+def _cells(cells: Sequence[Cell]) -> list[str]:
+    lines = []
+    for cell in cells:
+        folder = shlex.quote(f"{cell.experiment}/{cell.folder_name}")
+        lines += [f"run {cell.config.nodes} {folder} <<'{_END_OF_CELL}'", json.dumps(cell.to_json()), _END_OF_CELL]
+    return [*lines, '[ "$failed" -eq 0 ] || { echo "$failed cell(s) failed" >&2; exit 1; }', ""]

@@ -1,0 +1,185 @@
+"""One cell of a sweep, whichever way it comes by its result: whole, composed, or both."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.errors import CellTakenError, UnfitMachineError
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, Parts, parts_of
+from bwbench.experiment.plan.estimate import estimate_cells
+from bwbench.experiment.plan.ways import COMPOSED, WHOLE
+from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
+from bwbench.records.disk import full_disk_said
+from bwbench.records.lock import Claim, claim_of, claimed
+from bwbench.results.analysis.step_times import NotComposableError
+from bwbench.running.cell import CellObserver, run_cell
+from bwbench.running.cell import wall_limit_s as wall_limit_of
+from bwbench.running.composed.content import composed_content, composed_status, put_together
+from bwbench.running.launch.machine_turn import LIMIT_S
+
+LOOK_AT_CLAIMS_S = 0.5
+WAIT_LIMIT_S = 2 * LIMIT_S  # for a run elsewhere, which may itself wait for its turn
+_STARTED_UNIX_S = time.time()  # parts that failed in an earlier run are tried again, once
+
+
+def run_item(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+    """One attempt at a cell, the way that it was planned; it takes the place of ``run_cell`` in a sweep.
+
+    A composed cell brings about the convergence and the timing run that it needs, where they are not there yet. They
+    are cells like others, in ``<results>/.convergence/`` and ``<results>/<experiment>/.timing/``.
+
+    Raises what ``run_cell`` raises, and ConfigError or LaunchError where the model cannot be described.
+    """
+    if item.way == WHOLE:
+        return run_cell(item, wall_limit_s, observer)
+    if item.way == COMPOSED:
+        return _compose(item, wall_limit_s, observer)
+    _compose_beside(item, wall_limit_s, observer)  # first, so that a cell that is done lacks nothing
+    return run_cell(item, wall_limit_s, observer)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a cell is composed from, once it is there."""
+
+    parts: Parts
+    convergence: CellFolder
+    timing: CellFolder
+
+
+class _PartUndoneError(Exception):
+    """One of the runs that a cell is composed from did not end as it should.
+
+    ``status`` is what the cell is to be called; ``part`` says which attempt it was, that fails other cells as well.
+    """
+
+    def __init__(self, status: str, reason: str, part: str) -> None:
+        super().__init__(reason)
+        self.status, self.part = status, part
+
+
+def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+    """Make the cell's status.json out of its parts."""
+    begun = time.monotonic()
+    with full_disk_said(item.folder), claimed(item.folder) as claim:
+        recorded = read_json(item.folder / "status.json")
+        if isinstance(recorded, dict) and recorded.get("status") == "done":
+            return recorded  # another process was quicker
+        if not isinstance(read_json(item.folder / "cell.json"), dict):
+            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+        about = {"schema": SCHEMA, "id": item.cell.id, "slug": item.cell.slug}
+        try:
+            made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
+            found = put_together(item.cell, made.parts, made.convergence, made.timing)
+        except _PartUndoneError as error:
+            about |= {"status": error.status, "reason": f"cannot be composed: {error}", "attempt": item.attempt}
+            about["undone_part"] = error.part
+        except NotComposableError as error:
+            about |= {"status": "failed", "reason": f"cannot be composed: {error}", "attempt": item.attempt}
+        else:
+            content = composed_content(item.cell, made.parts, found, made.convergence, made.timing)
+            write_json_atomic(CellFolder(item.folder).composed_file, content)
+            about |= {"status": "done", "reason": found.reason, "attempt": item.attempt}
+            about |= composed_status(item.cell, found, made.convergence, made.timing)
+        about["wall_s"] = time.monotonic() - begun
+        write_json_atomic(item.folder / "status.json", about)
+        return about
+
+
+def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> None:
+    """Compose a cell that runs whole, for comparison. That its parts fail is no failure of the cell."""
+    with full_disk_said(item.folder), claimed(item.folder) as claim:
+        try:
+            made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
+            found = put_together(item.cell, made.parts, made.convergence, made.timing)
+        except (_PartUndoneError, NotComposableError):
+            return
+        content = composed_content(item.cell, made.parts, found, made.convergence, made.timing)
+        write_json_atomic(CellFolder(item.folder).composed_file, content)
+
+
+def _make(item: PlannedCell, wall_limit_s: float, standing: _Standing) -> _Made:
+    """Both parts, run where they have not been yet. Raises _PartUndoneError where one is not done."""
+    parts = parts_of(item.cell)
+    experiment = item.folder.parent
+    folders = []
+    for name, cell, store in (
+        ("convergence", parts.convergence, experiment.parent / CONVERGENCE_FOLDER),
+        ("timing", parts.timing, experiment / TIMING_FOLDER),
+    ):
+        folder = _located(cell, store)
+        standing.doing = name
+        status = _run_part(cell, folder, wall_limit_s, standing)
+        if status["status"] != "done":
+            reason, part = f"its {name} run ({folder}): {status['reason']}", f"{cell.id}/attempt-{status['attempt']}"
+            raise _PartUndoneError(str(status["status"]), reason, part)
+        folders.append(CellFolder(folder))
+    return _Made(parts, *folders)
+
+
+def _located(cell: Cell, store: Path) -> Path:
+    """The folder of a cell in a store, by its id: experiments may call equal cells differently."""
+    try:
+        names = sorted(os.listdir(store))
+    except OSError:
+        names = []
+    known = next((name for name in names if name.rpartition("-")[2] == cell.id), None)
+    return store / (known or cell.folder_name)
+
+
+def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+    """Status of a cell that others may need as well: run here, found done, or waited for."""
+    while True:
+        recorded = read_json(folder / "status.json")
+        if isinstance(recorded, dict):
+            ended_now = _written_unix_s(folder / "status.json") >= _STARTED_UNIX_S
+            if recorded.get("status") == "done" or (ended_now and recorded.get("status") != "interrupted"):
+                return recorded
+        attempt = int(recorded.get("attempt") or 0) if isinstance(recorded, dict) else 0
+        # The limit of the cell that needs it may be too low: limit.time ends that one, but not a convergence run.
+        limit_s = max(wall_limit_s, wall_limit_of(estimate_cells([cell])[cell.id].predicted_s))
+        try:
+            return run_cell(PlannedCell(cell, folder, "missing", True, "needed", attempt), limit_s, observer)
+        except CellTakenError:
+            observer.cell_phase(cell, "waiting for another bwbench that runs it")
+            _wait_for(folder)
+
+
+def _written_unix_s(file: Path) -> float:
+    """When a file was written; 0 where another process has removed it meanwhile, to try again."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _wait_for(folder: Path, limit_s: float = WAIT_LIMIT_S) -> None:
+    """Until no process holds a cell any more. Raises UnfitMachineError after ``limit_s``: its holder is stopped."""
+    deadline = time.monotonic() + limit_s
+    while claim_of(folder) is not None:
+        if time.monotonic() > deadline:
+            text = f"another bwbench has been running {folder.name} for {limit_s / 3600:.0f} h; is it stopped?"
+            raise UnfitMachineError(f"{text} End it, then run this again")
+        time.sleep(LOOK_AT_CLAIMS_S)
+
+
+class _Standing:
+    """Tells an observer of a part as if the cell that needs it were running; keeps the phase in that cell's claim."""
+
+    def __init__(self, cell: Cell, observer: CellObserver, claim: Claim) -> None:
+        self._cell, self._observer, self._claim = cell, observer, claim
+        self.doing = ""
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        text = f"{self.doing} run: {phase}"
+        self._claim.note(phase=text)
+        self._observer.cell_phase(self._cell, text)
+
+    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+        self._observer.cell_event(self._cell, rank, event)

@@ -1,0 +1,263 @@
+"""Launcher ``local``: one worker a namespace, supervised until all have ended or one of them failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bwbench.experiment.plan.cell import Cell
+from bwbench.network.backend import WireCounters
+from bwbench.network.lateness import lateness_between
+from bwbench.network.link.node_link import NodeLink
+from bwbench.network.network import Network, NodeProcess
+from bwbench.running.launch.channel import Channels
+from bwbench.running.launch.dead_links import WORTH_A_WORD_S, DeadLinks
+from bwbench.running.launch.link_record import emulator_unfit
+from bwbench.running.launch.outcome import LaunchOutcome, Status, WireTraffic, describe_exit, log_tail
+from bwbench.running.launch.resumption import Resumption
+from bwbench.running.launch.stalls import STALL_AFTER_S, Stalls, is_stopped
+from bwbench.running.launch.tcp_table import unanswered
+
+POLL_S = 0.2
+LOOK_S = 1.0  # how often to ask the agent for counters and health: looking costs time that the workers need
+STARTUP_LIMIT_S = 180.0  # importing torch and loading data, many workers on few cores
+CHECKPOINT_LIMIT_S = 600.0  # to write one: waiting for a slow disk is neither computing nor sending
+SLEPT_S = 10.0  # no look for so long: this program was stopped, and knows nothing of the meantime
+END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
+BLAME_S = 0.3  # what the peers of a dead rank need to notice and to fail in turn
+SETTLE_S = 0.05  # counters that stand still for this long have drained
+SETTLE_LIMIT_S = 5.0
+MASTER_PORT = 29500  # every cell has a control network of its own, so the port is always free
+
+EventHandler = Callable[[int, dict[str, Any]], None]
+
+
+class LocalLauncher:
+    """Runs the workers of one cell in the namespaces of ``network``."""
+
+    def __init__(
+        self, network: Network, cell: Cell, cell_file: Path, attempt: Path, resumption: Resumption | None = None
+    ) -> None:
+        self._network = network
+        self._cell = cell
+        self._cell_file = cell_file
+        self._attempt = attempt
+        self._resumption = resumption or Resumption()
+        self._num_ranks = cell.config.nodes
+        self._processes: list[NodeProcess] = []
+        self._ends: dict[int, dict[str, Any]] = {}
+        self._errors: dict[int, str] = {}
+        self._waiting: dict[str, set[int]] = {}
+        self._counts: dict[str, WireCounters] = {}
+        self._health: dict[str, dict[str, Any]] = {}
+        self._playing_since_mono_s = 0.0
+        self._writing_checkpoint = False
+        self._dead_links = DeadLinks([node.data_address for node in network.nodes])
+        self._stalls = Stalls(self._num_ranks, cell.config.compute.step_time_s or 0.0)
+
+    def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
+        """Start the workers and wait until they have ended.
+
+        Args:
+            wall_limit_s: seconds after which the group is ended with status ``timeout``.
+            on_event: called with (rank, event) for what workers report while they run.
+        """
+        channels = Channels.to_start(self._num_ranks)
+        try:
+            self._start(channels)
+            return self._supervise(channels, wall_limit_s, on_event)
+        finally:
+            for process in self._processes:
+                with contextlib.suppress(Exception):
+                    process.kill()
+            channels.close()
+
+    def _start(self, channels: Channels) -> None:
+        for rank in range(self._num_ranks):
+            node = self._network.nodes[rank]
+            environment = {
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(self._num_ranks),
+                "MASTER_ADDR": self._network.nodes[0].control_address,
+                "MASTER_PORT": str(MASTER_PORT),
+                "OMP_NUM_THREADS": str(self._cell.config.compute.threads),
+                "BWBENCH_DATA_INTERFACE": node.data_interface,
+                "BWBENCH_CONTROL_INTERFACE": node.control_interface,
+                "BWBENCH_ATTEMPT_DIR": str(self._attempt),
+                "BWBENCH_CHANNEL_FD": "3",
+                **self._resumption.environment,
+                "PYTHONUNBUFFERED": "1",
+            }
+            with (self._attempt / f"rank{rank}.log").open("ab") as log:
+                process = self._network.spawn(
+                    rank,
+                    [sys.executable, "-m", "bwbench.training.loop.worker", str(self._cell_file)],
+                    env=environment,
+                    stdout=log.fileno(),
+                    stderr=log.fileno(),
+                    pass_fds={3: channels.worker_ends[rank].fileno()},
+                )
+            self._processes.append(process)
+        channels.close_worker_ends()
+
+    def _supervise(self, channels: Channels, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
+        started = last_look = time.monotonic()
+        self._stalls.forget(started)
+
+        def handle(rank: int, event: dict[str, Any]) -> None:
+            self._note(channels, rank, event)
+            self._stalls.forget(time.monotonic())
+            on_event(rank, event)
+
+        while True:
+            channels.poll(POLL_S, handle)
+            if self._fallen():
+                time.sleep(BLAME_S)
+                channels.poll(0.0, handle)  # what the fallen said last, be it their end event
+                if fallen := self._fallen():
+                    return self._outcome("failed", self._blame(fallen))
+            if len(self._ends) == self._num_ranks:
+                self._await_exits()
+                return self._ended()
+            now = time.monotonic()
+            if now - last_look < LOOK_S:
+                continue
+            if now - last_look > SLEPT_S:
+                self._dead_links.forget()
+                self._stalls.forget(now)
+            last_look = now
+            if self._network.health().get("alive") is False:
+                return self._outcome("failed", "the emulator of the link has ended")
+            if now - started > wall_limit_s:
+                reason = f"the time guard of {wall_limit_s:.0f} s ended the cell"
+                return self._outcome("timeout", reason)
+            if stuck := self._look(now):
+                return self._outcome("failed", stuck)
+
+    def _look(self, now: float) -> str | None:
+        """Why the group will not get on, by what can be seen from outside; None where it does."""
+        counters = self._network.counters()
+        self._dead_links.look(now, [row for process in self._processes for row in unanswered(process.pid)], counters)
+        self._stalls.look(
+            now,
+            [process.cpu_time_s() for process in self._processes],
+            [is_stopped(process.pid) for process in self._processes],
+            counters,
+        )
+        started = len(self._waiting.get("ready", ())) == self._num_ranks
+        dead = self._dead_links.verdict(now, counters)
+        limit_s = STALL_AFTER_S if started else STARTUP_LIMIT_S
+        return dead or self._stalls.verdict(now, CHECKPOINT_LIMIT_S if self._writing_checkpoint else limit_s)
+
+    def _note(self, channels: Channels, rank: int, event: dict[str, Any]) -> None:
+        """Take in one event; answer a phase once every rank has reached it."""
+        if event.get("event") == "end":
+            self._ends[rank] = event
+        elif event.get("event") == "error":
+            self._errors[rank] = str(event.get("message", ""))
+        elif event.get("event") == "phase":
+            phase = str(event.get("phase"))
+            self._writing_checkpoint &= phase != "going on"  # said by whoever knows that all have written
+            reached = self._waiting.setdefault(phase, set())
+            reached.add(rank)
+            if len(reached) == self._num_ranks and phase in ("training", "checkpoint", "drained"):
+                answer = self._checkpoint() if phase == "checkpoint" else self._count(phase)
+                for other in range(self._num_ranks):
+                    channels.answer(other, {"ok": True, **answer})
+
+    def _count(self, phase: str) -> dict[str, Any]:
+        """Read the counters at the begin or the end of the training; what varies over time varies in between."""
+        if phase == "drained":
+            self._network.hold()
+        self._counts[phase] = self._settled_counters()
+        self._health[phase] = self._network.health()
+        if phase == "training":
+            self._network.play(self._resumption.played_s)
+            self._playing_since_mono_s = time.monotonic() - self._resumption.played_s
+        return {}
+
+    def _checkpoint(self) -> dict[str, Any]:
+        """What the ranks are to keep for the launcher of a later attempt; ``unfit``: why this is not worth keeping."""
+        self._waiting.pop("checkpoint")
+        self._writing_checkpoint = True
+        counters, health = self._settled_counters(), self._network.health()
+        if unfit := emulator_unfit(health, lateness_between(self._health["training"], health)):
+            return {"unfit": unfit}
+        wire, played_s = self._wire(counters), time.monotonic() - self._playing_since_mono_s
+        return {"carried": {"wire": wire and vars(wire), "played_s": played_s, "wall_s": self._resumption.wall_s}}
+
+    def _settled_counters(self) -> WireCounters:
+        """Wire counters once nothing moves any more: what was sent may still be on its way through the queues."""
+        latest = self._network.counters()
+        quiet_s = SETTLE_S + 2 * max((node.latency_s for node in self._node_links()), default=0.0)
+        deadline = time.monotonic() + SETTLE_LIMIT_S + 2 * quiet_s
+        while time.monotonic() < deadline:
+            time.sleep(quiet_s)
+            previous, latest = latest, self._network.counters()
+            if latest == previous:
+                break
+        return latest
+
+    def _node_links(self) -> tuple[NodeLink, ...]:
+        link = self._cell.config.link
+        return link.nodes(self._num_ranks) if link.shaped else ()
+
+    def _wire(self, after: WireCounters | None) -> WireTraffic | None:
+        """Traffic of the training up to the moment of these counters; None where it was not counted."""
+        before = self._counts.get("training")
+        if before is None or after is None:
+            return None
+        total = after.minus(before).total()
+        since = WireTraffic(total.bytes, total.ack_bytes, total.frames, total.ack_frames, total.drops)
+        return self._resumption.traffic(since)
+
+    def _outcome(self, status: Status, reason: str) -> LaunchOutcome:
+        return LaunchOutcome(status, reason, self._ends, self._wire(self._counts.get("drained")), self._lateness())
+
+    def _lateness(self) -> dict[str, Any] | None:
+        before, after = self._health.get("training"), self._health.get("drained")
+        return None if before is None or after is None else lateness_between(before, after)
+
+    def _blame(self, fallen: dict[int, int]) -> str:
+        """Why the group has failed, with the last lines of the culprit's log.
+
+        One rank's end makes its peers fail too: the culprit is whoever was killed, else whoever reported an error
+        first, else the lowest rank.
+        """
+        killed = [rank for rank, returncode in fallen.items() if returncode < 0]
+        rank = next(iter([*killed, *(rank for rank in self._errors if rank in fallen), *fallen]))
+        reason = f"rank {rank} {describe_exit(fallen[rank])}"
+        if rank in self._errors:
+            reason += f": {self._errors[rank]}"
+        if dead := self._dead_links.verdict(time.monotonic(), self._network.counters(), WORTH_A_WORD_S):
+            reason += f"; {dead}"
+        return self._with_log(reason, rank)
+
+    def _with_log(self, reason: str, rank: int) -> str:
+        """``reason`` and the last lines that the rank printed, where it printed any."""
+        tail = log_tail(self._attempt / f"rank{rank}.log")
+        return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
+
+    def _fallen(self) -> dict[int, int]:
+        """Return codes of the ranks that have exited without an end event."""
+        returncodes = {rank: process.poll() for rank, process in enumerate(self._processes) if rank not in self._ends}
+        return {rank: returncode for rank, returncode in returncodes.items() if returncode is not None}
+
+    def _await_exits(self) -> None:
+        deadline = time.monotonic() + END_LIMIT_S
+        for process in self._processes:
+            with contextlib.suppress(Exception):  # success is the end event; whoever lingers is killed by the caller
+                process.wait(max(0.0, deadline - time.monotonic()))
+
+    def _ended(self) -> LaunchOutcome:
+        for rank, end in self._ends.items():
+            if end.get("status") == "diverged":
+                reason = self._with_log(str(end.get("reason", "")), rank)
+                return self._outcome("diverged", reason)
+        return self._outcome("done", str(self._ends[0].get("reason", "")))

@@ -1,0 +1,241 @@
+"""The part of launcher ``ssh`` that runs on a host: keeps one torchrun, and ends it when nobody wants it any more.
+
+``python -m bwbench.running.launch.ssh.keeper start`` reads an order from standard input, leaves a keeper behind and
+says where; ``attach TOKEN`` connects the controller to it: beats come in, what is printed and recorded goes out. A
+connection that breaks ends ``attach`` alone. Where no beat has come for a while the keeper ends everything, and so it
+does when told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bwbench.network import namespaces
+from bwbench.records import read_json, write_json_atomic
+from bwbench.records.disk import LEAST_FREE_BYTES
+from bwbench.running.launch.ssh.held_shaping import HeldShaping
+
+TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
+STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
+HEARTBEAT_LIMIT_S = 30.0
+FIRST_BEAT_S = 60.0  # for the first one more: a Python has to start for it, where others are starting
+POLL_S = 0.2
+TERM_LIMIT_S = 5.0  # from SIGTERM to SIGKILL
+COMPANION_LIMIT_S = 15.0  # after torchrun has ended: for the companion to write the result
+RESERVE_BYTES = 64 * 1024  # given up for the last word, on a disk that has filled meanwhile
+OLD_S = 7 * 86400.0  # folders of runs that nobody has fetched
+
+
+def start(order: dict[str, Any]) -> dict[str, Any]:
+    """Make the folder of a run and leave its keeper behind; what the controller is told.
+
+    Args:
+        order: ``token``; ``cell`` (content of cell.json); ``command``: arguments of torchrun up to the worker's;
+            ``environment``: variables; ``shaping``: a request to the shaper, or null.
+    """
+    _remove_old()
+    folder = folder_of(order["token"])
+    work = folder / "cell"
+    work.mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    write_json_atomic(work / "cell.json", order["cell"])
+    write_json_atomic(folder / "order.json", order)
+    (folder / "reserve").write_bytes(bytes(RESERVE_BYTES))
+    (folder / "beat").touch()
+    beat(folder, FIRST_BEAT_S)
+    command = [sys.executable, "-m", "bwbench.running.launch.ssh.keeper", "keep", order["token"]]
+    logs = {"PET_LOG_DIR": str(folder / "torchrun")}  # of torchrun, which would leave a folder below /tmp instead
+    environment = {**os.environ, **order["environment"], **logs, TOKEN: order["token"]}
+    with (folder / "output.log").open("ab") as log:
+        kept = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    began_s = psutil.Process(kept.pid).create_time()
+    write_json_atomic(folder / "keeper.json", {"pid": kept.pid, "began_s": began_s})
+    return {"ok": True}
+
+
+def folder_of(token: str) -> Path:
+    """Of a run. Raises ValueError where the token is none of ours: it becomes part of a path."""
+    if not re.fullmatch(r"[0-9a-f]{16,64}", token):
+        raise ValueError(f"{token!r} is no token")
+    return STATE / f"run-{token}"
+
+
+def beat(folder: Path, for_s: float = 0.0) -> None:
+    """Say that somebody still wants the run, or will for so long without another word.
+
+    It is a file's time stamp, by the monotonic clock: that needs no room on a disk that is full.
+    """
+    until_ns = int((time.monotonic() + for_s) * 1e9)
+    os.utime(folder / "beat", ns=(until_ns, until_ns))
+
+
+def keep(folder: Path) -> None:
+    """Run torchrun to its end, or to that of everybody's interest; then say how it ended."""
+    order = dict(read_json(folder / "order.json") or {})
+    signal.signal(signal.SIGTERM, lambda *_: (folder / "stop").touch())
+    shaping = HeldShaping(order.get("shaping"), hidden=TOKEN)
+    returncode = 1
+    try:
+        why = shaping.begin(lambda: _unwanted(folder))
+        if shaping.said is not None:
+            write_json_atomic(folder / "cell" / "shaping.json", shaping.said)
+        if why is None:
+            returncode, why = _train(order, folder, shaping)
+        _await_others(order["token"])
+        if returncode != 0:
+            why = why or _no_room(folder)
+    except OSError as error:
+        why = f"{error.filename or folder}: {error.strerror or error}"
+    finally:
+        problem = shaping.end()
+    if _silent_s(folder) > HEARTBEAT_LIMIT_S:  # nobody will fetch what is here
+        # Renamed first: whoever looks meanwhile finds all of it or nothing.
+        gone = folder.rename(folder.with_name(f"{folder.name}-gone"))
+        shutil.rmtree(gone, ignore_errors=True)
+        return
+    (folder / "reserve").unlink(missing_ok=True)
+    write_json_atomic(folder / "exit.json", {"returncode": returncode, "why": why or problem})
+
+
+def _train(order: dict[str, Any], folder: Path, shaping: HeldShaping) -> tuple[int, str | None]:
+    """How torchrun ended, and why, where it was ended from here."""
+    why: str | None = None
+    worker = [*order["command"], str(folder / "cell" / "cell.json")]
+    process = subprocess.Popen(
+        [sys.executable, *worker], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
+    )
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        why = why or _unwanted(folder) or shaping.problem()
+        if why is not None:
+            _end(process, order["token"])
+    return process.returncode, why
+
+
+def _no_room(folder: Path) -> str | None:
+    """That a run which failed met a full disk; None where there is room."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes >= LEAST_FREE_BYTES:
+        return None
+    return f"its disk is full ({free_bytes / 1e6:.1f} MB are free where {folder.parent} lies); make room there"
+
+
+def _unwanted(folder: Path) -> str | None:
+    """Why the run is to end though it has not; None while it is wanted."""
+    if (folder / "stop").exists():
+        return "told to stop"
+    if (silent_s := _silent_s(folder)) > HEARTBEAT_LIMIT_S:
+        return f"nothing was heard of the controller for {silent_s:.0f} s"
+    return None
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process with the one that has started it; workers do the same with torchrun."""
+    namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether the run's keeper lives."""
+    found = read_json(folder / "keeper.json")
+    try:
+        return isinstance(found, dict) and bool(psutil.Process(found["pid"]).create_time() == found["began_s"])
+    except psutil.Error:
+        return False
+
+
+def _silent_s(folder: Path) -> float:
+    with contextlib.suppress(OSError):
+        return time.monotonic() - (folder / "beat").stat().st_mtime_ns / 1e9
+    return 0.0
+
+
+def _end(process: subprocess.Popen[bytes], token: str) -> None:
+    """End torchrun, which ends its workers; then, by force, whatever is left."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(TERM_LIMIT_S)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for other in others(token):
+        if "bwbench.running.launch.companion" not in _command(other):
+            with contextlib.suppress(psutil.Error):
+                other.kill()
+
+
+def _await_others(token: str) -> None:
+    """Until the companions have written what they know; who takes too long is killed."""
+    deadline_s = time.monotonic() + COMPANION_LIMIT_S
+    while (left := list(others(token))) and time.monotonic() < deadline_s:
+        for process in left:
+            if "bwbench.training.loop.worker" in _command(process):  # torchrun was killed, and left it behind
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        time.sleep(POLL_S)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def others(token: str) -> Iterator[psutil.Process]:
+    """Processes that belong to the run, this one left out."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(TOKEN) == token and "bwbench.running.launch.ssh.keeper" not in _command(process):
+                yield process
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def remove(token: str) -> None:
+    """Delete the folder of a run that has ended."""
+    shutil.rmtree(folder_of(token), ignore_errors=True)
+
+
+def _remove_old() -> None:
+    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in STATE.glob("run-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > OLD_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    """One of ``start``, ``keep TOKEN``, ``attach TOKEN``, ``remove TOKEN``."""
+    if arguments[0] == "start":
+        print(json.dumps(start(json.loads(sys.stdin.readline()))), flush=True)
+    elif arguments[0] == "keep":
+        keep(folder_of(arguments[1]))
+    elif arguments[0] == "attach":
+        from bwbench.running.launch.ssh.attach import attach
+
+        attach(folder_of(arguments[1]))
+    else:
+        remove(arguments[1])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,157 @@
+"""What every host must have before anything starts: asked of all at a time, told in one table."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bwbench.base.errors import UnfitMachineError
+from bwbench.experiment.config.hosts import Host
+from bwbench.experiment.plan.cell import Cell
+from bwbench.records.environment import capture_environment
+from bwbench.running.launch.ssh.connection import HostError, ask, command_line
+from bwbench.running.launch.ssh.held_shaping import SHAPER
+from bwbench.running.launch.ssh.request import Request, requests
+
+FACTS = "bwbench.running.launch.ssh.facts"
+FREE_BYTES = 500_000_000
+MEMORY_BYTES = 500_000_000  # of a worker: torch and a small model
+CLOCK_LIMIT_S = 60.0  # clocks are never compared; one that is so wrong spoils logs, and certificates
+LISTEN_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """What one host said of itself, and what it lacks."""
+
+    host: Host
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """Where the other hosts reach it."""
+        if self.host.network is not None:
+            return self.host.network
+        own = self.facts.get("addresses", {}).get(self.host.interface) if self.host.interface else None
+        return str((own or self.facts.get("ssh_address") or [self.host.address])[0])
+
+
+def refuse_unfit(reports: Sequence[HostReport]) -> None:
+    """Raise UnfitMachineError with a line for each problem of each host; nothing where there is none."""
+    lines = [(report.host.name, problem) for report in reports for problem in report.problems]
+    if not lines:
+        return
+    width = max(len(name) for name, _ in lines)
+    table = "\n".join(f"  {name:<{width}}  {problem}" for name, problem in lines)
+    unfit = len({name for name, _ in lines})
+    raise UnfitMachineError(f"{unfit} of {len(reports)} hosts cannot take part; nothing was started\n{table}")
+
+
+async def examine(connections: Mapping[Host, Any], hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
+    """Ask all hosts, and try the port that they will meet at.
+
+    Args:
+        connections: to the hosts that could be reached; for others, the HostError that says why not.
+        cells: that will run.
+    """
+    own = capture_environment()
+    by_data = {cell.config.dataset.source.name: cell.to_json() for cell in cells}
+    reports = await asyncio.gather(*(_examine(connections[host], host, own, list(by_data.values())) for host in hosts))
+    first = reports[0]
+    if first.problems or len(hosts) == 1:
+        return list(reports)
+    return await _with_shaping(connections, await _with_reach(connections, list(reports)), cells)
+
+
+async def _examine(connection: Any, host: Host, own: Mapping[str, Any], cells: Sequence[Any]) -> HostReport:
+    if isinstance(connection, HostError):
+        return HostReport(host, problems=(str(connection),))
+    asked_s = time.time()
+    try:
+        found = await ask(connection, host, FACTS, ["facts"], {"cells": cells, "data": host.data})
+    except HostError as error:
+        return HostReport(host, problems=(str(error),))
+    found["clock_off_s"] = found["time_unix_s"] - (asked_s + time.time()) / 2
+    return HostReport(host, found, tuple(_problems(host, found, own)))
+
+
+def _problems(host: Host, found: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    there, problems = found["environment"], []
+    if there["bwbench"] != own["bwbench"]:
+        problems.append(f"bwbench {there['bwbench']} there, {own['bwbench']} here; install the same")
+    elif there["source_sha256"] != own["source_sha256"]:
+        problems.append(f"bwbench {own['bwbench']} has other source files there than here; bring both to one commit")
+    release = str(there["packages"].get("torch")).partition("+")[0]
+    if release != (ours := str(own["packages"].get("torch")).partition("+")[0]):
+        problems.append(f"torch {release} there, {ours} here; install the same release")
+    if found["proc_problem"] is not None:
+        problems.append(found["proc_problem"])
+    if abs(found["clock_off_s"]) > CLOCK_LIMIT_S:
+        problems.append(f"its clock is off by {found['clock_off_s']:.0f} s; switch on time synchronisation")
+    if found["free_bytes"] < FREE_BYTES:
+        problems.append(f"{found['free_bytes'] / 1e6:.0f} MB of disk are free; {FREE_BYTES / 1e6:.0f} MB are needed")
+    if found["memory_bytes"] < MEMORY_BYTES * host.workers:
+        problems.append(
+            f"{found['memory_bytes'] / 1e6:.0f} MB of memory are free; a worker needs {MEMORY_BYTES / 1e6:.0f} MB"
+        )
+    if host.interface is not None and host.interface not in found["addresses"]:
+        names = ", ".join(sorted(found["addresses"]))
+        problems.append(f"no interface {host.interface!r}; it has {names}")
+    elif host.interface is not None and not found["addresses"][host.interface]:
+        problems.append(f"interface {host.interface!r} has no IPv4 address")
+    return [*problems, *found["missing_data"]]
+
+
+async def _with_shaping(
+    connections: Mapping[Host, Any], reports: list[HostReport], cells: Sequence[Cell]
+) -> list[HostReport]:
+    """Whether every host can shape its interface as the first cell with a link has it; nothing is changed.
+
+    Other links of a sweep differ in their numbers, which each cell's own preflight looks at.
+    """
+    link = next((cell.config.link for cell in cells if cell.config.link.shaped), None)
+    if link is None or any(report.problems for report in reports):
+        return reports
+    asked = requests(reports, link)
+
+    async def check(report: HostReport, request: Request) -> HostReport:
+        try:
+            found = await ask(connections[report.host], report.host, SHAPER, ["check"], request.to_json())
+            problem = found["problem"]
+        except HostError as error:
+            problem = str(error)
+        return report if problem is None else replace(report, problems=(str(problem),))
+
+    return list(await asyncio.gather(*map(check, reports, asked)))
+
+
+async def _with_reach(connections: Mapping[Host, Any], reports: list[HostReport]) -> list[HostReport]:
+    """Whether every host reaches the port at the first one that workers will meet at."""
+    first, port = reports[0], int(reports[0].facts["port"])
+    words = ["listen", first.address, str(port)]
+    listening = await connections[first.host].create_process(command_line(first.host, FACTS, words))
+    try:
+        await asyncio.wait_for(listening.stdout.readline(), LISTEN_LIMIT_S)
+
+        async def reach(report: HostReport) -> HostReport:
+            if report.problems or report is first:
+                return report
+            try:
+                found = await ask(connections[report.host], report.host, FACTS, ["reach", first.address, str(port)])
+            except HostError as error:
+                return HostReport(report.host, report.facts, (str(error),))
+            if found["problem"] is None:
+                return report
+            text = f"port {port} of {first.address} ({first.host.name}) cannot be reached from it: {found['problem']}"
+            return HostReport(report.host, report.facts, (f"{text}; a firewall, or another network?",))
+
+        return list(await asyncio.gather(*map(reach, reports)))
+    except asyncio.TimeoutError:
+        return [HostReport(first.host, first.facts, ("it does not listen when told to",)), *reports[1:]]
+    finally:
+        listening.stdin.write_eof()
+        listening.close()

@@ -1,0 +1,164 @@
+"""Shaping one host's interface from afar: ``python -m bwbench.running.launch.ssh.shaper check|hold|show|clear``.
+
+One JSON line on standard input asks for it (``request.Request``; ``show`` and ``clear`` need nothing of it). ``check``
+answers what is in the way, and changes nothing; ``hold`` shapes until its standard input ends, which it does with
+whoever asked, however that ends. Without the right to change interfaces it starts itself again by ``sudo -n``. Answers
+are JSON lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bwbench.base.errors import BwbenchError, ConfigError, LinkError
+from bwbench.network.interface.apply import Prepared, applied, hold, prepare
+from bwbench.network.interface.clear import clear
+from bwbench.network.interface.kernel import Kernel
+from bwbench.network.interface.plan import commands
+from bwbench.network.interface.request import Traffic
+from bwbench.network.interface.rights import may_change_interfaces
+from bwbench.network.interface.run_state import RunState, StateFolder, now_s
+from bwbench.network.interface.snapshot import Snapshot
+from bwbench.network.link import Link
+from bwbench.running.launch.ssh.request import Request
+from bwbench.training.loop.interfaces import interface_towards
+
+MODULE = "bwbench.running.launch.ssh.shaper"
+STDIN = 0
+SUDO_LIMIT_S = 10.0
+LONGEST_S = 7 * 86_400.0
+
+
+def main(arguments: list[str]) -> int:
+    """One of ``check``, ``hold``, ``show`` and ``clear``."""
+    line = _first_line(STDIN)
+    try:
+        if not may_change_interfaces():
+            return _as_root(arguments, line)
+        with Kernel() as kernel:
+            if arguments[0] == "show":
+                _say({"problem": None, "shaped": [_as_json(state) for state in StateFolder.open().states()]})
+            elif arguments[0] == "clear":
+                _clear(kernel)
+            else:
+                prepared = _prepared(kernel, Request.from_json(json.loads(line)))
+                if arguments[0] == "check":
+                    _say({"interface": prepared.device.name, "problem": None})
+                else:
+                    _hold(kernel, prepared)
+    except BwbenchError as error:
+        _say({"problem": str(error)})
+    return 0
+
+
+def _first_line(descriptor: int) -> bytes:
+    """Not a byte more is read: what is left in a buffer could not be waited for."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
+        line += byte
+    return line
+
+
+def _prepared(kernel: Kernel, request: Request) -> Prepared:
+    peers = [address for peer in request.peers for address in _addresses(peer)]
+    interface = request.interface or interface_towards(peers[0]).name
+    traffic = Traffic.parse(peers, [], [str(port) for port in request.spared])
+    prepared = prepare(kernel, interface, traffic, Link.model_validate(request.link), both=True)
+    if prepared.notes:  # of a peer that this interface does not lead to: nothing between the two would be shaped
+        raise LinkError(f"{prepared.notes[0]}; name the right one: 'interface:' of this host")
+    return prepared
+
+
+def _as_json(state: RunState) -> dict[str, Any]:
+    return {"interface": state.dev, "applied": state.summary, "run": state.run, "left_s": state.deadline_s - now_s()}
+
+
+def _clear(kernel: Kernel) -> None:
+    cleared = [clear(kernel, state.dev) for state in StateFolder.open().states()]
+    differences = [found.difference for found in cleared if found.difference is not None]
+    removed = [what for found in cleared for what in found.removed]
+    _say({"problem": "; ".join(differences) or None, "removed": removed})
+
+
+def _hold(kernel: Kernel, prepared: Prepared) -> None:
+    with applied(kernel, prepared, LONGEST_S, held=True) as run:
+        _say(
+            {
+                "interface": prepared.device.name,
+                "applied": prepared.summary,
+                "run": prepared.names.run,
+                "armed_by": run.armed_by,
+                "commands": commands(prepared.steps, prepared.device.name),
+            }
+        )
+        hold(kernel, run, LONGEST_S, wait=_until_unwanted)
+    index = prepared.device.index
+    now = Snapshot.of(kernel.described(index)) if kernel.name_of(index) is not None else prepared.before
+    _say({"restored": now == prepared.before, "now": str(now), "before": str(prepared.before)})
+
+
+def _until_unwanted(limit_s: float) -> bool:
+    """Whether standard input ends within ``limit_s``."""
+    ready = select.select([STDIN], [], [], limit_s)[0]
+    return bool(ready) and not os.read(STDIN, 4096)
+
+
+def _addresses(peer: str) -> Iterator[str]:
+    """IP addresses of a host. Raises ConfigError where its name is unknown here."""
+    with contextlib.suppress(ValueError):
+        yield str(ipaddress.ip_address(peer))
+        return
+    try:
+        found = socket.getaddrinfo(peer, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"{peer!r} is not known here: {error}; give that host an address with 'network:'") from None
+    yield from dict.fromkeys(str(address[4][0]).partition("%")[0] for address in found)
+
+
+def _as_root(arguments: Sequence[str], line: bytes) -> int:
+    """The same by sudo, which is not to ask for a password. Raises ConfigError with the way out where it would."""
+    command = ["sudo", "-n", "--", sys.executable, "-m", MODULE]
+    words = f"{sys.executable} -m {MODULE}"
+    way_out = (
+        "shaping an interface needs root: let ssh log in as root, or have sudo allow it without a password by a line "
+        f"in sudoers: {os.environ.get('USER', 'USER')} ALL=(root) NOPASSWD: {words} *"
+    )
+    if os.geteuid() == 0 or shutil.which("sudo") is None:
+        why = "root may not change interfaces here" if os.geteuid() == 0 else "there is no sudo"
+        raise ConfigError(f"{why}; {way_out}")
+    question = ["sudo", "-n", "-l", "--", *command[3:], arguments[0]]
+    try:
+        asked = subprocess.run(question, capture_output=True, timeout=SUDO_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"sudo has not answered for {SUDO_LIMIT_S:.0f} s; {way_out}") from None
+    if asked.returncode != 0:
+        said = asked.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigError(f"{said[-1] if said else 'sudo refuses'}; {way_out}")
+    with subprocess.Popen([*command, arguments[0]], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.write(line)
+            process.stdin.flush()
+            while arguments[0] == "hold" and process.poll() is None and not _until_unwanted(1.0):
+                pass
+            process.stdin.close()
+    return process.returncode
+
+
+def _say(content: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # whoever asked may be gone; what has been shaped is taken back all the same
+        print(json.dumps(content), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

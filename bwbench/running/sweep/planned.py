@@ -1,0 +1,118 @@
+"""From files to the cells of a sweep: assessed, selected, ordered, and frozen before the first one runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
+from bwbench.experiment.plan.build import Plan, build_plan
+from bwbench.experiment.plan.ways import ways
+from bwbench.records.disk import full_disk_said
+from bwbench.records.lock import locked
+from bwbench.running.sweep.files import experiment_files, load_experiments
+from bwbench.running.sweep.order import DEFAULT_SEED, running_order
+from bwbench.running.sweep.selection import Selection
+from bwbench.running.sweep.stopped_arms import without_stopped_arms
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """All that a sweep will do. It is in memory: what happens to the files afterwards changes nothing.
+
+    Attributes:
+        plans: one an experiment, in the order of the files.
+        planned: every cell of every experiment, in running order.
+        selected: those of them that the command is about.
+        order_seed: that the order was drawn with.
+    """
+
+    plans: tuple[Plan, ...]
+    planned: tuple[PlannedCell, ...]
+    selected: tuple[PlannedCell, ...]
+    order_seed: int
+    results: Path
+
+    @property
+    def todo(self) -> list[PlannedCell]:
+        """The selected cells that will run, in running order."""
+        return [item for item in self.selected if item.runs]
+
+    @property
+    def foreseen(self) -> list[PlannedCell]:
+        """The selected cells, and those that are done, selected or not: what they took says how long others take."""
+        selected = {_key(item) for item in self.selected}
+        return [item for item in self.planned if item.status == "done" or _key(item) in selected]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the experiments warn of and decided, each once."""
+        texts = [text for plan in self.plans for text in (*plan.experiment.warnings, *plan.notes)]
+        return list(dict.fromkeys(texts))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What may not have been meant, each once."""
+        return list(dict.fromkeys(text for plan in self.plans for text in plan.experiment.warnings))
+
+
+def plan_sweep(
+    paths: Sequence[Path],
+    results: Path,
+    overrides: Sequence[str] = (),
+    retry: Collection[str] = (),
+    selection: Selection | None = None,
+    order_seed: int = DEFAULT_SEED,
+) -> SweepPlan:
+    """Read the files and look what is done. Writes nothing.
+
+    Args:
+        paths: experiment files, and folders of them.
+        retry: those of failed, timeout, diverged, invalid that shall run again.
+
+    Raises:
+        ConfigError: with the problems of all files, or where the selection leaves nothing.
+    """
+    plans = [build_plan(experiment) for experiment in load_experiments(experiment_files(paths), overrides)]
+    cells = running_order((cell for plan in plans for cell in plan.cells), order_seed)
+    assessed = [
+        item for plan in plans for item in assess(plan.cells, results, retry, ways(plan.experiment, plan.cells))
+    ]
+    items = {_key(item): item for item in without_stopped_arms(assessed)}
+    kept = selection.of(cells) if selection is not None else cells
+    return SweepPlan(
+        plans=tuple(plans),
+        planned=tuple(items[cell.experiment, cell.id] for cell in cells),
+        selected=tuple(items[cell.experiment, cell.id] for cell in kept),
+        order_seed=order_seed,
+        results=results,
+    )
+
+
+def freeze_sweep(sweep: SweepPlan) -> None:
+    """Write plan.json of every experiment, and cell.json of every cell that has none, selected or not.
+
+    Raises:
+        UnfitMachineError: the disk is full or not writable.
+        ConfigError: another process has been planning in one of the folders for too long.
+    """
+    for plan in sweep.plans:
+        name = plan.experiment.name
+        planned = [item for item in sweep.planned if item.cell.experiment == name]
+        order = {"seed": sweep.order_seed, "blocks": "repeats", "experiments": [p.experiment.name for p in sweep.plans]}
+        with full_disk_said(sweep.results / name), locked(sweep.results / name):
+            _remove_torn(sweep.results / name)
+            freeze_plan(planned, sweep.results / name, plan.to_json(), order)
+
+
+def _remove_torn(folder: Path) -> None:
+    """Files that a killed process had not finished; nobody else writes here while the lock is held."""
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".plan.json.") and entry.name.endswith(".part"):
+            os.unlink(entry.path)
+
+
+def _key(item: PlannedCell) -> tuple[str, str]:
+    return item.cell.experiment, item.cell.id

@@ -1,0 +1,111 @@
+"""Arms that fail again and again in the same way: their remaining cells would only cost time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
+from bwbench.records import cell_at
+
+MOST_ALIKE = 3
+_ON_ITS_LINK = ("invalid", "timeout")  # says nothing of the arm on other links
+_VARYING = re.compile(r"[0-9a-f]{10,}|\d+(\.\d+)?(e[-+]?\d+)?")  # numbers and ids differ between like failures
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a cell of an arm ended, without what differs from cell to cell; ``where`` as ``_where`` gives it."""
+
+    experiment: str
+    arm: str
+    where: str
+    status: str
+    reason: str
+
+
+class StoppedArms:
+    """Counts how the cells of every arm end, and says which cells are not worth running any more.
+
+    A cell that failed tells of its arm. An invalid one, or one that took too long, tells of this arm on this link
+    alone; one that diverged, of this arm with this optimizer, model and data.
+    """
+
+    def __init__(self) -> None:
+        self._ended: Counter[_Way] = Counter()
+        self._parts: set[tuple[str, str, str]] = set()
+        self._stopped: dict[tuple[str, str], dict[str, str]] = {}  # of an arm: where it is stopped, and why
+
+    def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
+        """Take in how a cell has ended."""
+        if status.get("status") not in ENDED_UNDONE:
+            return
+        way = _way(item, status)
+        if (part := status.get("undone_part")) is not None:  # a run that repeats share fails all of them, but once
+            if (way.experiment, way.arm, str(part)) in self._parts:
+                return
+            self._parts.add((way.experiment, way.arm, str(part)))
+        self._ended[way] += 1
+        if self._ended[way] == MOST_ALIKE:
+            reason = str(status.get("reason") or "").strip().partition("\n")[0][:200]
+            text = f"{way.arm}{_in_words(item, way.status)}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
+            self._stopped.setdefault((way.experiment, way.arm), {})[way.where] = text
+
+    def why_not(self, item: PlannedCell) -> str | None:
+        """Why a cell is left out; None where it is worth running."""
+        stopped = self._stopped.get((item.cell.experiment, item.cell.arm))
+        if stopped is None:
+            return None
+        return stopped.get("") or stopped.get(_link(item)) or stopped.get(_training(item))
+
+
+def without_stopped_arms(planned: Iterable[PlannedCell]) -> list[PlannedCell]:
+    """The same cells, those of arms that failed too often in earlier runs no longer to be run.
+
+    Failures that are to be retried do not count: who asks for them expects another end.
+    """
+    planned, arms = list(planned), StoppedArms()
+    for item in planned:
+        if not item.runs and item.status in ENDED_UNDONE:
+            recorded = cell_at(item.folder).status
+            if recorded is not None:
+                arms.note(item, recorded)
+    return [_stopped(item, arms.why_not(item)) for item in planned]
+
+
+def _stopped(item: PlannedCell, why: str | None) -> PlannedCell:
+    if why is None or not item.runs:
+        return item
+    return replace(item, runs=False, why=f"skipped: {why}; --retry runs those again, and then this")
+
+
+def _way(item: PlannedCell, status: Mapping[str, Any]) -> _Way:
+    reason = _VARYING.sub("#", str(status.get("reason") or "").strip().partition("\n")[0])
+    return _Way(item.cell.experiment, item.cell.arm, _where(item, str(status["status"])), str(status["status"]), reason)
+
+
+def _where(item: PlannedCell, status: str) -> str:
+    """What such an end is put down to, beside the arm."""
+    if status in _ON_ITS_LINK:
+        return _link(item)
+    return _training(item) if status == "diverged" else ""
+
+
+def _in_words(item: PlannedCell, status: str) -> str:
+    if status in _ON_ITS_LINK:
+        return f" on {_link(item)}"
+    return " with this optimizer, model and data" if status == "diverged" else ""
+
+
+def _link(item: PlannedCell) -> str:
+    return item.cell.config.link.describe()
+
+
+def _training(item: PlannedCell) -> str:
+    """What is trained and how, whatever the link and the seed."""
+    config = item.cell.config.model_dump(mode="json", by_alias=True, exclude={"link", "seed"})
+    return json.dumps(config, sort_keys=True)

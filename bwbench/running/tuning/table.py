@@ -1,0 +1,192 @@
+"""Searches as entries of a table, and the table as YAML that people read and commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.component import Component
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.experiment.config.tuned_table import (
+    Entry,
+    Made,
+    Row,
+    TableFile,
+    read_table,
+    row_of,
+    setting_of,
+    without_rate,
+)
+from bwbench.records.environment import capture_environment
+from bwbench.results.analysis.provenance import commit_of, host_of
+from bwbench.running.tuning.search import on_edge
+from bwbench.running.tuning.searches import Search
+from bwbench.running.tuning.trials import Progress
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
+_NOT_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # to one YAML parser or another
+_HEAD = """\
+# Learning rates, found by 'bwbench tune': the same search for every arm, on an unshaped link and on a seed that no
+# report contains, by samples to the target on the validation split. An experiment uses them with
+#     optimizer: {tuned: FILE}
+# Changed by hand it no longer says what was found; run 'bwbench tune' again instead.
+"""
+
+
+def entry_of(search: Search, found: Progress) -> Entry:
+    """What a search has come to: a rate, or why there is none."""
+    config, best = search.config, found.best
+    return Entry(
+        arm=search.arm,
+        **setting_of(config),
+        optimizer={config.optimizer.name: _options(config.optimizer)},
+        lr=best.lr if best is not None else None,
+        problem=None if best is not None else _problem(found),
+        on_edge=best is not None and on_edge(search.grid, best.lr),
+        every_samples=config.evaluate.every_samples,
+        limit_samples=config.limit.samples,
+        grid=search.grid,
+        trials=found.trials,
+        made=_made(found.environments),
+    )
+
+
+def read_rows(path: Path, seed: int, plugins: tuple[str, ...]) -> tuple[Row, ...]:
+    """What a table holds already; nothing where there is no such file.
+
+    Raises ConfigError where the file is something else, or was made with another seed: one table has one.
+    """
+    if not path.exists():
+        return ()
+    try:
+        table = read_table(path, plugins)
+    except ConfigError as error:
+        hint = f"the table would be written to {path}: move that file away, or choose another --output"
+        raise ConfigError([*error.problems, Problem(hint)]) from None
+    if table.content.seed != seed:
+        text = f"{path} was tuned with seed {table.content.seed}, and a table has one seed"
+        raise ConfigError(f"{text}; write --seed {table.content.seed}, or choose another --output")
+    return table.rows
+
+
+def settled(old: Sequence[Row], new: Entry) -> Entry:
+    """The new entry, or the old one where nothing was trained for it; ``made`` tells of all trials, old ones too."""
+    before = next((row.entry for row in old if row.key == row_of(new).key), None)
+    if before is None:
+        return new
+    if before.model_dump(exclude={"made"}) == new.model_dump(exclude={"made"}):
+        return before
+    if {trial.id for trial in before.trials}.isdisjoint(trial.id for trial in new.trials):
+        return new
+    both = (before.made, new.made)
+    made = Made(
+        date=max(one.date for one in both),
+        commit=_joined(one.commit or "" for one in both) or None,
+        bwbench=_joined(one.bwbench for one in both),
+        host=_joined(one.host for one in both),
+    )
+    return new.model_copy(update={"made": made})
+
+
+def merged(old: Sequence[Row], new: Sequence[Entry]) -> list[Entry]:
+    """The new entries, each in the place of an old one of the same arm, workload and optimizer; then the others.
+
+    An old entry of a search that did not end this time stays as it was.
+    """
+    fresh = {row_of(entry).key: entry for entry in new}
+    found = [_newer(row.entry, fresh.pop(row.key, row.entry)) for row in old]
+    return [*found, *fresh.values()]
+
+
+def write_table(path: Path, experiment: str, seed: int, entries: Sequence[Entry]) -> None:
+    """Write the table by rename. Raises OSError where the disk is full or not writable."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(as_yaml(TableFile(experiment=experiment, seed=seed, entries=tuple(entries))))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def as_yaml(table: TableFile) -> str:
+    """The text of the file: an entry a paragraph, a trial a line."""
+    lines = [f"schema: {table.schema_}", f"experiment: {_flow(table.experiment)}", f"seed: {table.seed}"]
+    lines.append("entries:" if table.entries else "entries: []")
+    for entry in table.entries:
+        content = entry.model_dump(mode="json")
+        trials = content.pop("trials")
+        lines.append("")
+        for number, (key, value) in enumerate(content.items()):
+            lines.append(f"{'  ' if number else '- '}{key}: {_flow(value)}")
+        lines.append("  trials:" if trials else "  trials: []")
+        lines += [f"    - {_flow(trial)}" for trial in trials]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def shown(entry: Entry) -> dict[str, Any]:
+    """An entry as ``--json`` prints it."""
+    chosen = entry.chosen
+    return {
+        **entry.model_dump(mode="json", exclude={"trials"}),
+        "samples_to_target": chosen.samples_to_target if chosen else None,
+        "loss": chosen.loss if chosen else None,
+        "trials": [trial.model_dump(mode="json") for trial in entry.trials],
+    }
+
+
+def _newer(old: Entry, new: Entry) -> Entry:
+    return old if new.lr is None and old.lr is not None else new
+
+
+def _options(optimizer: Component) -> dict[str, Any]:
+    """Every option, so that defaults of a later version change nothing."""
+    return {key: value for key, value in without_rate(optimizer).items() if key != "name"}
+
+
+def _problem(found: Progress) -> str:
+    if found.failed:
+        statuses = "|".join(sorted({trial.status for trial in found.failed}))
+        rates = ", ".join(f"{trial.lr:g} ({trial.status}, cell {trial.id})" for trial in found.failed)
+        return f"trials ended badly at {rates}; --retry {statuses} runs them again"
+    if found.state.missing:
+        return f"{len(found.state.missing)} trial(s) have not run"
+    return "the training diverges at every rate that was tried"
+
+
+def _made(environments: Sequence[Mapping[str, Any]]) -> Made:
+    """When and by what the trials ran, whenever the table is written; several where they were unlike."""
+    found = environments or [capture_environment()]
+    last_s = max(float(environment.get("time_unix_s") or 0.0) for environment in found)
+    return Made(
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last_s)),
+        commit=_joined(map(commit_of, found)) or None,
+        bwbench=_joined(str(environment.get("bwbench", "")) for environment in found),
+        host=_joined(map(host_of, found)),
+    )
+
+
+def _joined(values: Iterable[str]) -> str:
+    """All different ones; a value may be such a list itself."""
+    return ", ".join(sorted({one for value in values for one in value.split(", ") if one}))
+
+
+def _flow(value: Any) -> str:
+    """A value on one line of YAML. Text is quoted wherever any parser could take it for something else."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(str(key))}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False)

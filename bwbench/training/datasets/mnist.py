@@ -1,0 +1,110 @@
+"""MNIST and Fashion-MNIST: the same file format, the same shapes."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bwbench.base.data_spec import DataSpec
+from bwbench.training.datasets.base import AbstractDataset, RemoteFile, Samples, Splits, split_validation, standardise
+
+_TRAIN_IMAGES, _TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
+_TEST_IMAGES, _TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+_UNSIGNED_BYTES = 0x08  # third byte of the magic number; the fourth is the number of dimensions
+
+
+def _files(folder: str, url: str, md5s: tuple[str, str, str, str]) -> tuple[RemoteFile, ...]:
+    names = (_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS)
+    return tuple(
+        RemoteFile(f"{folder}/{name}", md5=md5, url=f"{url}/{name}") for name, md5 in zip(names, md5s, strict=True)
+    )
+
+
+class AbstractIdxPictures(AbstractDataset):
+    """Grey 28x28 pictures in 10 classes in four gzipped idx files; ``mean`` and ``std`` of the training pixels."""
+
+    mean: ClassVar[float]  # with grey in 0..1
+    std: ClassVar[float]
+
+    def spec(self) -> DataSpec:
+        """Pictures of 1x28x28 in 10 classes."""
+        return DataSpec((1, 28, 28), 10)
+
+    def load(self, data_dir: Path) -> Splits:
+        """All splits, from the four official files."""
+        train = self._part(data_dir, _TRAIN_IMAGES, _TRAIN_LABELS)
+        parts = (*split_validation(train), self._part(data_dir, _TEST_IMAGES, _TEST_LABELS))
+        return Splits(*(standardise(part, (self.mean,), (self.std,)) for part in parts))
+
+    def _part(self, data_dir: Path, images_name: str, labels_name: str) -> Samples:
+        images = self._idx(data_dir, f"{self.name}/{images_name}", 3)
+        labels = self._idx(data_dir, f"{self.name}/{labels_name}", 1)
+        images_path, labels_path = (data_dir / self.name / name for name in (images_name, labels_name))
+        if images.shape[1:] != (28, 28):
+            raise self.damaged(images_path, f"pictures of {images.shape[1]}x{images.shape[2]}, 28x28 expected")
+        if len(images) != len(labels):
+            raise self.damaged(labels_path, f"{len(labels)} labels for the {len(images)} pictures of {images_name}")
+        if len(labels) and labels.max() > 9:
+            raise self.damaged(labels_path, f"label {labels.max()}, at most 9 expected")
+        return Samples(images[:, None], labels.astype(np.int64))
+
+    def _idx(self, data_dir: Path, relative_path: str, num_dimensions: int) -> NDArray[np.uint8]:
+        """Content of a gzipped idx file: magic number, sizes (big-endian), then bytes."""
+        path = data_dir / relative_path
+        try:
+            content = gzip.decompress(self.read(data_dir, relative_path))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise self.damaged(path, str(error)) from error
+        header_bytes = 4 * (1 + num_dimensions)
+        if len(content) < header_bytes:
+            raise self.damaged(path, f"{len(content)} bytes unpacked, which is less than its header")
+        magic, *shape = struct.unpack(f">{1 + num_dimensions}I", content[:header_bytes])
+        if magic != (_UNSIGNED_BYTES << 8) + num_dimensions:
+            raise self.damaged(path, f"magic number {magic}, {(_UNSIGNED_BYTES << 8) + num_dimensions} expected")
+        expected = header_bytes + math.prod(shape)
+        if len(content) != expected:
+            raise self.damaged(path, f"{len(content)} bytes unpacked, {expected} expected")
+        return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)
+
+
+class Mnist(AbstractIdxPictures):
+    """70,000 grey 28x28 digits in 10 classes: 55,000 to train, 5,000 to validate, 10,000 to test; standardised."""
+
+    name: ClassVar[str] = "mnist"
+    files: ClassVar[tuple[RemoteFile, ...]] = _files(
+        "mnist",
+        "https://ossci-datasets.s3.amazonaws.com/mnist",  # the author's own page no longer serves the files
+        (
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+    )
+    mean: ClassVar[float] = 0.1307
+    std: ClassVar[float] = 0.3081
+
+
+class FashionMnist(AbstractIdxPictures):
+    """70,000 grey 28x28 pictures of clothes in 10 classes, parted like MNIST; harder (Xiao et al. 2017)."""
+
+    name: ClassVar[str] = "fashion-mnist"
+    files: ClassVar[tuple[RemoteFile, ...]] = _files(
+        "fashion-mnist",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        (
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+    )
+    mean: ClassVar[float] = 0.2860
+    std: ClassVar[float] = 0.3530

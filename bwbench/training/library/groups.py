@@ -1,0 +1,112 @@
+"""The process groups of a training script: one for payload, one for everything else, both on gloo."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from bwbench.base.errors import ConfigError
+from bwbench.training.loop.control import ControlPath
+
+LAST_BARRIER_LIMIT = timedelta(seconds=10)
+_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Where this process sends what.
+
+    Attributes:
+        data: payload.
+        control: barriers, the first comparison of the replicas.
+        made: those of the two that were made here.
+        began: the default process group was made here as well.
+    """
+
+    data: dist.ProcessGroup
+    control: dist.ProcessGroup
+    made: tuple[dist.ProcessGroup, ...]
+    began: bool
+
+    @property
+    def rank(self) -> int:
+        """Of this process, among those that train together."""
+        return self.data.rank()
+
+    @property
+    def size(self) -> int:
+        """Processes that train together."""
+        return self.data.size()
+
+    @property
+    def control_path(self) -> ControlPath:
+        """As algorithms use it."""
+        return ControlPath(self.control)
+
+    def leave(self, together: bool) -> None:
+        """Take down what was made here.
+
+        Args:
+            together: wait for the others first, so that nobody leaves while a neighbour still reads its last bytes.
+        """
+        if together and self.size > 1:
+            with suppress(RuntimeError):  # one of them is gone: then there is nobody to wait for
+                self.control.barrier().wait(LAST_BARRIER_LIMIT)
+        for group in self.made if dist.is_initialized() else ():
+            with suppress(ValueError):  # the script has taken it down itself
+                dist.destroy_process_group(group)
+        if self.began and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def join(group: dist.ProcessGroup | None, timeout_s: float) -> Groups:
+    """Meet the other processes. All of them call this at the same point of the script.
+
+    Args:
+        group: of those that train together; None takes all.
+        timeout_s: how long a message may take, in the groups that are made here.
+
+    Raises:
+        ConfigError: the environment is not that of torchrun, or ``group`` cannot carry CPU tensors over gloo.
+    """
+    timeout = timedelta(seconds=timeout_s)
+    began = not dist.is_initialized()
+    if began:
+        _begin(timeout)
+    if group is None:
+        data = dist.new_group(backend="gloo", timeout=timeout)
+        control = dist.new_group(backend="gloo", timeout=timeout)
+        return Groups(data, control, (data, control), began)
+    _check(group)
+    # Only the members of ``group`` are here, so that they agree on the new group among themselves.
+    ranks = dist.get_process_group_ranks(group)
+    control = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=True)
+    return Groups(group, control, (control,), began)
+
+
+def _begin(timeout: timedelta) -> None:
+    """Make the default process group: from torchrun's environment, or of this process alone where there is none."""
+    found = [name for name in _NEEDED if name in os.environ]
+    if not found or os.environ.get("WORLD_SIZE") == "1":
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timeout)
+    elif len(found) < len(_NEEDED):
+        missing = ", ".join(name for name in _NEEDED if name not in found)
+        raise ConfigError(f"the environment has {', '.join(found)} but not {missing}; start the script with torchrun")
+    else:
+        dist.init_process_group("gloo", timeout=timeout)
+
+
+def _check(group: dist.ProcessGroup) -> None:
+    cpu = torch.device("cpu")
+    try:
+        name = group._get_backend(cpu).name()
+    except RuntimeError:
+        name = "no backend for CPU tensors"
+    if name != "gloo":
+        raise ConfigError(f"the process group has {name}; make it with dist.new_group(backend='gloo')")

@@ -1,0 +1,80 @@
+"""The worker's line to the parent: events go up for display, phases are answered once the counters have been read."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from bwbench.base.errors import WorkerError
+from bwbench.records import dump_line
+
+VARIABLE = "BWBENCH_CHANNEL_FD"
+ANSWER_LIMIT_S = 300.0  # the parent waits until slow links have drained; if it is gone, so is this worker
+AWAITED_PHASES = ("training", "checkpoint", "drained", "recorded")
+
+
+class Channel:
+    """A stream socket to the parent, JSON lines both ways; without one (a worker started by hand) nothing is sent."""
+
+    def __init__(self, connection: socket.socket | None) -> None:
+        self._connection = connection
+        self._received = b""
+        self.before_phase: Callable[[str], None] = lambda name: None  # called with each phase before it is reported
+        if connection is not None:
+            connection.settimeout(ANSWER_LIMIT_S)
+
+    @classmethod
+    def from_environment(cls) -> Channel:
+        """The channel that ``BWBENCH_CHANNEL_FD`` names."""
+        descriptor = os.environ.get(VARIABLE)
+        return cls(socket.socket(fileno=int(descriptor)) if descriptor else None)
+
+    def send(self, event: dict[str, Any]) -> None:
+        """Send a copy of an event. A parent that is gone ends its workers by other means, so that is no error here."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.sendall(dump_line(event).encode())
+        except OSError:
+            self._connection = None
+
+    def phase(self, name: str) -> dict[str, Any]:
+        """Report a phase; waits for the parent's answer, and returns it, where it reads the wire counters in that
+        moment.
+
+        Raises WorkerError where no answer comes in time: counters read later would not belong to the training.
+        """
+        self.before_phase(name)
+        event = {"event": "phase", "phase": name}
+        if name not in AWAITED_PHASES:
+            self.send(event)
+            return {}
+        answer = self.ask(event)
+        if self._connection is not None and answer.get("ok") is not True:
+            raise WorkerError(f"the parent did not agree to phase {name!r}")
+        return answer
+
+    def ask(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Send an event and wait for the answer; empty where there is nobody to answer.
+
+        Raises WorkerError where none comes in time.
+        """
+        self.send(event)
+        return {} if self._connection is None else self._read_line()
+
+    def _read_line(self) -> dict[str, Any]:
+        assert self._connection is not None
+        while b"\n" not in self._received:
+            try:
+                more = self._connection.recv(4096)
+            except TimeoutError:
+                raise WorkerError(f"the parent has not answered for {ANSWER_LIMIT_S:.0f} s") from None
+            if not more:
+                raise WorkerError("the parent has closed the channel")
+            self._received += more
+        line, _, self._received = self._received.partition(b"\n")
+        content = json.loads(line)
+        return content if isinstance(content, dict) else {}

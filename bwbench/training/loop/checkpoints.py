@@ -1,0 +1,112 @@
+"""When checkpoints are taken, and how all ranks take the same one, or none."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bwbench.records.checkpoint import complete, unfinished, write_rank
+from bwbench.training.loop.channel import Channel
+from bwbench.training.loop.control import ControlPath
+from bwbench.training.loop.progress import Progress
+from bwbench.training.loop.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """One rank's part of a checkpoint: the number of the attempt that took it, and what ``save_trial`` gave."""
+
+    attempt: int
+    state: dict[str, Any]
+
+
+class Checkpoints:
+    """Takes a checkpoint now and then, off the clock, on all ranks at the same evaluation.
+
+    A checkpoint that cannot be taken is said in the rank's log, and training goes on: the last one stays.
+
+    Args:
+        attempt: folder of this rank's records.
+        interval_s: at least so long after the start and after the one before.
+        resumed_from: the checkpoint that this training goes on from; deleted once there is a newer one.
+    """
+
+    def __init__(
+        self,
+        attempt: Path,
+        interval_s: float,
+        control: ControlPath,
+        recorder: Recorder,
+        channel: Channel,
+        resumed_from: Path | None = None,
+    ) -> None:
+        self._attempt, self._interval_s = attempt, interval_s
+        self._control, self._recorder, self._channel = control, recorder, channel
+        self._resumed_from = resumed_from
+        self._last_mono_s = time.monotonic()
+
+    def resumed(self) -> Resumed | None:
+        """What this rank left in the checkpoint to go on from; None where training begins at step 0."""
+        if self._resumed_from is None:
+            return None
+        state = torch.load(self._resumed_from / f"rank{self._control.rank}.pt", map_location="cpu", weights_only=True)
+        return Resumed(int(self._resumed_from.parent.name.rpartition("-")[2]), state)
+
+    def take_if_due(self, progress: Progress, clock_s: float, save: Callable[[], dict[str, Any]]) -> None:
+        """Take one where it is time; all ranks call it at the same evaluation, drained, with their clocks held.
+
+        Args:
+            save: gives what this rank needs to go on from here.
+        """
+        due = time.monotonic() - self._last_mono_s >= self._interval_s
+        if not self._control.any(due):  # their clocks differ a little, and all have to do the same
+            return
+        answer = self._channel.phase("checkpoint")
+        if why_not := answer.get("unfit"):
+            print(f"no checkpoint after step {progress.steps}: {why_not}", file=sys.stderr)
+        else:
+            self._take(progress, clock_s, save, answer.get("carried") or {})
+        self._channel.phase("going on")
+        self._last_mono_s = time.monotonic()
+
+    def _take(
+        self, progress: Progress, clock_s: float, save: Callable[[], dict[str, Any]], carried: dict[str, Any]
+    ) -> None:
+        folder, rank = unfinished(self._attempt, progress.steps), self._control.rank
+        facts = {
+            "step": progress.steps,
+            "samples": progress.samples,
+            "clock_s": clock_s,
+            "world_size": self._control.size,
+            "carried": carried,
+        }
+        failed = False
+        try:
+            self._recorder.sync()
+            file = io.BytesIO()
+            torch.save(save(), file)
+            write_rank(folder, rank, file.getbuffer(), facts, self._attempt / f"rank{rank}.jsonl")
+        except OSError as error:  # a full disk, most likely
+            failed = True
+            print(f"no checkpoint after step {progress.steps}: {error}", file=sys.stderr)
+        failed = self._control.any(failed)
+        if rank != 0:
+            return
+        if failed:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        try:
+            complete(folder, progress.steps)
+        except OSError as error:
+            print(f"no checkpoint after step {progress.steps}: {error}", file=sys.stderr)
+            return
+        if self._resumed_from is not None:
+            shutil.rmtree(self._resumed_from, ignore_errors=True)

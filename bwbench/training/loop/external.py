@@ -1,0 +1,251 @@
+"""What a worker does itself where no launcher of ours has started it: torchrun or Slurm has, on any hosts.
+
+Its companion, a process beside it, claims the cell, watches the network, and writes the result once the worker has
+ended, however that was. Ranks meet at the store; what they tell one another there is JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bwbench.base.errors import CellTakenError, ConfigError, LinkError
+from bwbench.experiment.plan.cell import Cell
+from bwbench.network import namespaces
+from bwbench.network.link import Link
+from bwbench.records.environment import capture_environment, tcp_settings
+from bwbench.training.loop.channel import Channel
+from bwbench.training.loop.clock_offsets import compare_clocks
+from bwbench.training.loop.environment import WorkerEnvironment
+from bwbench.training.loop.hosts import HostFacts, unlike
+from bwbench.training.loop.interfaces import InterfaceCounters, counters_of, interface_towards, named_interface
+from bwbench.training.loop.network_probe import measure, to_json
+from bwbench.training.loop.process_groups import Groups
+
+AGAIN_S = 300.0  # from one probe to the next, at the evaluation after that
+VERIFY_TRIES = 3  # a probe disturbed by something else is repeated; how often is recorded
+_TELL_LIMIT_S = 2.0  # to leave word at the store, which may be gone
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:]{2,}")
+
+
+def on_own_interfaces(environment: WorkerEnvironment) -> WorkerEnvironment:
+    """``environment`` with the interfaces that lead to rank 0, where none are named. Raises ConfigError."""
+    if environment.world_size == 1:
+        return environment
+    found = (
+        named_interface(environment.data_interface)
+        if environment.data_interface
+        else interface_towards(environment.master_address)
+    )
+    os.environ["BWBENCH_DATA_INTERFACE"] = found.name  # for algorithms that open connections of their own
+    control = environment.control_interface or found.name
+    return replace(environment, data_interface=found.name, control_interface=control)
+
+
+class ExternalRun:
+    """One rank's part in an attempt at a cell that nobody of ours launched.
+
+    Attributes:
+        attempt: folder of this rank's records, by the same name on all hosts.
+        channel: to the companion.
+    """
+
+    def __init__(
+        self, groups: Groups, channel: Channel, attempt: Path, hosts: list[HostFacts], interface: str | None, link: Link
+    ) -> None:
+        self.attempt, self.channel, self._link = attempt, channel, link
+        self._groups, self._control, self._hosts, self._interface = groups, groups.control, hosts, interface
+        self._before: InterfaceCounters | None = None
+        self._probed = InterfaceCounters(0, 0, 0)  # by probes during the training
+        self._measured_s = time.monotonic()
+        channel.before_phase = self._count
+
+    @classmethod
+    def begin(cls, cell: Cell, cell_file: Path, environment: WorkerEnvironment, groups: Groups) -> ExternalRun | None:
+        """Agree with the other ranks on an attempt; None, on all of them, where the cell is done already.
+
+        Raises:
+            ConfigError: the hosts do not have the same program or the same cell.
+            CellTakenError: another process runs this cell.
+        """
+        own = None
+        if environment.data_interface is not None:
+            own = named_interface(environment.data_interface)
+        facts = HostFacts(
+            address=own.address if own else "",
+            interface=own.name if own else "",
+            cell=cell.id,
+            environment={**capture_environment(cell.config.plugins), "tcp": tcp_settings()},
+        )
+        hosts = [HostFacts.from_json(text) for text in _exchange(groups, "facts", facts.to_json())]
+        groups.control.barrier()  # the store may end with rank 0, and every rank has to know what differs
+        if (problem := unlike(hosts)) is not None:
+            raise ConfigError(problem)
+        channel = _start_companion(cell_file, environment.rank)
+        _die_with_parent()
+        _die_by_signals(channel)
+        asked = {"event": "phase", "phase": "claim", "hosts": [host.to_record() for host in hosts]}
+        agreed: dict[str, Any] = {}
+        if environment.rank == 0:
+            agreed = channel.ask({**asked, "attempt": None})
+        agreed = json.loads(_exchange(groups, "attempt", json.dumps(agreed))[0])
+        groups.control.barrier()
+        if "refused" in agreed:
+            raise CellTakenError(f"{cell.slug}: {agreed['refused']}")
+        if "attempt" not in agreed:
+            return None
+        if environment.rank != 0:
+            channel.ask({**asked, **agreed})
+        attempt = cell_file.parent / agreed["attempt"]
+        return cls(groups, channel, attempt, hosts, environment.data_interface, cell.config.link)
+
+    def measure(self, when: str, clock_s: float | None = None) -> None:
+        """Compare the ranks' clocks, probe the network, and have both recorded as ``when``.
+
+        Raises LinkError, on all ranks, where it is not what was asked.
+        """
+        self._measured_s = time.monotonic()
+        if self._groups.data is None:
+            return
+        clocks = compare_clocks(self._groups.data, self._control)
+        rejected: list[list[str]] = []
+        for number in range(1, VERIFY_TRIES + 1):
+            found = measure(self._groups.data, self._control, self._link)
+            content = {**to_json(found), "tries": number, "rejected": rejected, "clocks": clocks}
+            self.channel.send({"event": "measured", "when": when, "clock_s": clock_s, "measurement": content})
+            if found.verdict == "ok":
+                return
+            rejected = [*rejected, list(found.reasons)]
+        raise LinkError("; ".join(found.reasons))
+
+    def look_again(self, clock_s: float) -> None:
+        """Between evaluations: probe the network where that was last done a while ago, by rank 0's clock.
+
+        Raises LinkError, on all ranks, where it is not what was asked.
+        """
+        if not self._control.any(self._control.rank == 0 and time.monotonic() - self._measured_s > AGAIN_S):
+            return
+        before = self._counters()
+        self.measure("achieved_during", clock_s)
+        if before is not None and (after := self._counters()) is not None:
+            self._probed = self._probed.plus(after.minus(before))
+
+    def _count(self, phase: str) -> None:
+        """Read the interface at the begin of the training; at its end say what has left by it, from all hosts."""
+        if phase not in ("training", "drained") or (now := self._counters()) is None:
+            return
+        if self._before is None or phase == "training":
+            self._before = now
+            return
+        since = now.minus(self._before).minus(self._probed)
+        total = self._control.total(torch.tensor([since.bytes, since.frames, since.drops], dtype=torch.int64))
+        sent = dict(zip(("bytes", "frames", "drops"), total.tolist(), strict=True))
+        self.channel.send({"event": "traffic", **sent})
+
+    def _counters(self) -> InterfaceCounters | None:
+        return None if self._interface is None else counters_of(self._interface)
+
+    def finish(self) -> None:
+        """Measure again, bring all records to rank 0, and have the companion know that they are complete."""
+        with contextlib.suppress(LinkError):  # the companion has heard of it, and the records are wanted all the same
+            self.measure("achieved_after")
+        for rank in range(1, self._control.size):
+            self._bring(rank)
+        self.channel.phase("recorded")
+
+    def explain(self, error: BaseException) -> str:
+        """``error`` with the ranks and hosts whose addresses it names, and with what another rank has met before."""
+        text = str(error) or type(error).__name__
+        named = set(_ADDRESS.findall(text))
+        peers = [f"rank {rank} on {host.host}" for rank, host in enumerate(self._hosts) if host.address in named]
+        if peers:
+            text += f" (that is {' or '.join(peers)})"
+        own = f"rank {self._control.rank} on {self._hosts[self._control.rank].host}: {text}"
+        first = self._first_error(own)
+        return own if first in (None, own) else f"{first}; {own}"
+
+    def _first_error(self, own: str) -> str | None:
+        """What the first rank with an error has left at the store, which is ``own`` where there was none before."""
+        found: list[str] = []
+
+        def ask() -> None:
+            assert self._groups.store is not None
+            found.append(self._groups.store.compare_set("bwbench/error", "", own).decode())
+
+        if self._groups.store is None:
+            return None
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(_TELL_LIMIT_S)
+        return found[0] if found else None
+
+    def _bring(self, rank: int) -> None:
+        """One rank's events to rank 0, which writes them where they are not there already, on a shared disk."""
+        group, file = self._groups.data, self.attempt / f"rank{rank}.jsonl"
+        assert group is not None
+        if self._control.rank == rank:
+            packed = torch.frombuffer(bytearray(gzip.compress(file.read_bytes(), 6)), dtype=torch.uint8)
+            group.send([torch.tensor([packed.numel()])], 0, rank).wait()
+            group.send([packed], 0, rank).wait()
+        elif self._control.rank == 0:
+            length = torch.zeros(1, dtype=torch.int64)
+            group.recv([length], rank, rank).wait()
+            packed = torch.empty(int(length), dtype=torch.uint8)
+            group.recv([packed], rank, rank).wait()
+            if not file.exists():
+                file.write_bytes(gzip.decompress(packed.numpy().tobytes()))
+
+
+def _exchange(groups: Groups, key: str, own: str) -> list[str]:
+    """What every rank has put under ``key``, in the order of the ranks."""
+    if groups.store is None:
+        return [own]
+    groups.store.set(f"bwbench/{key}/{groups.control.rank}", own)
+    return [groups.store.get(f"bwbench/{key}/{rank}").decode() for rank in range(groups.control.size)]
+
+
+def _start_companion(cell_file: Path, rank: int) -> Channel:
+    """Start the companion; it ends once this process has."""
+    here, there = socket.socketpair()
+    command = [sys.executable, "-m", "bwbench.running.launch.companion", str(there.fileno()), str(cell_file), str(rank)]
+    with there:
+        # In a session of its own: it has to outlive the worker, whatever ends that.
+        subprocess.Popen(command, pass_fds=[there.fileno()], start_new_session=True, stdin=subprocess.DEVNULL)
+    return Channel(here)
+
+
+def _die_with_parent() -> None:
+    """End once torchrun has, be it killed: nobody would end this process."""
+    with contextlib.suppress(OSError):
+        namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _die_by_signals(channel: Channel) -> None:
+    """Say which signal ends this process, and end, also while it waits inside of torch for a message."""
+    heard, hears = socket.socketpair()
+    hears.setblocking(False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(hears.fileno(), warn_on_full_buffer=False)
+
+    def wait() -> None:
+        number = heard.recv(1)[0]
+        hears.close()
+        channel.send({"event": "signal", "signal": signal.Signals(number).name})
+        os._exit(128 + number)
+
+    threading.Thread(target=wait, daemon=True, name="signals").start()

@@ -1,0 +1,199 @@
+"""The training loop: warm up off the clock, step on it, evaluate off it, end together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bwbench.records.environment import tcp_settings
+from bwbench.training.loop.channel import Channel
+from bwbench.training.loop.checkpoints import Checkpoints, Resumed
+from bwbench.training.loop.control import Stop
+from bwbench.training.loop.evaluation import Evaluator
+from bwbench.training.loop.feed import BatchFeed
+from bwbench.training.loop.pacer import Pacer
+from bwbench.training.loop.progress import Progress
+from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.replica import Snapshot, fingerprint
+from bwbench.training.loop.saved_trial import restore_trial, save_trial
+from bwbench.training.loop.step import Stepper, StepResult
+from bwbench.training.loop.trial import Trial
+
+WARM_UP_STEPS = 2  # whole ones, communication included: torch's DDP rebuilds its buckets after the first
+
+
+class TrainingLoop:
+    """Runs one trial on one rank, from its begin or from a checkpoint. All ranks do the same things in the same order.
+
+    Args:
+        checkpoints: takes them, and knows the one to go on from; None takes none and begins at step 0.
+        between: called on all ranks after each evaluation but the last, off the clock, with what it stands at.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        recorder: Recorder,
+        channel: Channel,
+        checkpoints: Checkpoints | None = None,
+        between: Callable[[float], None] | None = None,
+    ) -> None:
+        self._trial, self._recorder, self._channel = trial, recorder, channel
+        self._checkpoints, self._between = checkpoints, between
+        self._clock, self._control = trial.clock, trial.groups.control
+        self._progress = Progress(trial.config.global_batch)
+        self._evaluator = Evaluator(trial, self._progress)
+        self._feed: BatchFeed = trial.make_feed()
+
+    def run(self) -> None:
+        """Train until the target, a limit or divergence; everything is recorded when this returns."""
+        self._channel.phase("ready")
+        self._warm_up()
+        resumed = self._checkpoints.resumed() if self._checkpoints is not None else None
+        stop = None
+        if resumed is None:
+            stop = self._begin()
+        else:
+            self._go_on(resumed)
+        pacer = Pacer(self._trial.config.compute.step_time_s)
+        pacer.observe(self._trial.algorithm.plain_backward_s)
+        stop = self._train(Stepper(self._trial, self._feed, pacer), stop)
+        with self._clock.held():
+            self._finish(stop)
+        self._trial.algorithm.close()
+
+    def _warm_up(self) -> None:
+        """Whole steps and the measurement that overlap is judged by, then everything as it was before."""
+        trial = self._trial
+        before = Snapshot.take(trial.model, trial.optimizer)
+        stepper = Stepper(trial, trial.make_feed(), Pacer(None))
+        trial.algorithm.resume()
+        for number in range(1, WARM_UP_STEPS + 1):
+            stepper.step(number, samples=0)
+        stepper.measure_plain_backward()
+        trial.algorithm.rehearse()
+        trial.algorithm.drain()
+        before.restore(trial.model, trial.optimizer)
+        trial.algorithm.reset()
+
+    def _begin(self) -> Stop | None:
+        """Score the initial replica, and start the clock at zero."""
+        evaluation = self._evaluator.validation(clock_s=0.0)
+        facts = self._trial.facts()
+        self._meet()
+        self._recorder.start(facts, self._clock.start())
+        self._trial.algorithm.resume()
+        self._recorder.evaluation(evaluation)
+        return self._evaluator.verdict(evaluation)
+
+    def _go_on(self, checkpoint: Resumed) -> None:
+        """Be where the checkpoint was taken, and let the clock go on from there."""
+        clock_s = restore_trial(checkpoint.state, self._trial, self._feed, self._progress)
+        facts = {
+            "attempt": checkpoint.attempt,
+            "step": self._progress.steps,
+            "samples": self._progress.samples,
+            "clock_s": clock_s,
+            "plain_backward_s": self._trial.algorithm.plain_backward_s,
+            "tcp": tcp_settings(),
+        }
+        self._meet()
+        self._recorder.resume(facts, self._clock.start(clock_s))
+        self._trial.algorithm.resume()
+
+    def _meet(self) -> None:
+        """Everybody ready, nothing in flight, and the parent has read its counters."""
+        self._control.barrier()
+        self._control.withdraw_stop()  # what the warm-up may have asked for
+        self._channel.phase("training")
+        self._control.barrier()
+
+    def _train(self, stepper: Stepper, stop: Stop | None) -> Stop:
+        config, progress = self._trial.config, self._progress
+        while stop is None:
+            result = stepper.step(progress.steps + 1, progress.samples, self._time_is_up())
+            evaluations_before = progress.samples // config.evaluate.every_samples
+            progress.steps += 1
+            stop = self._control.published_stop(progress.steps)
+            if stop is None and progress.samples >= config.limit.samples:
+                stop = Stop("done", "samples")
+            result.ledger.lap("other_s")
+            progress.step_end_s = self._clock.now_s()
+            self._record(result)
+            due = progress.samples // config.evaluate.every_samples > evaluations_before
+            if stop is not None and stop.status == "diverged":
+                break
+            if due or stop is not None:
+                stop = self._evaluate(last=stop is not None) or stop
+        return stop
+
+    def _time_is_up(self) -> Stop | None:
+        """The time limit is rank 0's to call, so that clocks that differ by microseconds cannot disagree."""
+        limit_s = self._trial.config.limit.time_s
+        if limit_s is None or self._control.rank != 0 or self._clock.now_s() < limit_s:
+            return None
+        return Stop("done", "time")
+
+    def _record(self, result: StepResult) -> None:
+        self._progress.ledger_check.add(result.ledger)
+        self._progress.payload_bytes += result.exchange.payload_bytes
+        facts = {
+            "step": self._progress.steps,
+            "samples": self._progress.samples,
+            "clock_s": self._clock.now_s(),
+            "mono_s": result.begin_mono_s,
+            "ready_mono_s": result.exchange.ready_mono_s,
+            "loss": result.loss,
+            "lr": result.lr,
+            "payload_bytes": result.exchange.payload_bytes,
+        }
+        self._recorder.step(facts, result.ledger)
+
+    def _evaluate(self, last: bool) -> Stop | None:
+        """Evaluate off the clock, and take a checkpoint where training goes on and it is time for one.
+
+        Returns why training ends here, None where it does not.
+        """
+        self._progress.payload_bytes += self._trial.algorithm.drain()
+        self._control.barrier()  # on the clock: all clocks stop at the same moment, whoever was last
+        waited_s = self._clock.now_s() - self._progress.step_end_s
+        with self._clock.held():
+            clock_s = self._clock.now_s()
+            event = self._evaluator.validation(clock_s)
+            event["waited_s"] = waited_s
+            self._recorder.evaluation(event)
+            self._recorder.write()
+            # Nobody can ask between the barriers.
+            stop = self._evaluator.verdict(event) or self._control.published_stop(None)
+            if stop is None and not last and self._checkpoints is not None:
+                save = partial(save_trial, self._trial, self._feed, self._progress, clock_s)
+                self._checkpoints.take_if_due(self._progress, clock_s, save)
+            if stop is None and not last and self._between is not None:
+                self._between(clock_s)
+            self._control.barrier()  # and go on together
+        self._trial.algorithm.resume()
+        return stop
+
+    def _finish(self, stop: Stop) -> None:
+        """Let the parent read its counters, evaluate on the test split once, write the end."""
+        self._progress.payload_bytes += self._trial.algorithm.drain()
+        clock_s = self._clock.now_s()
+        self._control.barrier()
+        self._channel.phase("drained")
+        if stop.status == "done":
+            self._recorder.evaluation(self._evaluator.test(clock_s))
+        self._channel.phase("ending")
+        self._recorder.end(
+            {
+                "status": stop.status,
+                "reason": stop.reason,
+                "step": self._progress.steps,
+                "samples": self._progress.samples,
+                "clock_s": clock_s,
+                "payload_bytes": self._progress.payload_bytes,
+                "replica_sha256": fingerprint(self._trial.model),
+                "evaluation_s": self._progress.evaluation_s,
+                "ledger_error": self._progress.ledger_check.error,
+                "ledger_error_worst_step": self._progress.ledger_check.worst_step,
+            }
+        )

@@ -1,0 +1,122 @@
+"""The parts of one training run, put together from a cell: data, model, optimizer, algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bwbench.base import registry
+from bwbench.experiment.config import CellConfig
+from bwbench.methods.algorithms import AbstractAlgorithm, Context
+from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, trainable
+from bwbench.methods.collectives.pacing import pace
+from bwbench.methods.compression import build_codec
+from bwbench.records.environment import tcp_settings
+from bwbench.training.datasets.folder import data_folder
+from bwbench.training.loop.clock import TrainingClock
+from bwbench.training.loop.feed import BatchFeed, TensorSamples
+from bwbench.training.loop.flat_step import flatten
+from bwbench.training.loop.optimizers import AbstractOptimizer
+from bwbench.training.loop.process_groups import Groups
+from bwbench.training.loop.replica import seed_everything
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Everything that the training loop works with on one rank.
+
+    Attributes:
+        make_feed: a feed at the begin of the first epoch; a new one each time.
+        metrics: names that evaluations report.
+    """
+
+    config: CellConfig
+    groups: Groups
+    clock: TrainingClock
+    model: nn.Module
+    schedule: AbstractOptimizer
+    optimizer: torch.optim.Optimizer
+    algorithm: AbstractAlgorithm
+    make_feed: Callable[[], BatchFeed]
+    num_train: int
+    validation: TensorSamples
+    test: TensorSamples
+    metrics: tuple[str, ...]
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained values of the model."""
+        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    def facts(self) -> dict[str, Any]:
+        """What the record begins with; once warmed up."""
+        return {
+            "rank": self.groups.control.rank,
+            "world_size": self.groups.control.size,
+            "num_parameters": self.num_parameters,
+            "gradient_bytes": ELEMENT_BYTES * self.num_parameters,
+            "global_batch": self.config.global_batch,
+            "num_train": self.num_train,
+            "num_validation": len(self.validation),
+            "num_test": len(self.test),
+            "bucket_bytes": self.algorithm.bucket_bytes,
+            "threads": self.config.compute.threads,
+            "torch_version": torch.__version__,
+            "overlap_estimated": self.algorithm.overlap_estimated,
+            "plain_backward_s": self.algorithm.plain_backward_s,
+            "tcp": tcp_settings(),
+        }
+
+
+def prepare(config: CellConfig, groups: Groups) -> Trial:
+    """Load data, build the model (equal on all ranks), hand its gradients to the algorithm.
+
+    Raises ConfigError where data is missing or does not fit the model or the batch size.
+    """
+    torch.set_num_threads(config.compute.threads)
+    rank = groups.control.rank
+    dataset = config.dataset.source.build(registry.DATASETS)
+    splits = dataset.load(data_folder())
+    partition = config.dataset.partition.build(registry.PARTITIONS)
+
+    def make_feed() -> BatchFeed:
+        return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed)
+
+    make_feed()  # raises now where a batch is larger than a node's share
+    seed_everything(config.seed)  # the same initial replica everywhere
+    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec())
+    seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
+    schedule: AbstractOptimizer = config.optimizer.build(registry.OPTIMIZERS)
+    clock = TrainingClock()
+    algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
+    collective = config.collective.build(registry.COLLECTIVES)
+    if groups.data is not None:
+        collective.connect(groups.data, config.link)
+        if config.launcher != "local":  # hosts may have the very addresses of the emulated network
+            pace(config.link, flows=0)
+    optimizer = schedule.build(model.parameters())
+    algorithm.attach(
+        Context(
+            model, optimizer, collective, lambda: build_codec(config.compression), groups.data, groups.control, clock
+        )
+    )
+    if schedule.options.flat:
+        flatten(optimizer, trainable(model))
+    return Trial(
+        config=config,
+        groups=groups,
+        clock=clock,
+        model=model,
+        schedule=schedule,
+        optimizer=optimizer,
+        algorithm=algorithm,
+        make_feed=make_feed,
+        num_train=len(splits.train),
+        validation=TensorSamples(splits.validation),
+        test=TensorSamples(splits.test),
+        metrics=dataset.metrics,
+    )

@@ -1,0 +1,144 @@
+"""A worker: trains one cell on one node.
+
+``python -m bwbench.training.loop.worker CELL_JSON``; any cell can be run by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, ConfigError
+from bwbench.experiment.plan.cell import Cell
+from bwbench.records import EventWriter
+from bwbench.training.loop.channel import Channel
+from bwbench.training.loop.checkpoints import Checkpoints
+from bwbench.training.loop.environment import WorkerEnvironment
+from bwbench.training.loop.external import ExternalRun, on_own_interfaces
+from bwbench.training.loop.lean_start import leave_compiler_out
+from bwbench.training.loop.process_groups import Groups, connect
+from bwbench.training.loop.recorder import Recorder, error_event
+from bwbench.training.loop.training_loop import TrainingLoop
+from bwbench.training.loop.trial import prepare
+
+SWITCH_INTERVAL_S = 1e-3  # a communication thread with a message in hand waits no longer for the interpreter than this
+LAST_BARRIER_LIMIT = timedelta(seconds=10)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the worker; returns the exit status of a run that could not begin."""
+    if len(arguments) != 1:
+        print("usage: python -m bwbench.training.loop.worker CELL_JSON", file=sys.stderr)
+        return EXIT_USER_INPUT
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    leave_compiler_out()
+    channel = Channel.from_environment()
+    recorder: Recorder | None = None
+    external: ExternalRun | None = None
+    try:
+        cell_file = Path(arguments[0])
+        environment = WorkerEnvironment.read(os.environ)
+        cell = Cell.from_json(_read_json(cell_file))
+        _check_world(cell, environment)
+        is_external = cell.config.launcher != "local" and environment.attempt is None
+        if is_external:
+            environment = on_own_interfaces(environment)
+        groups = connect(environment)
+        if is_external:
+            external = ExternalRun.begin(cell, cell_file, environment, groups)
+            if external is None:  # done already
+                _exit(0)
+                return 0
+            channel, attempt = external.channel, external.attempt
+        else:
+            attempt = environment.attempt or _new_attempt(cell_file.parent, groups)
+        recorder = Recorder(EventWriter(attempt / f"rank{environment.rank}.jsonl"), channel)
+        checkpoints = Checkpoints(
+            attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
+        )
+        trial = prepare(cell.config, groups)
+        if external is not None:
+            external.measure("achieved_before")
+        TrainingLoop(trial, recorder, channel, checkpoints, external.look_again if external is not None else None).run()
+        if external is not None:
+            external.finish()
+    except BaseException as error:
+        _report(error, recorder, channel, external.explain(error) if external is not None else None)
+        _exit(EXIT_USER_INPUT if isinstance(error, ConfigError) else EXIT_CELLS_FAILED)
+    _leave_together(groups)
+    _exit(0)
+    return 0  # not reached
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as the JSON of a cell: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} holds no JSON object; a cell's file is called cell.json")
+    return content
+
+
+def _check_world(cell: Cell, environment: WorkerEnvironment) -> None:
+    if environment.world_size != cell.config.nodes:
+        raise ConfigError(
+            f"the cell is for {cell.config.nodes} nodes, WORLD_SIZE is {environment.world_size}; start one worker a "
+            f"node, with WORLD_SIZE={cell.config.nodes}, RANK, MASTER_ADDR and MASTER_PORT set"
+        )
+
+
+def _new_attempt(folder: Path, groups: Groups) -> Path:
+    """The next free attempt folder beside the cell's file, the same one for all ranks."""
+    key = "bwbench/attempt"
+    if groups.store is None or groups.control.rank == 0:
+        number = 1
+        while (folder / f"attempt-{number}").exists():
+            number += 1
+        attempt = folder / f"attempt-{number}"
+        attempt.mkdir()
+        if groups.store is not None:
+            groups.store.set(key, attempt.name)
+        return attempt
+    return folder / str(groups.store.get(key).decode())
+
+
+def _report(error: BaseException, recorder: Recorder | None, channel: Channel, message: str | None) -> None:
+    if isinstance(error, BwbenchError):
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    try:
+        if recorder is None:
+            channel.send(error_event(error, message))
+        else:
+            recorder.error(error, message)
+    except Exception as another:  # a full disk, most likely; what is printed above is what counts
+        print(f"the error could not be recorded: {another}", file=sys.stderr)
+
+
+def _leave_together(groups: Groups) -> None:
+    """Nobody leaves while a neighbour may still wait for its last bytes; the result is on disk, so errors are idle."""
+    if groups.data is None:
+        return
+    try:
+        dist.group.WORLD.barrier().wait(LAST_BARRIER_LIMIT)  # type: ignore[union-attr]
+    except Exception as error:
+        print(f"the last barrier failed, which changes nothing: {error}", file=sys.stderr)
+
+
+def _exit(status: int) -> None:
+    """End without the teardown of torch and gloo, which now and then aborts after a run that went well."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,7 @@
+"""Models: GroupNorm or LayerNorm throughout, because BatchNorm's buffers would cross the link beside the gradients."""
+
+from __future__ import annotations
+
+from bwbench.training.models.base import AbstractModel, AbstractPictureModel
+
+__all__ = ["AbstractModel", "AbstractPictureModel"]

@@ -1,0 +1,24 @@
+"""Logistic regression: the smallest model, and a convex one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+from bwbench.base.data_spec import DataSpec
+from bwbench.training.models.base import AbstractModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Logistic(AbstractModel):
+    """One linear layer from the flattened input to the classes: 7,850 parameters on 28x28, 650 on 8x8."""
+
+    name: ClassVar[str] = "logistic"
+    parameter_range: ClassVar[tuple[int, int]] = (7_850, 7_850)
+
+    def _build(self, spec: DataSpec) -> nn.Module:
+        from torch import nn
+
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(spec.input_shape), spec.num_classes))

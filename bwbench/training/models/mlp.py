@@ -1,0 +1,40 @@
+"""Fully connected layers."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from bwbench.base.component import ComponentConfig
+from bwbench.base.data_spec import DataSpec
+from bwbench.training.models.base import AbstractModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class MlpConfig(ComponentConfig):
+    """Options of ``mlp``: ``hidden``, the width of each hidden layer."""
+
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((128, 64), min_length=1)
+
+
+class Mlp(AbstractModel):
+    """Hidden layers with ReLU: 109,386 parameters on 28x28, 17,226 on 8x8 by default."""
+
+    Config: ClassVar[type[ComponentConfig]] = MlpConfig
+    name: ClassVar[str] = "mlp"
+    parameter_range: ClassVar[tuple[int, int]] = (100_000, 120_000)
+    options: MlpConfig
+
+    def _build(self, spec: DataSpec) -> nn.Module:
+        from torch import nn
+
+        widths = (math.prod(spec.input_shape), *self.options.hidden)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for num_inputs, num_outputs in pairwise(widths):
+            layers += [nn.Linear(num_inputs, num_outputs), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], spec.num_classes))

@@ -1,0 +1,145 @@
+"""From a folder of prose and a folder of records to a paper."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bwbench.base.errors import ConfigError, Problem
+from paper.program.bare_numbers import bare_numbers
+from paper.program.claims import load_claims
+from paper.program.claims.records import Records
+from paper.program.outline import Outline, Section, load_outline
+from paper.program.pictures import Pictures
+from paper.program.prose import ForLatex, ForMarkdown, Format, render
+from paper.program.quotes import Quotes
+from paper.program.tools import pandoc, pdf
+
+NAME = "paper"
+_READ = "markdown+raw_tex+pipe_tables-implicit_figures"
+
+
+@dataclass
+class Paper:
+    """What came of it.
+
+    Attributes:
+        paths: files written.
+        left_out: one line for each section or picture that is not there, and why.
+    """
+
+    paths: list[Path] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def build_paper(source: Path, results: Path, out: Path, strict: bool = False, with_pdf: bool = True) -> Paper:
+    """Build ``paper.tex``, ``paper.pdf`` and ``paper.md`` with their figures into ``out``.
+
+    Args:
+        source: folder with outline.yaml, claims.yaml, the prose, the bibliography and template.tex.
+        results: folder of records.
+        strict: a section without records is an error.
+
+    Raises ConfigError with everything that is wrong: claims that their numbers do not support, records that are
+    missing, numbers that no claim stands for; UnfitMachineError where pandoc or LaTeX are missing or fail.
+    """
+    outline, paper = load_outline(source), Paper()
+    records = Records(results)
+    sections = _sections(outline, records, strict, paper)
+    problems = [p for one in sections for p in bare_numbers(_source(source, one), str(source / one.file))]
+    quotes = Quotes(load_claims(source / outline.claims), records)
+    pictures = Pictures(results, out / "figures")
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out / "figures", ignore_errors=True)
+    for_latex, for_markdown = ForLatex(), ForMarkdown()
+    latex_text = _text(source, sections, quotes, pictures, for_latex)
+    markdown_text = _text(source, sections, quotes, pictures, for_markdown)
+    quotes.judge_all()
+    problems += [Problem(message, str(source / outline.claims)) for message in quotes.problems]
+    if problems:
+        raise ConfigError(problems)
+    paper.left_out += pictures.skipped
+    _write_markdown(outline, source, markdown_text, out, paper)
+    _write_latex(outline, source, latex_text, for_latex, out, paper)
+    _write_values(quotes, out, paper)
+    if with_pdf:
+        paper.paths.append(pdf(NAME, out))
+    return paper
+
+
+def _sections(outline: Outline, records: Records, strict: bool, paper: Paper) -> list[Section]:
+    kept = []
+    for section in outline.sections:
+        lacking = section.lacks(records.experiments)
+        if not lacking:
+            kept.append(section)
+            continue
+        line = f"section {section.file}: no records of {', '.join(lacking)}; make them with `make paper-results`"
+        if strict:
+            raise ConfigError(line)
+        paper.left_out.append(line)
+    return kept
+
+
+def _source(folder: Path, section: Section) -> str:
+    return (folder / section.file).read_text(encoding="utf-8")
+
+
+def _text(source: Path, sections: list[Section], quotes: Quotes, pictures: Pictures, format: Format) -> str:
+    return "\n\n".join(render(source, section.file, quotes, pictures, format).strip() for section in sections) + "\n"
+
+
+def _write_markdown(outline: Outline, source: Path, text: str, out: Path, paper: Paper) -> None:
+    bibliography = str((source / outline.bibliography).resolve())
+    arguments = ["-f", _READ, "-t", "gfm", "--wrap=none", "--citeproc", f"--bibliography={bibliography}"]
+    arguments += ["-M", "link-citations=false", "-M", "suppress-bibliography=false"]
+    body = pandoc(_numbered(text, outline.first_section) + "\n\n# References\n", arguments, source)
+    body = re.sub(r"</?div[^>]*>\n*", "", body)  # what citeproc wraps its entries in
+    head = f"# {outline.title}\n\n" + (f"*{outline.subtitle}*\n\n" if outline.subtitle else "")
+    path = out / f"{NAME}.md"
+    path.write_text(head + re.sub(r"^(#+ )", r"#\1", body, flags=re.MULTILINE), encoding="utf-8")
+    paper.paths.append(path)
+
+
+def _write_latex(outline: Outline, source: Path, text: str, format: ForLatex, out: Path, paper: Paper) -> None:
+    template = source / "template.tex"
+    if not template.is_file():
+        raise ConfigError(Problem("no such file: the frame of the paper", str(template)))
+    body = pandoc(text, ["-f", _READ, "-t", "latex", "--natbib", "--wrap=preserve"], source)
+    # A caption is prose, and so a paragraph of its own for pandoc: TeX wants it without the empty lines around.
+    body = re.sub(r"\\caption\{\s+", r"\\caption{", re.sub(r"\s+\\label\{fig:", r"\\label{fig:", body))
+    frame = template.read_text(encoding="utf-8")
+    words = {"TITLE": outline.title, "SUBTITLE": outline.subtitle, "SECTION": str(outline.first_section - 1)}
+    for name, value in words.items():
+        frame = frame.replace(f"@{name}@", value)
+    shutil.copyfile(source / outline.bibliography, out / "references.bib")
+    for name, content in (("macros", "\n".join(format.writer.macros) + "\n"), ("body", body), (NAME, frame)):
+        path = out / f"{name}.tex"
+        path.write_text(content, encoding="utf-8")
+        paper.paths.append(path)
+
+
+def _write_values(quotes: Quotes, out: Path, paper: Paper) -> None:
+    """The value of every claim that was cited, with the ids of its cells: from a sentence back to records."""
+    found = {name: vars(value) for name in sorted(quotes.used) if (value := quotes.value(name)) is not None}
+    path = out / "claims.json"
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    paper.paths.append(path)
+
+
+def _numbered(text: str, first: int) -> str:
+    """Headings with their numbers, as LaTeX gives them; those marked ``{-}`` have none."""
+    counts = [first - 1, 0, 0]
+
+    def number(match: re.Match[str]) -> str:
+        level = len(match[1])
+        if level > len(counts) or match[2].rstrip().endswith("{-}"):
+            return match[0]
+        counts[level - 1] += 1
+        counts[level:] = [0] * (len(counts) - level)
+        return f"{match[1]} {'.'.join(map(str, counts[:level]))} {match[2]}"
+
+    return re.sub(r"^(#+) (.*)$", number, text, flags=re.MULTILINE)

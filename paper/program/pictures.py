@@ -1,0 +1,83 @@
+"""The figures and tables that prose asks for, from the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bwbench.base.registry import FIGURES
+from bwbench.results.analysis.results import Results, load_results, regrouped
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.save import save
+from bwbench.results.figures.style import COLUMN_IN, PAGE_IN
+from bwbench.results.section.accuracy import accuracy_blocks
+from bwbench.results.section.content import Block, Table
+from bwbench.results.section.speedups import baseline_of, speedup_blocks
+from bwbench.results.section.times import time_blocks
+
+
+@dataclass
+class Pictures:
+    """Draws each picture once, into ``folder``.
+
+    Attributes:
+        skipped: why a picture that prose asks for was not drawn.
+    """
+
+    root: Path
+    folder: Path
+    skipped: list[str] = field(default_factory=list)
+    _drawn: dict[tuple[str, str, str, bool], str | None] = field(default_factory=dict)
+    _results: dict[str, list[Results]] = field(default_factory=dict)
+
+    def draw(self, name: str, experiment: str, group: str = "", wide: bool = False) -> str | None:
+        """The stem of the picture's files below ``folder``; None where there is nothing to draw.
+
+        Args:
+            group: part of the label of the group of cells; the first group that the figure applies to without it.
+        """
+        key = (name, experiment, group, wide)
+        if key not in self._drawn:
+            self._drawn[key] = self._draw(*key)
+        return self._drawn[key]
+
+    def tables(self, kind: str, experiment: str, group: str = "", baseline: str | None = None) -> Iterator[Table]:
+        """The tables of an experiment: ``times``, ``speedups`` or ``accuracy``."""
+        groups = [one for one in self._groups(experiment) if group in one.label]
+        against = baseline or baseline_of(groups)
+        for one in groups:
+            blocks: Iterator[Block]
+            key = f"{experiment} {one.label}".strip()
+            if kind == "times":
+                blocks = time_blocks(one, key)
+            elif kind == "speedups":
+                blocks = speedup_blocks(one, key, against) if against else iter(())
+            else:
+                blocks = accuracy_blocks(one, key, against)
+            yield from (block for block in blocks if isinstance(block, Table))
+
+    def _draw(self, name: str, experiment: str, group: str, wide: bool) -> str | None:
+        if name not in FIGURES:
+            self.skipped.append(f"figure {name}: there is none of that name; `bwbench list figures` has them")
+            return None
+        figure: AbstractFigure = FIGURES.load(name)()
+        why = f"no records of {experiment}"
+        for one in regrouped(self._groups(experiment), figure.compares):
+            if group not in one.label:
+                continue
+            reason = figure.applies(one)
+            if reason is None:
+                stem = "_".join(part for part in (experiment, name, one.label) if part)
+                width = PAGE_IN if wide else COLUMN_IN
+                save(figure.draw(one, width), figure.table(one), one, name, self.folder / stem)
+                return stem
+            why = reason
+        self.skipped.append(f"figure {name} of {experiment} {group}".rstrip() + f": {why}")
+        return None
+
+    def _groups(self, experiment: str) -> list[Results]:
+        if not self._results and self.root.is_dir():
+            for one in load_results(self.root):
+                self._results.setdefault(one.experiment, []).append(one)
+        return self._results.get(experiment, [])

@@ -1,0 +1,149 @@
+"""Prose with claims in it becomes Markdown for pandoc: with macros for LaTeX, else with the numbers themselves."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.results.section.write import latex_table, markdown_table
+from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer
+from bwbench.results.text.escape import markdown
+from bwbench.results.text.pieces import macro_name
+from paper.program.claims.spec import COMPARISONS
+from paper.program.pictures import Pictures
+from paper.program.quotes import Quotes
+
+
+class Format(ABC):
+    """How numbers, pictures and tables stand in the Markdown that pandoc gets."""
+
+    writer: Writer
+
+    @abstractmethod
+    def table(self, tables: list[str]) -> str:
+        """Tables, as made by ``one_table``."""
+
+    @abstractmethod
+    def figure(self, stem: str, caption: str, wide: bool) -> str:
+        """A picture with its caption, which is Markdown already."""
+
+    @abstractmethod
+    def reference(self, stem: str) -> str:
+        """``Figure 3``."""
+
+
+class _MacroWriter(LatexWriter):
+    """Numbers as macros, words as Markdown: pandoc passes the first on and translates the second."""
+
+    def write(self, text: Phrase) -> str:
+        return "".join(markdown(piece) if isinstance(piece, str) else self._use(piece) for piece in text)
+
+
+@dataclass
+class ForLatex(Format):
+    """Numbers are macros; pictures and tables are LaTeX that pandoc leaves alone."""
+
+    writer: _MacroWriter = field(default_factory=lambda: _MacroWriter("bw"))
+    captions: dict[str, str] = field(default_factory=dict)
+
+    def table(self, tables: list[str]) -> str:
+        """LaTeX blocks."""
+        return "\n\n".join(_raw(table) for table in tables)
+
+    def figure(self, stem: str, caption: str, wide: bool) -> str:
+        """A float, as wide as a column or as the page. Its caption goes through pandoc too, apart."""
+        environment = "figure*" if wide else "figure"
+        lines = [f"\\begin{{{environment}}}[tb]", "\\centering", f"\\includegraphics{{figures/{stem}.pdf}}"]
+        label = f"\\label{{fig:{macro_name(stem, '')}}}"
+        return "\n\n".join(
+            [_raw("\n".join([*lines, "\\caption{"])), caption, _raw(f"{label}}}\n\\end{{{environment}}}")]
+        )
+
+    def reference(self, stem: str) -> str:
+        """By its label."""
+        return f"Figure\\ \\ref{{fig:{macro_name(stem, '')}}}"  # pandoc reads the first as a space that does not break
+
+    @property
+    def latex_writer(self) -> LatexWriter:
+        """For tables, which are LaTeX throughout; it shares the macros."""
+        writer = LatexWriter("bw")
+        writer._texts = self.writer._texts
+        return writer
+
+
+@dataclass
+class ForMarkdown(Format):
+    """Numbers stand as they are; figures are numbered in the order of their mention."""
+
+    writer: MarkdownWriter = field(default_factory=MarkdownWriter)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def table(self, tables: list[str]) -> str:
+        """Tables with pipes."""
+        return "\n\n".join(tables)
+
+    def figure(self, stem: str, caption: str, wide: bool) -> str:
+        """The picture, and its caption as a paragraph."""
+        return f"![](figures/{stem}.png)\n\n**{self.reference(stem)}.** {caption}"
+
+    def reference(self, stem: str) -> str:
+        """By its number."""
+        return f"Figure {self._numbers.setdefault(stem, len(self._numbers) + 1)}"
+
+
+def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
+    """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
+
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see`` and ``tables``.
+    Raises ConfigError where the template is broken.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(str(folder)), undefined=StrictUndefined, autoescape=False, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+
+    def figure(name: str, experiment: str, caption: str, group: str = "", wide: bool = False) -> str:
+        stem = pictures.draw(name, experiment, group, wide)
+        return "" if stem is None else format.figure(stem, caption.strip(), wide)
+
+    def see(name: str, experiment: str, group: str = "", wide: bool = False) -> str:
+        stem = pictures.draw(name, experiment, group, wide)
+        return "" if stem is None else f" ({format.reference(stem)})"
+
+    def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None) -> str:
+        found = pictures.tables(kind, experiment, group, baseline)
+        if isinstance(format, ForLatex):
+            return format.table([latex_table(one, format.latex_writer, "table*") for one in found])
+        return format.table([markdown_table(one) for one in found])
+
+    def side(name: str) -> int:
+        value = quotes.value(name)
+        if name in quotes.claims and quotes.claims[name].kind not in COMPARISONS:
+            quotes.problems.append(f"claim {name!r} compares nothing: it has no side")
+        return 0 if value is None else value.side
+
+    environment.globals |= {
+        "claim": lambda name: format.writer.write(quotes.full(name)),
+        "num": lambda name: format.writer.write(quotes.bare(name)),
+        "verdict": lambda name: format.writer.write(quotes.verdict(name)),
+        "have": lambda *names: all(name in quotes.records.experiments for name in names),
+        "side": side,
+        "figure": figure,
+        "see": see,
+        "tables": tables,
+    }
+    try:
+        text = environment.get_template(file).render()
+    except TemplateError as error:
+        line = getattr(error, "lineno", None)
+        raise ConfigError(Problem(f"not a template that can be rendered: {error}", str(folder / file), line)) from None
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _raw(latex: str) -> str:
+    return f"```{{=latex}}\n{latex}\n```"

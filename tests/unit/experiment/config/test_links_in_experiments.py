@@ -1,0 +1,88 @@
+"""Presets, traces and nodes that differ, as experiments name them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bwbench.base.errors import ConfigError
+from bwbench.experiment.config.load import load_experiment
+from bwbench.experiment.plan.cell import identity
+
+EXPERIMENT = """\
+name: links
+nodes: 4
+link: LINK
+model: mlp
+"""
+TRACE = "".join(f"{second}\t{rate}\n" for second, rate in enumerate([10, 20, 30, 20]))
+
+
+def write(folder: Path, link: str, more: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "office.tsv").write_text(TRACE)
+    (folder / "mine.yaml").write_text("office: {link: {trace: office.tsv, latency: 3 ms}}\n")
+    path = folder / "exp.yaml"
+    path.write_text(EXPERIMENT.replace("LINK", link) + more)
+    return path
+
+
+def problems_of(path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(path)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_preset_with_a_key_on_top(tmp_path: Path) -> None:
+    (point,) = load_experiment(write(tmp_path / "a", "{preset: lan-1g, latency: 9 ms}")).points
+    assert (point.config.link.bandwidth_bps, point.config.link.latency_s) == (1e9, 0.009)
+
+
+def test_presets_are_an_axis(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "{preset: lan-1g}", "matrix:\n  link.preset: [lan-1g, wifi-802.11g-good]\n")
+    assert [point.config.link.medium for point in load_experiment(path).points] == ["switched", "shared"]
+
+
+@pytest.mark.parametrize("link", ["{trace: office.tsv, latency: 3 ms}", "{preset: 'mine.yaml:office'}"])
+def test_a_trace_lies_beside_the_file_and_counts_by_its_content(tmp_path: Path, link: str) -> None:
+    (here,) = load_experiment(write(tmp_path / "a", link)).points
+    mean_bps = 20e6 * 1514 / 1448  # the file says what TCP made of it
+    assert here.config.link.node(0).up_bps == pytest.approx(mean_bps)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    (there,) = load_experiment(tmp_path / "b" / "exp.yaml").points
+    assert here.config.link != there.config.link
+    assert identity(here.config) == identity(there.config)
+    (tmp_path / "b" / "office.tsv").write_text(TRACE.replace("30", "31"))
+    (changed,) = load_experiment(tmp_path / "b" / "exp.yaml").points
+    assert identity(changed.config) != identity(here.config)
+
+
+@pytest.mark.parametrize(
+    "link, words",
+    [
+        ("{trace: nowhere.tsv}", ["link.trace", "nowhere.tsv", "no such file"]),
+        ("{preset: wifi-802.11nn}", ["wifi-802.11nn", "Did you mean"]),
+        ("{preset: 'mine.yaml:ofice'}", ["ofice", "mine.yaml", "'office'"]),
+        ("{preset: 'none.yaml:office'}", ["none.yaml", "no such file"]),
+        ("{bandwidth: 1 Mbit/s, overrides: {4: {latency: 1 ms}}}", ["link.overrides", "no node 4", "0 to 3"]),
+        ("{bandwidth: 1 Mbit/s, overrides: {3: {latnecy: 1 ms}}}", ["link.overrides.3", "latnecy", "latency"]),
+        ("{bandwidth: 1 Mbit/s, overrides: {x: {latency: 1 ms}}}", ["link.overrides", "'x'"]),
+        ("{bandwidth: 1 Mbit/s, outages: [{at: 1 s, duration: 1 s, nodes: [7]}]}", ["link.outages", "no node 7"]),
+        ("{bandwidth: 1 Mbit/s, medium: shared, wired: [0, 1, 2, 3]}", ["link.wired", "nobody is on the air"]),
+        ("{bandwidth: 1 Mbit/s, tcp: {congestion_control: BBR!}}", ["link.tcp.congestion_control", "BBR!"]),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, link: str, words: list[str]) -> None:
+    path = write(tmp_path / "a", link)
+    (problem,) = problems_of(path)
+    assert problem.startswith(f"{path}:3: ")
+    assert all(word in problem for word in words), problem
+
+
+def test_a_line_of_a_trace_is_named_with_its_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "{trace: office.tsv}")
+    (tmp_path / "a" / "office.tsv").write_text("0\t10\n1\tfast\n")
+    (problem,) = problems_of(path)
+    assert "office.tsv:2" in problem and "fast" in problem

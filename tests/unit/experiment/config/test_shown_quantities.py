@@ -1,0 +1,21 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bwbench.base.units import BANDWIDTH
+
+
+@pytest.mark.parametrize(
+    "value, digits, text",
+    [
+        (16.1e6, 3, "16.1 Mbit/s"),  # whose float is not 16.1 times 1e6
+        (999.6e6, 3, "1 Gbit/s"),
+        (1234e9, 3, "1230 Gbit/s"),
+        (1500.0, 2, "1.5 kbit/s"),
+        (0.0, 3, "0 bit/s"),
+    ],
+)
+def test_a_rounded_rate_keeps_its_unit(value: float, digits: int, text: str) -> None:
+    assert BANDWIDTH.show(value, digits) == text

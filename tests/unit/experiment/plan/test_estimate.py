@@ -1,0 +1,220 @@
+"""Predictions against the formulas of the field."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from bwbench.base.errors import ConfigError, LaunchError
+from bwbench.experiment.config import CellConfig, load_experiment
+from bwbench.experiment.plan import Traffic, build_plan, estimate_cells
+from bwbench.experiment.plan import describe as describing
+from bwbench.experiment.plan.describe import Description
+from bwbench.experiment.plan.estimate import (
+    ACK_PER_PAYLOAD,
+    WIRE_PER_PAYLOAD,
+    Sending,
+    estimate,
+    traffic_of,
+    transfer_time_s,
+)
+from bwbench.network.link import UNSHAPED, Link
+
+SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's
+S = 4 * sum(map(math.prod, SHAPES))  # bytes of the gradient
+N = 4
+SWITCHED = Link(bandwidth="10 Mbit/s", latency="2.5 ms")  # type: ignore[call-arg]
+SHARED = Link(bandwidth="10 Mbit/s", latency="2.5 ms", medium="shared")  # type: ignore[call-arg]
+GOODPUT = 10e6 / 8 * 1448 / 1514  # bytes/s
+
+BASE = """\
+name: study
+nodes: 4
+link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}
+model: mlp
+optimizer: {sgd: {lr: 0.05}}
+limit: {samples: 12800}
+"""
+
+
+def config(tmp_path: Path, *overrides: str) -> CellConfig:
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE)
+    return load_experiment(path, overrides).points[0].config
+
+
+@pytest.mark.parametrize(
+    ("method", "per_rank", "total"),
+    [
+        ("algorithm=ddp", 1.5 * S, 6 * S),
+        ("algorithm=ring", 1.5 * S, 6 * S),
+        ("algorithm=ring-fp16", 0.75 * S, 3 * S),
+        ("algorithm=parameter-server", 3 * S, 6 * S),
+        ("algorithm=single", 0, 0),
+        ("algorithm=no-communication", 0, 0),
+        ("collective=all-gather", 3 * S, 12 * S),
+    ],
+)
+def test_payload_of_a_step_at_four_nodes(tmp_path: Path, method: str, per_rank: float, total: float) -> None:
+    traffic = traffic_of(config(tmp_path, method), SHAPES)
+    assert max(traffic.payload_bytes_per_rank) == pytest.approx(per_rank)
+    assert traffic.total_bytes == pytest.approx(total)
+    assert sum(traffic.received_bytes_per_rank) == pytest.approx(total)
+
+
+def test_a_threshold_of_one_percent_sends_a_thirtieth_of_the_dense_ring(tmp_path: Path) -> None:
+    traffic = traffic_of(config(tmp_path, "algorithm=threshold"), SHAPES)
+    assert traffic.total_bytes <= 6 * S / 30
+
+
+@pytest.mark.parametrize("method", ["ring", "parameter-server"])
+def test_on_one_shared_air_ring_and_station_server_cost_the_same(tmp_path: Path, method: str) -> None:
+    traffic = traffic_of(config(tmp_path, f"algorithm={method}"), SHAPES)
+    bytes_time_s = 4 * (N - 1) * S / GOODPUT
+    asked_s = transfer_time_s(SHARED, traffic) - traffic.rounds * 2.5e-3
+    assert bytes_time_s < asked_s < 1.03 * bytes_time_s  # acknowledgements cross the air as well
+
+
+def test_on_links_of_their_own_a_ring_takes_its_formula_and_the_server_its_own(tmp_path: Path) -> None:
+    ring_s = transfer_time_s(SWITCHED, traffic_of(config(tmp_path, "algorithm=ring"), SHAPES))
+    assert ring_s == pytest.approx(2 * (N - 1) * 2.5e-3 + 2 * (N - 1) / N * S / GOODPUT, rel=0.03)
+    server_s = transfer_time_s(SWITCHED, traffic_of(config(tmp_path, "algorithm=parameter-server"), SHAPES))
+    bound_s = (N - 1) * S / GOODPUT
+    assert bound_s < server_s < 2.1 * bound_s  # between full overlap of push and pull, and none
+
+
+def test_latency_counts_once_a_bucket(tmp_path: Path) -> None:
+    large = ((1_000_000,),) * 8
+    one = traffic_of(config(tmp_path, "algorithm={ring: {bucket: 1 GB}}"), large)
+    many = traffic_of(config(tmp_path, "algorithm={ring: {bucket: 4 MB}}"), large)
+    assert (one.rounds, many.rounds) == (6, 48) and one.total_bytes == pytest.approx(many.total_bytes)
+    assert transfer_time_s(SWITCHED, many) - transfer_time_s(SWITCHED, one) == pytest.approx(42 * 2.5e-3)
+
+
+def test_an_unshaped_link_takes_no_time() -> None:
+    assert transfer_time_s(UNSHAPED, Traffic((1e9, 1e9), (1e9, 1e9), 3)) == 0
+
+
+def test_steps_padding_contention_and_limits(tmp_path: Path) -> None:
+    known = Description(S // 4, SHAPES, 0.01)
+    none = Sending(Traffic.none(N))
+    plain = estimate(config(tmp_path), known, none, num_cores=8)
+    assert plain.compute_s == 0.01 and plain.steps == 100 and plain.predicted_s == pytest.approx(1.0)
+    assert estimate(config(tmp_path), known, none, num_cores=2).compute_s == pytest.approx(0.02)
+    assert estimate(config(tmp_path, "compute.step_time=1 s"), known, none, num_cores=2).compute_s == 1.0
+    accumulated = estimate(config(tmp_path, "accumulate=5"), known, none, num_cores=8)
+    assert accumulated.compute_s == pytest.approx(0.05) and accumulated.steps == 20
+    assert estimate(config(tmp_path, "limit.time=0.5 s"), known, none, num_cores=8).predicted_s == 0.5
+
+
+def test_bytes_on_the_wire(tmp_path: Path) -> None:
+    traffic = traffic_of(config(tmp_path), SHAPES)
+    found = estimate(config(tmp_path), Description(1, SHAPES, 0.01), Sending(traffic))
+    assert found.wire_bytes_per_step == pytest.approx(found.payload_bytes_per_step * 1514 / 1448)
+    assert (
+        WIRE_PER_PAYLOAD == 1514 / 1448 and found.ack_bytes_per_step == found.payload_bytes_per_step * ACK_PER_PAYLOAD
+    )
+    assert math.isfinite(found.predicted_s)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> Path:
+    """Describing by a fake program; what it was asked stands in the returned file."""
+    asked = tmp_path / "asked"
+    script = tmp_path / "fake.py"
+    script.write_text(
+        f"import json, sys, time\nasked = sys.stdin.read()\nopen({str(asked)!r}, 'a').write(asked + '\\n')\n{program}"
+    )
+    monkeypatch.setattr(describing, "_COMMAND", (sys.executable, str(script)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return asked
+
+
+ANSWER = """
+requests = json.loads(asked)["requests"]
+answer = {"num_parameters": 110, "parameter_shapes": [[10, 10], [10]], "compute_s": 0.5, "sample_s": 0.001}
+answer |= {"num_validation": 100, "num_test": 200, "start_s": 2.0}
+print(json.dumps({"results": [answer] * len(requests)}))
+"""
+
+
+def test_models_are_described_once_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answering(monkeypatch, tmp_path, ANSWER)
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE + "matrix:\n  link.bandwidth: [1 Mbit/s, 2 Mbit/s]\n  batch_size: [8, 16]\n")
+    cells = build_plan(load_experiment(path)).cells
+    first = estimate_cells(cells)
+    assert set(first) == {cell.id for cell in cells}
+    assert {found.num_parameters for found in first.values()} == {110}
+    (question,) = asked.read_text().splitlines()
+    requests = json.loads(question)["requests"]
+    assert sorted(request["batch_size"] for request in requests) == [8, 16]
+    assert set(requests[0]) == {"model", "dataset", "plugins", "batch_size", "threads"}
+    assert estimate_cells(cells) == first and len(asked.read_text().splitlines()) == 1
+    (tmp_path / "cache" / "bwbench" / "describe.json").write_text("{broken")
+    assert estimate_cells(cells) == first and len(asked.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "words"),
+    [
+        ("print(json.dumps({'results': [{'error': 'too small'}]}))", ConfigError, ["'mlp'", "'digits'", "too small"]),
+        ("raise RuntimeError('no torch here')", LaunchError, ["exit status 1", "no torch here"]),
+        ("print('hello')", LaunchError, ["failed"]),
+        ("print(json.dumps({'results': []}))", LaunchError, ["0 answers to 1"]),
+        ("time.sleep(60)", LaunchError, ["longer than 0.5 s"]),
+    ],
+)
+def test_a_description_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, error: type[Exception], words: list[str]
+) -> None:
+    answering(monkeypatch, tmp_path, program)
+    if "sleep" in program:
+        monkeypatch.setattr(describing, "TIME_LIMIT_S", 0.5)
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE)
+    with pytest.raises(error) as caught:
+        estimate_cells(build_plan(load_experiment(path)).cells)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, tmp_path, ANSWER)
+    (tmp_path / "cache").write_text("a file, where a folder is due")
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE)
+    assert len(estimate_cells(build_plan(load_experiment(path)).cells)) == 1
+
+
+def _ring_traffic(num_nodes: int, payload_bytes: float) -> Traffic:
+    return Traffic((payload_bytes,) * num_nodes, (payload_bytes,) * num_nodes, rounds=0)
+
+
+def test_the_slowest_direction_of_the_slowest_node_decides() -> None:
+    traffic = _ring_traffic(4, 1e6)
+    alike = transfer_time_s(_link(bandwidth="10 Mbit/s"), traffic)
+    one_way = transfer_time_s(_link(up="5 Mbit/s", down="10 Mbit/s"), traffic)
+    one_node = transfer_time_s(_link(bandwidth="10 Mbit/s", overrides={"3": {"bandwidth": "2 Mbit/s"}}), traffic)
+    assert one_way == pytest.approx(2 * alike)
+    assert one_node == pytest.approx(5 * alike)
+
+
+def test_latency_of_a_path_is_the_mean_of_both_ends() -> None:
+    link = _link(bandwidth="10 Mbit/s", latency="2 ms", overrides={"1": {"latency": "10 ms"}})
+    assert transfer_time_s(link, Traffic((0.0,) * 3, (0.0,) * 3, rounds=1)) == pytest.approx(0.006)
+
+
+def test_a_shared_air_takes_what_the_mac_costs() -> None:
+    traffic = _ring_traffic(4, 1e6)
+    free = transfer_time_s(_link(bandwidth="54 Mbit/s", medium="shared"), traffic)
+    half = transfer_time_s(_link(bandwidth="54 Mbit/s", medium="shared", efficiency=0.5), traffic)
+    wired = transfer_time_s(_link(bandwidth="54 Mbit/s", medium="shared", wired=[0]), traffic)
+    assert half > 1.99 * free  # every acknowledgement pays the overhead of a whole frame
+    assert wired == pytest.approx(0.75 * free)
+
+
+def _link(**keys: object) -> Link:
+    return Link.model_validate(keys)

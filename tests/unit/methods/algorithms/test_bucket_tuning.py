@@ -1,0 +1,131 @@
+"""The bucket size that is chosen follows the link and the backward pass."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.methods.algorithms import Context
+from bwbench.methods.algorithms.bucket_tuning import CANDIDATES_BYTES, best_bucket_bytes, end_of_exchange_s
+from bwbench.methods.algorithms.every_step import EveryStep, EveryStepConfig
+from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.network.link import Link
+from tests.ranks import run_ranks
+
+ELEMENTS = [100_000] * 40  # 16 MB
+
+
+def traffic(elements):
+    return COLLECTIVES.load("ring")().traffic(4, [4 * elements])
+
+
+def best(bandwidth, latency, backward_s):
+    return best_bucket_bytes(ELEMENTS, backward_s, Link(bandwidth=bandwidth, latency=latency), traffic)
+
+
+def test_high_latency_asks_for_few_buckets():
+    assert best("1 Gbit/s", "50 ms", 0.05) >= 16 * 2**20
+    assert best("1 Gbit/s", "0.1 ms", 0.5) < 4 * 2**20
+
+
+def test_a_long_backward_on_a_fast_link_asks_for_small_buckets():
+    assert best("10 Gbit/s", "0.1 ms", 2.0) <= best("10 Gbit/s", "0.1 ms", 0.02)
+
+
+@pytest.mark.parametrize("bandwidth", ["10 Mbit/s", "1 Gbit/s"])
+def test_no_candidate_ends_earlier(bandwidth):
+    link = Link(bandwidth=bandwidth, latency="2.5 ms")
+    ends = {size: end_of_exchange_s(ELEMENTS, size, 0.1, link, traffic) for size in CANDIDATES_BYTES}
+    assert ends[best(bandwidth, "2.5 ms", 0.1)] <= 1.001 * min(ends.values())
+
+
+def test_nothing_ends_before_the_last_gradient_and_its_way():
+    link = Link(bandwidth="100 Mbit/s", latency="1 ms")
+    whole_s = 1.5 * 16e6 * 8 / 100e6
+    assert end_of_exchange_s(ELEMENTS, 256e6, 0.3, link, traffic) > 0.3 + whole_s
+
+
+def test_all_nodes_choose_alike_in_the_rehearsal_and_average_as_before():
+    torch.manual_seed(0)
+    initial = nn.Sequential(nn.Linear(6, 3000), nn.Tanh(), nn.Linear(3000, 60), nn.Tanh(), nn.Linear(60, 2))
+
+    def work(group, rank):
+        model = copy.deepcopy(initial)
+        collective = COLLECTIVES.load("ring")()
+        collective.connect(group, Link(bandwidth="1 Gbit/s", latency="0.1 ms"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        algorithm = EveryStep(EveryStepConfig(bucket_bytes="auto"))
+        algorithm.attach(
+            Context(model, optimizer, collective, COMPRESSIONS.load("none"), group, Control(group), nullcontext())
+        )
+        algorithm.plain_backward_s = 0.5 * (1 + rank)
+        algorithm.rehearse()
+        algorithm.reset()
+        algorithm.clear_gradients()
+        with algorithm.micro_step(last=True):
+            algorithm.backward(model(torch.full((4, 6), float(rank))).square().mean())
+        algorithm.finish()
+        algorithm.close()
+        return algorithm.bucket_bytes, [parameter.grad.clone() for parameter in model.parameters()]
+
+    (sizes, gradients), *others = run_ranks(3, work)
+    assert len(sizes) > 1
+    for other_sizes, other_gradients in others:
+        assert other_sizes == sizes
+        assert all(torch.equal(*pair) for pair in zip(gradients, other_gradients, strict=True))
+
+
+def test_a_checkpoint_brings_back_the_chosen_size_with_its_residuals():
+    torch.manual_seed(0)
+    initial = nn.Sequential(nn.Linear(6, 3000), nn.Tanh(), nn.Linear(3000, 60), nn.Tanh(), nn.Linear(60, 2))
+
+    def attached(group):
+        model = copy.deepcopy(initial)
+        collective = COLLECTIVES.load("parameter-server")()
+        collective.connect(group, Link(bandwidth="100 Mbit/s", latency="0.1 ms"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        algorithm = EveryStep(EveryStepConfig(bucket_bytes="auto"))
+        make_codec = lambda: ErrorFeedback(COMPRESSIONS.load("int8")())  # noqa: E731
+        algorithm.attach(Context(model, optimizer, collective, make_codec, group, Control(group), nullcontext()))
+        return model, algorithm
+
+    def work(group, rank):
+        model, algorithm = attached(group)
+        algorithm.plain_backward_s = 1.0
+        algorithm.rehearse()
+        algorithm.clear_gradients()
+        with algorithm.micro_step(last=True):
+            algorithm.backward(model(torch.full((4, 6), float(rank))).square().mean())
+        algorithm.finish()
+        state = algorithm.state_dict()
+        algorithm.close()
+        _, again = attached(group)
+        few = len(again.bucket_bytes)
+        again.load_state_dict(state)
+        again.close()
+        assert len(algorithm.bucket_bytes) > few
+        assert again.bucket_bytes == algorithm.bucket_bytes
+        found = again.state_dict()
+        assert found.keys() == state.keys()
+        assert all(torch.equal(found[key], state[key]) for key in state)
+
+    run_ranks(2, work)
+
+
+class Control:
+    """Averages through the group that the test has."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def average(self, values):
+        self.group.allreduce([values]).wait()
+        values /= self.group.size()
+
+    def diverged(self, reason):
+        raise AssertionError(reason)

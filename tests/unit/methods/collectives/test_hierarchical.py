@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bwbench.base.errors import ConfigError
+from bwbench.base.registry import COMPRESSIONS
+from bwbench.methods.collectives.hierarchical import Hierarchical, HierarchicalConfig
+from tests.contract.test_collectives import average, inputs
+from tests.ranks import run_ranks
+
+
+@pytest.mark.parametrize("across", ["ring", "scatter-gather", "all-gather", "parameter-server"])
+@pytest.mark.parametrize(("num_ranks", "workers"), [(2, 2), (3, 2), (4, 1), (5, 3), (7, 3), (8, 4)])
+def test_the_mean_over_all_ranks_however_hosts_are_filled(across, num_ranks, workers):
+    tensors = inputs(num_ranks, 20_001)
+    options = {"workers_per_host": workers, "across": across}
+    results = average("hierarchical", "none", tensors, options=options)
+    assert all(torch.equal(result, results[0][0]) for result, _, _ in results)
+    assert torch.allclose(results[0][0], torch.stack(tensors).mean(0), atol=1e-6)
+    traffic = Hierarchical(HierarchicalConfig(**options)).traffic(num_ranks, [4 * 20_001])
+    for rank, (_, payload_bytes, _) in enumerate(results):
+        assert payload_bytes == pytest.approx(traffic.payload_bytes_per_rank[rank], rel=2e-3)
+        assert rank % workers == 0 or payload_bytes == 0
+    assert sum(traffic.received_bytes_per_rank) == pytest.approx(traffic.total_bytes)
+
+
+def test_only_what_crosses_hosts_counts():
+    traffic = Hierarchical(HierarchicalConfig(workers_per_host=4)).traffic(8, [1000])
+    assert traffic.payload_bytes_per_rank == (1000, 0, 0, 0, 1000, 0, 0, 0)
+    assert Hierarchical(HierarchicalConfig(workers_per_host=8)).traffic(8, [1000]).total_bytes == 0
+
+
+def test_nonsense_is_refused():
+    def work(group, rank):
+        with pytest.raises(ConfigError, match="workers_per_host is 4"):
+            Hierarchical(HierarchicalConfig(workers_per_host=4)).connect(group)
+
+    run_ranks(2, work)
+    assert "cannot average" in Hierarchical(HierarchicalConfig(across="gossip-pair")).check(4)
+    assert "cannot average" in Hierarchical(HierarchicalConfig(across="torch")).check(4)
+    assert "cannot average" in Hierarchical(HierarchicalConfig(across="hierarchical")).check(4)
+    assert "Did you mean 'ring'" in Hierarchical(HierarchicalConfig(across="rign")).check(4)
+    assert "cannot carry" in Hierarchical().check(4, [COMPRESSIONS.load("threshold")])
+    assert Hierarchical(HierarchicalConfig(across="all-gather")).check(4, [COMPRESSIONS.load("threshold")]) is None

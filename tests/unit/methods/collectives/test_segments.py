@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bwbench.methods.collectives.segments import (
+    LARGEST_SEGMENT_BYTES,
+    cut,
+    in_flight_bytes,
+    ring_groups,
+    segment_count,
+    split,
+)
+from bwbench.methods.compression.fp16 import Fp16
+from bwbench.methods.compression.none import NoCompression
+from bwbench.network.link import UNSHAPED, Link
+
+
+@given(st.integers(0, 10**7), st.integers(1, 50))
+def test_split_covers_everything_once(length, count):
+    spans = split(0, length, count)
+    assert len(spans) == count
+    assert spans[0][0] == 0
+    assert spans[-1][1] == length
+    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+
+
+@given(st.integers(0, 10**8))
+def test_segments_are_neither_many_nor_large(num_bytes):
+    count = segment_count(num_bytes)
+    assert count == 1 or num_bytes / count >= 4096
+    assert num_bytes / count <= LARGEST_SEGMENT_BYTES
+
+
+@given(
+    st.integers(0, 300_000),
+    st.integers(2, 9),
+    st.sampled_from([16_384.0, 66_000.0, float("inf")]),
+    st.sampled_from([NoCompression(), Fp16()]),
+)
+def test_groups_cover_everything_once_and_keep_the_chunk(num_elements, num_ranks, most_bytes, codec):
+    groups = ring_groups(num_elements, num_ranks, codec, most_bytes)
+    chunks = split(0, num_elements, num_ranks)
+    covered = []
+    for group in groups:
+        assert len(group) == num_ranks
+        for (begin, end), segments in zip(chunks, group, strict=True):
+            assert all(begin <= a < b <= end for a, b in segments)
+            assert sum(codec.payload_bytes(b - a) for a, b in segments) <= most_bytes + 4
+            covered += segments
+    assert sum(b - a for a, b in covered) == num_elements
+    assert len(set(covered)) == len(covered)
+
+
+def test_nothing_to_cut():
+    assert cut(5, 5, NoCompression()) == []
+    assert cut(5, 6, NoCompression()) == [(5, 6)]
+
+
+def test_in_flight_is_the_pipe_and_its_queue():
+    assert in_flight_bytes(None) == in_flight_bytes(UNSHAPED) == float("inf")
+    slow = Link(bandwidth="10 Mbit/s", latency="2.5 ms")
+    assert in_flight_bytes(slow) == slow.effective_queue_bytes + 3125
+    air = Link(bandwidth="10 Mbit/s", latency="2.5 ms", medium="shared")
+    assert in_flight_bytes(air, num_ranks=4) == (slow.effective_queue_bytes + 3125) / 4
+    assert in_flight_bytes(Link(bandwidth="100 Mbit/s", latency="2.5 ms")) == float("inf")
+    assert in_flight_bytes(Link(bandwidth="1 Mbit/s", queue="1.6 kB")) >= 16_384

@@ -1,0 +1,115 @@
+"""Which cells share a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fixtures_records import Study, write_study
+
+from bwbench.records import CellFolder, iter_cells
+from bwbench.results.analysis.grouping import bandwidth_label, group_cells
+
+ARMS = ("ring", "threshold", "single")
+
+
+def folders(root: Path, *studies: Study) -> list[CellFolder]:
+    for study in studies:
+        write_study(root, study)
+    return list(iter_cells(root))
+
+
+def quick(**changes: object) -> Study:
+    return Study(**{"arms": ARMS, "repeats": 1, "limit_s": 1.0, **changes})  # type: ignore[arg-type]
+
+
+def test_arms_repeats_and_bandwidths_share_a_picture(tmp_path: Path) -> None:
+    found = group_cells(folders(tmp_path, quick(repeats=2, bandwidths_mbps=(1.0, 10.0))))
+    assert len(found) == 1 and found[0].label == ""
+    assert found[0].bandwidths == [1e6, 1e7]
+    assert len(found[0].folders) == 2 * (2 * 2 + 1)
+
+
+def test_one_bandwidth_comes_with_the_arm_that_needs_no_link(tmp_path: Path) -> None:
+    (group,) = group_cells(folders(tmp_path, quick(bandwidths_mbps=(1.0, 10.0))))
+    assert sorted(folder.cell["arm"] for folder in group.at(1e6)) == ["ring", "single", "threshold"]
+
+
+def test_other_settings_make_pictures_of_their_own_and_single_joins_each_number_of_nodes(tmp_path: Path) -> None:
+    found = group_cells(folders(tmp_path, quick(nodes=2), quick(nodes=4)))
+    assert [group.label for group in found] == ["2-nodes", "4-nodes"]
+    for group in found:
+        assert sorted(folder.cell["arm"] for folder in group.folders) == ["ring", "single", "threshold"]
+
+
+def test_settings_that_only_follow_another_one_make_none(tmp_path: Path) -> None:
+    coupled = (quick(model="cnn", dataset="digits"), quick(model="mlp", dataset="mnist", extra={"batch_size": 64}))
+    found = group_cells(folders(tmp_path, *coupled))
+    assert [group.label for group in found] == ["cnn", "mlp"]
+    assert all(len(group.folders) == len(ARMS) for group in found)
+
+
+def test_what_differs_between_arms_alone_makes_none(tmp_path: Path) -> None:
+    found = group_cells(folders(tmp_path, quick()))  # the fixture tunes threshold's learning rate
+    assert len(found) == 1
+
+
+def test_a_limit_that_follows_the_bandwidth_makes_none(tmp_path: Path) -> None:
+    slow, fast = quick(bandwidths_mbps=(1.0,), limit_s=1.0), quick(bandwidths_mbps=(10.0,), limit_s=0.5)
+    (group,) = group_cells(folders(tmp_path, slow, fast))
+    assert group.bandwidths == [1e6, 1e7]
+
+
+def test_round_trips_are_named_in_files_and_left_to_the_caption_in_words(tmp_path: Path) -> None:
+    found = group_cells(folders(tmp_path, quick(latency="2.5 ms"), quick(latency="20 ms")))
+    assert sorted(group.label for group in found) == ["latency-2.5-ms", "latency-20-ms"]
+    assert all(group.words == "" for group in found)
+
+
+def test_accumulation_is_named_in_both(tmp_path: Path) -> None:
+    found = group_cells(folders(tmp_path, quick(extra={"accumulate": 1}), quick(extra={"accumulate": 4})))
+    assert [(group.label, group.words) for group in found] == [
+        ("accumulate-1", "accumulate 1"),
+        ("accumulate-4", "accumulate 4"),
+    ]
+
+
+def test_one_node_alone_is_a_group(tmp_path: Path) -> None:
+    (group,) = group_cells(folders(tmp_path, quick(arms=("single",))))
+    assert group.bandwidths == [None] and len(group.at(None)) == 1
+
+
+def test_bandwidths_in_file_names() -> None:
+    assert [bandwidth_label(bps) for bps in (1e6, 2.5e6, None)] == ["1Mbps", "2.5Mbps", "unshaped"]
+
+
+def test_what_is_compared_splits_nothing_and_neither_does_what_follows_it(tmp_path: Path) -> None:
+    batches = (quick(extra={"batch_size": 8}, step_time_s=0.01), quick(extra={"batch_size": 32}, step_time_s=0.04))
+    cells = folders(tmp_path, *batches)
+    (group,) = group_cells(cells, {"batch_size", "accumulate"})
+    assert group.label == "" and len(group.folders) == len(cells)
+    assert group.values_of("batch_size") == [8, 32]
+    assert [group.label for group in group_cells(cells)] == ["batch-size-8", "batch-size-32"]
+
+
+def test_a_picture_spans_latencies_where_it_compares_them(tmp_path: Path) -> None:
+    cells = folders(tmp_path, *(quick(latency=latency, bandwidths_mbps=(1.0, 10.0)) for latency in ("2.5 ms", "20 ms")))
+    (group,) = group_cells(cells, {"link.bandwidth", "link.latency"})
+    assert len(group.folders) == 2 * 2 * 2 + 1
+    assert group.values_of("link.latency") == ["2.5 ms", "20 ms"]
+    assert len(group_cells(cells, {"link.latency"})) == 2
+    assert [group.label for group in group_cells(cells, set())] == [
+        "latency-2.5-ms_1Mbps", "latency-2.5-ms_10Mbps", "latency-20-ms_1Mbps", "latency-20-ms_10Mbps",
+    ]  # fmt: skip
+
+
+def test_models_are_never_mixed_though_each_comes_with_a_setting_that_is_compared(tmp_path: Path) -> None:
+    coupled = (quick(model="cnn", nodes=2), quick(model="mlp", nodes=4))
+    assert [group.label for group in group_cells(folders(tmp_path, *coupled), {"nodes"})] == ["cnn", "mlp"]
+
+
+def test_one_node_alone_joins_the_cells_that_compute_as_it_does(tmp_path: Path) -> None:
+    cells = folders(tmp_path, quick(nodes=2, step_time_s=0.02), quick(nodes=4, step_time_s=0.04))
+    groups = group_cells(cells)
+    assert [len(group.folders) for group in groups] == [3, 3]
+    (across,) = group_cells(cells, {"nodes"})
+    assert len(across.folders) == 6

@@ -1,0 +1,31 @@
+"""How the link of a cell is told in tables and captions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bwbench.network.link import Link
+from bwbench.results.analysis.cells import _link_facts
+
+
+@pytest.mark.parametrize(
+    "link, bandwidth_bps, rtt_s, words",
+    [
+        ({"bandwidth": "10 Mbit/s", "latency": "5 ms"}, 10e6, 0.01, "10 Mbit/s"),
+        ({"up": "1 Mbit/s", "down": "16 Mbit/s", "latency": "15 ms"}, 1e6, 0.03, "1 Mbit/s"),
+        ({"preset": "dsl"}, None, None, "up"),
+        ("unshaped", None, None, "unshaped link"),
+    ],
+)
+def test_a_link_may_have_one_rate_two_or_none(
+    link: Any, bandwidth_bps: float | None, rtt_s: float | None, words: str
+) -> None:
+    asked = Link.model_validate(link)
+    found = _link_facts(json.dumps(asked.model_dump(mode="json", by_alias=True)))
+    if link == {"preset": "dsl"}:
+        bandwidth_bps, rtt_s = asked.bottleneck_bps, asked.rtt_s
+    assert found[:2] == (bandwidth_bps, pytest.approx(rtt_s))
+    assert words in found[2]

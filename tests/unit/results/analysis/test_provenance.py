@@ -1,0 +1,35 @@
+"""Notes on where cells ran."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from bwbench.results.analysis.provenance import host_of, unlike_hosts_note
+
+ANNA = {"address": "10.0.0.1", "host": "anna", "cpu": "i5", "cores": 4, "kernel": "6.1"}
+BEN = {**ANNA, "address": "10.0.0.2", "host": "ben"}
+
+
+def folder(*hosts: dict[str, Any]) -> Any:
+    return SimpleNamespace(environment={"host": "anna", "hosts": list(hosts)})
+
+
+def test_hosts_go_by_their_names() -> None:
+    assert host_of({"hosts": [BEN, ANNA]}) == "anna+ben"
+    assert host_of({"hosts": [{"address": "10.0.0.7"}, "carl"]}) == "10.0.0.7+carl"
+    assert host_of({"host": "anna"}) == "anna"
+
+
+def test_hosts_that_are_alike_need_no_word() -> None:
+    assert unlike_hosts_note([folder(ANNA, BEN), folder()]) is None
+    assert unlike_hosts_note([SimpleNamespace(environment=None)]) is None
+
+
+def test_what_hosts_differ_in_is_told() -> None:
+    other = {**BEN, "cpu": "N100", "cores": 2, "tcp": {"tcp_congestion_control": "bbr"}}
+    note = unlike_hosts_note([folder({**ANNA, "tcp": {"tcp_congestion_control": "cubic"}}, other)])
+    assert note == (
+        "Ranks ran on hosts that differ in processor (N100, i5); number of cores (2, 4); "
+        "congestion control (bbr, cubic)."
+    )

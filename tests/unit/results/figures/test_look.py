@@ -1,0 +1,87 @@
+"""Arms that keep their look, labels that do not overlap, and numbers as people write them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from fixtures_records import PRESETS
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+
+from bwbench.results.figures import captions
+from bwbench.results.figures.labels import spread
+from bwbench.results.figures.style import PART_COLORS, arm_style
+
+
+def grey(color: str) -> float:
+    red, green, blue = to_rgb(color)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def test_every_preset_has_a_colour_and_a_marker_of_its_own() -> None:
+    for what in ("color", "marker"):
+        used = [getattr(arm_style(arm), what) for arm in PRESETS if arm not in ("ddp", "no-communication")]
+        assert len(set(used)) == len(used)
+
+
+def test_presets_can_be_told_apart_in_grey() -> None:
+    for one, other in itertools.combinations(map(arm_style, PRESETS), 2):
+        same_grey = abs(grey(one.color) - grey(other.color)) < 0.1
+        assert not same_grey or one.marker != other.marker or one.line != other.line
+
+
+def test_an_unknown_arm_always_looks_the_same() -> None:
+    assert arm_style("parameter-server-fp16") == arm_style("parameter-server-fp16")
+    looks = {arm_style(f"ring-my-codec-{number}") for number in range(30)}
+    assert len(looks) > 20
+
+
+def test_neighbouring_parts_of_a_step_differ_in_lightness() -> None:
+    order = ["compute_s", "pad_s", "codec_s", "peers_s", "link_s", "optimizer_s", "other_s"]
+    for one, other in itertools.pairwise(order):
+        assert abs(grey(PART_COLORS[one]) - grey(PART_COLORS[other])) > 0.08
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=12))
+def test_labels_keep_their_order_and_their_distance(wanted: list[float]) -> None:
+    placed = spread(wanted, 10.0, 0.0, 200.0)
+    ranked = [position for _, position in sorted(zip(wanted, placed, strict=True))]
+    for lower, upper in itertools.pairwise(sorted(placed)):
+        assert upper - lower > 10.0 - 1e-6
+    assert sorted(ranked) == pytest.approx(sorted(placed))
+    assert min(placed) > -1e-6 and max(placed) < 200.0 + 1e-6
+
+
+def test_labels_with_room_stay_where_they_are() -> None:
+    assert spread([50.0, 10.0, 100.0], 10.0, 0.0, 200.0) == [50.0, 10.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0032, "3.20 ms"),
+        (0.693, "0.693 s"),
+        (3.42, "3.42 s"),
+        (41.31, "41.3 s"),
+        (912.0, "15.2 min"),
+        (9e4, "25.0 h"),
+    ],
+)
+def test_times(value: float, text: str) -> None:
+    assert captions.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "text"),
+    [(3.2159, "", "3.22×"), (0.0604, "", "0.06×"), (12.0, ">", "> 12.0×"), (120.0, "", "120×")],
+)
+def test_ratios(value: float, bound: str, text: str) -> None:
+    assert captions.ratio(value, bound) == text
+
+
+def test_ranges_share_their_unit() -> None:
+    assert captions.span("1 Mbit/s", "100 Mbit/s") == "1–100 Mbit/s"
+    assert captions.span("500 kbit/s", "1 Mbit/s") == "500 kbit/s–1 Mbit/s"
+    assert captions.span("5 ms", "5 ms") == "5 ms"

@@ -1,0 +1,129 @@
+"""What pictures say about what they do not show, and where they put ticks and names."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pandas as pd
+import pytest
+from fixtures_records import Study, write_study
+from matplotlib.figure import Figure
+
+from bwbench.records import CellFolder
+from bwbench.results.analysis.cells import cell_row
+from bwbench.results.analysis.once import once
+from bwbench.results.analysis.results import Results, load_results
+from bwbench.results.figures import captions
+from bwbench.results.figures.accuracy_over_bytes import _elsewhere, one_link
+from bwbench.results.figures.labels import emptiest
+from bwbench.results.figures.link import _ticks_from
+from bwbench.results.figures.pareto_names import _along_front
+from bwbench.results.figures.viability import Viability
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Two arms at two bandwidths."""
+    write_study(tmp_path, Study(arms=("ddp", "threshold"), repeats=2, bandwidths_mbps=(10.0, 100.0)))
+    (results,) = load_results(tmp_path)
+    return results
+
+
+def test_bytes_that_depend_on_the_link_are_said(results: Results) -> None:
+    sending = {"ddp", "threshold"}
+    assert _elsewhere(results, one_link(results), sending) == "what is sent hardly depends on the link"
+    slow = (results.cells["arm"] == "threshold") & (results.cells["bandwidth_bps"] == 1e7)
+    results.cells.loc[slow, "wire_bytes_to_target"] *= 0.5
+    said = _elsewhere(results, one_link(results), sending)
+    assert re.fullmatch(r"on other links, threshold 0\.[45]\d* to 1(\.\d+)? times as much to the target", said)
+
+
+def test_bytes_of_an_arm_that_does_not_arrive_are_compared_with_nothing(results: Results) -> None:
+    shown = one_link(results)
+    there = (shown.cells["arm"] == "threshold") & (shown.cells["bandwidth_bps"] == 1e8)
+    shown.cells.loc[there, "wire_bytes_to_target"] = math.nan
+    shown.cells.loc[there, "censored_at_s"] = 1.0
+    assert _elsewhere(results, shown, {"ddp", "threshold"}) == "what is sent hardly depends on the link"
+
+
+@pytest.mark.parametrize(
+    ("times", "num_censored", "said"),
+    [
+        ([1.0, 2.0], [0, 0], []),
+        ([math.inf, 2.0], [2, 0], ["Hollow"]),
+        ([1.0, 2.0], [1, 0], ["Where other"]),
+        ([math.inf, 2.0], [3, 1], ["Hollow", "Where other"]),
+    ],
+)
+def test_what_marks_mean_where_repeats_did_not_arrive(
+    times: list[float], num_censored: list[int], said: list[str]
+) -> None:
+    sentences = captions.on_censored(pd.Series(times), pd.Series(num_censored))
+    assert len(sentences) == len(said)
+    assert all(sentence.startswith(words) for sentence, words in zip(sentences, said, strict=True))
+
+
+def test_the_line_through_the_front_is_followed_as_it_is_drawn() -> None:
+    points = {"wire_bytes": [1e6, 100e6, 10e6], "y": [100.0, 1.0, 50.0], "front": [True, True, False]}
+    by_time = _along_front(pd.DataFrame({**points, "against": "time"}), 1e6, 1.0)
+    assert by_time[0] == pytest.approx((1.0, 100.0)) and by_time[-1] == pytest.approx((100.0, 1.0))
+    assert all(x * y == pytest.approx(100.0) for x, y in by_time)  # straight on two logarithmic axes
+    assert _along_front(pd.DataFrame({**points, "front": False, "against": "time"}), 1e6, 1.0) == []
+
+
+def test_ticks_of_an_axis_that_is_linear_in_its_middle_keep_clear_of_zero() -> None:
+    ticks = _ticks_from(0.067)
+    assert ticks[len(ticks) // 2 - 1 : len(ticks) // 2 + 2] == [-0.1, 0.0, 0.1]
+    assert ticks == sorted(ticks)
+
+
+def test_a_name_goes_where_no_line_runs_and_gaps_are_no_line() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    (line,) = axes.plot([0, 1, float("nan"), 0, 1], [0.2, 0.2, float("nan"), 0.21, 0.21])
+    low, high = axes.transData.transform([(0.4, 0.15), (0.4, 0.6)])
+    assert emptiest(axes, [tuple(low), tuple(high)], 50, 40, [line]) == 1
+    assert emptiest(axes, [tuple(high), tuple(low)], 50, 40, [line]) == 0
+    assert emptiest(axes, [tuple(low)], 50, 40, []) == 0
+
+
+def test_bandwidths_that_hardly_differ_span_no_axis(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ddp", "single"), repeats=1, bandwidths_mbps=(10.256216591160225, 10.3)))
+    (results,) = load_results(tmp_path)
+    assert captions.too_few_bandwidths(results) == "the bandwidths are all but equal (10.26–10.3 Mbit/s)"
+    assert "10.26–10.3 Mbit/s" in captions.setting_line(results, num_runs="")
+    assert Viability().applies(results) is not None
+
+
+def test_what_a_group_is_asked_twice_is_made_once(results: Results) -> None:
+    calls = []
+
+    @once
+    def count(group: Results) -> int:
+        calls.append(group)
+        return len(group.done)
+
+    assert count(results) == count(results) == 8 and len(calls) == 1
+    (again,) = load_results(results.folders[0].path.parent)
+    assert count(again) == 8 and len(calls) == 2  # another reading of the same files is another group
+
+
+def test_a_run_that_ended_at_its_target_sent_all_its_bytes_for_it(results: Results) -> None:
+    folder = next(one for one in results.done if one.cell["arm"] == "ddp")
+    status = {**(folder.status or {}), "samples": 640, "samples_to_target": 640, "wire_bytes": 1000}
+    drained = cast(
+        CellFolder, SimpleNamespace(cell=folder.cell, status={**status, "wire_bytes_to_target": 0}, path=folder.path)
+    )
+    assert cell_row(drained)["wire_bytes_to_target"] == 1000
+    went_on = cast(
+        CellFolder,
+        SimpleNamespace(
+            cell=folder.cell, status={**status, "samples": 900, "wire_bytes_to_target": 7}, path=folder.path
+        ),
+    )
+    assert cell_row(went_on)["wire_bytes_to_target"] == 7

@@ -1,0 +1,51 @@
+"""The shell files for torchrun and Slurm: what they carry is data, whatever it is called."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bwbench.experiment.plan.cell import Cell
+from bwbench.running.cluster.external_script import Setting, slurm_script, torchrun_script
+from tests.unit.running.cluster.cells import planned_cells
+
+NASTY = "it's $(touch stolen) `touch stolen` \"; touch stolen #"
+
+
+def external(folder: Path, **changes: object) -> Cell:
+    cell = planned_cells(folder / "results", 1)[0].cell
+    return replace(cell, config=cell.config.model_copy(update={"launcher": "external"}), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("script", [torchrun_script, slurm_script])
+def test_every_name_is_quoted_and_the_cell_arrives_as_it_was(tmp_path: Path, script: object) -> None:
+    cell = external(tmp_path / "planned", arm=NASTY)
+    text = script([cell], Setting(f"/nowhere/{NASTY}", str(tmp_path), NASTY, {"BWBENCH_DATA": NASTY}))  # type: ignore[operator]
+    for name in ("scontrol", "srun", "python3"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 0\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "job.sh").write_text(text)
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "HEAD": "127.0.0.1",
+        "NODE": "0",
+        "SLURM_JOB_NODELIST": "a",
+        "SLURM_JOB_ID": "7",
+    }
+    done = subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=20)
+    assert (done.returncode in (0, 1)) and not list(tmp_path.rglob("stolen")), done.stderr
+    (found,) = tmp_path.rglob("cell.json")
+    assert found.parent == tmp_path / NASTY / cell.experiment / cell.folder_name
+    assert json.loads(found.read_text()) == cell.to_json()
+
+
+def test_a_job_asks_for_as_many_nodes_as_the_largest_cell_needs(tmp_path: Path) -> None:
+    small = external(tmp_path)
+    large = replace(small, config=small.config.model_copy(update={"nodes": small.config.nodes + 3}))
+    text = slurm_script([small, large], Setting("python", "/", "results", {}))
+    assert f"#SBATCH --nodes={large.config.nodes}\n" in text
+    assert f"\nrun {small.config.nodes} " in text and f"\nrun {large.config.nodes} " in text

@@ -1,0 +1,186 @@
+"""What a machine says of itself, what it brings back, and which address Ray gets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.running.cluster import ray_address, work
+from bwbench.running.cluster.bundle import pack, unpack
+from bwbench.running.cluster.machines import describe_here, representatives
+from bwbench.running.cluster.ray_address import check_answers
+from bwbench.running.cluster.ray_pool import RayPool
+from bwbench.running.cluster.work import Work, carry_out
+from tests.unit.running.cluster.cells import planned_cells
+
+
+def work_for(item: PlannedCell, shared: bool, number: int = 1) -> Work:
+    return Work(item.cell.to_json(), str(item.folder), shared, True, "missing", 0, "whole", number, 60.0)
+
+
+def fake_run(item: PlannedCell, wall_limit_s: float, observer: Any) -> dict[str, Any]:
+    """An attempt as the runner numbers it."""
+    number = len(list(item.folder.glob("attempt-*"))) + 1 if item.folder.is_dir() else 1
+    attempt = item.folder / f"attempt-{number}"
+    attempt.mkdir(parents=True)
+    (attempt / "rank0.jsonl").write_text("{}\n")
+    observer.cell_phase(item.cell, "training")
+    observer.cell_event(item.cell, 1, {"event": "eval"})
+    return {"status": "done", "attempt": number}
+
+
+def test_an_attempt_comes_back_with_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (item,) = planned_cells(tmp_path / "results", 1)
+    monkeypatch.setattr(work, "run_item", fake_run)
+    told: list[tuple[Any, ...]] = []
+    outcome = carry_out(work_for(item, shared=False, number=2), lambda *letter: told.append(letter))
+    assert told == [("phase", "training", None), ("event", 1, {"event": "eval"})]
+    assert outcome.kind == "ended" and outcome.bundle is not None and not item.folder.exists()
+    unpack(outcome.bundle, item.folder)
+    assert [path.name for path in item.folder.iterdir()] == ["attempt-2"]
+    assert (item.folder / "attempt-2" / "rank0.jsonl").read_text() == "{}\n"
+
+
+def test_what_a_killed_process_has_left_is_removed_and_what_another_holds_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (item,) = planned_cells(tmp_path / "results", 1)
+    monkeypatch.setattr(work, "run_item", fake_run)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folders = {name: tmp_path / f"{work.TEMPORARY}{name}" for name in ("old", "held", "new")}
+    for name, folder in folders.items():
+        (folder / "cell").mkdir(parents=True)
+        if name != "new":
+            os.utime(folder, (0, 0))
+    with work._held(folders["held"]):
+        carry_out(work_for(item, shared=False), lambda *letter: None)
+    assert {path.name for path in tmp_path.glob(f"{work.TEMPORARY}*")} == {folders["held"].name, folders["new"].name}
+
+
+def test_a_shared_folder_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (item,) = planned_cells(tmp_path / "results", 1)
+    monkeypatch.setattr(work, "run_item", fake_run)
+    outcome = carry_out(work_for(item, shared=True), lambda *letter: None)
+    assert outcome.bundle is None and (item.folder / "attempt-1" / "rank0.jsonl").is_file()
+
+
+@pytest.mark.parametrize("error, kind", [(CellTakenError("by another"), "taken"), (UnfitMachineError("no"), "unfit")])
+def test_what_is_no_end_of_a_cell_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str
+) -> None:
+    def fail(*_: Any) -> dict[str, Any]:
+        raise error
+
+    (item,) = planned_cells(tmp_path / "results", 1)
+    monkeypatch.setattr(work, "run_item", fail)
+    outcome = carry_out(work_for(item, shared=False), lambda *letter: None)
+    assert outcome.kind == kind and outcome.text == str(error)
+
+
+def test_a_bundle_cannot_leave_its_folder(tmp_path: Path) -> None:
+    attempt = tmp_path / "from" / "attempt-1"
+    attempt.mkdir(parents=True)
+    (attempt / "out").symlink_to("/etc/passwd")
+    with pytest.raises(Exception, match="out"):
+        unpack(pack(attempt), tmp_path / "to")
+
+
+ORPHAN = """
+import os, sys, time
+from bwbench.running.cluster.work import _die_with_parent
+if os.fork():
+    time.sleep(60)
+_die_with_parent()
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_that_runs_a_cell_does_not_outlive_its_parent() -> None:
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_machine_says_whether_it_sees_the_results(tmp_path: Path) -> None:
+    cells = representatives(item.cell for item in planned_cells(tmp_path / "results", 5))
+    assert len(cells) == 1, "repeats need the same files"
+    (tmp_path / "marker").write_text("token")
+    seen = describe_here(str(tmp_path / "marker"), "token", cells)
+    assert seen["shared"] and seen["problem"] is None and seen["host"]
+    assert not describe_here(str(tmp_path / "marker"), "another", cells)["shared"]
+    assert not describe_here(str(tmp_path / "nowhere"), "token", cells)["shared"]
+
+
+def test_a_machine_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BWBENCH_DATA", str(tmp_path / "nowhere"))
+    (item,) = planned_cells(tmp_path / "results", 1)
+    content = item.cell.to_json()
+    content["config"]["dataset"]["name"] = "fashion-mnist"
+    assert "bwbench data fetch fashion-mnist" in str(describe_here("", "", [content])["problem"])
+    content = item.cell.to_json()
+    content["config"]["plugins"] = [str(tmp_path / "my_codec.py")]
+    assert "my_codec.py" in str(describe_here("", "", [content])["problem"])
+
+
+@pytest.mark.parametrize(
+    "text", ["Ray", "ray://", "ray://host", "ray://:1", "ray://a b:1", "ray://h:99999", "slurm", ""]
+)
+def test_other_places_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="ray://HOST:PORT"):
+        ray_address.ray_address(text)
+
+
+def test_what_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_address.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert ray_address.ray_address("ray") == "auto"
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert ray_address.ray_address("ray") == "10.0.0.1:6379"
+    assert ray_address.ray_address("ray://desktop.local:10001") == "ray://desktop.local:10001"
+    monkeypatch.setattr(ray_address.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'bwbench\[ray\]'"):
+        ray_address.ray_address("ray")
+
+
+@pytest.mark.parametrize(
+    "module, said",
+    [
+        ("def init(**_): raise RuntimeError('Version mismatch: Ray 2.1 and 2.2')", "Ray says: RuntimeError: Version"),
+        ("def init(**_): raise ConnectionError('no')", "ray start --head"),
+        ("import time\ndef init(**_): time.sleep(60)", "has answered within"),
+        ("import os\ndef init(**_): os.abort()", "exit status -6"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_said_within_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, said: str
+) -> None:
+    (tmp_path / "ray.py").write_text(f"{module}\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(UnfitMachineError) as raised:
+        check_answers("auto", limit_s=2.0 if "sleep" in module else 100.0)
+    assert said in str(raised.value)
+
+
+def test_a_cluster_whose_head_is_gone_is_said() -> None:
+    class Gone:
+        def nodes(self) -> None:
+            raise RuntimeError("Failed to get all node info\nand more")
+
+    pool = RayPool.__new__(RayPool)
+    pool._ray, pool._looked_s = Gone(), float("-inf")
+    with pytest.raises(UnfitMachineError, match="does not answer any more.*Failed to get all node info$"):
+        pool.reports(0.0)

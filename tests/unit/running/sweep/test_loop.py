@@ -1,0 +1,212 @@
+"""The loop over cells, with a runner that only writes status.json."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bwbench.base.errors import UnfitMachineError
+from bwbench.experiment.plan import Cell, PlannedCell
+from bwbench.records.lock import claimed
+from bwbench.running.cell import CellObserver, ended_since
+from bwbench.running.sweep import plan_sweep
+from bwbench.running.sweep.loop import Tally, run_sweep
+from bwbench.running.sweep.notify import Notifier
+from tests.unit.running.sweep.studies import write_study
+
+SILENT = Notifier(None, print)
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def cell_phase(self, cell: Cell, phase: str) -> None: ...
+
+    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None: ...
+
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
+        self.seen.append(("started", item.cell.id))
+
+    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
+        self.seen.append(("finished", item.cell.id))
+
+    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+        self.seen.append(("elsewhere", item.cell.id))
+
+    def cell_skipped(self, item: PlannedCell, why: str) -> None:
+        self.seen.append(("skipped", why))
+
+    def waiting(self, items: Sequence[PlannedCell]) -> None:
+        self.seen.append(("waiting", str(len(items))))
+
+    def of(self, what: str) -> list[str]:
+        return [value for kind, value in self.seen if kind == what]
+
+
+class Runs:
+    """Ends cells as told, under their claim as the real one does, and counts."""
+
+    def __init__(self, outcome: Callable[[PlannedCell], tuple[str, str]] = lambda item: ("done", "limit")) -> None:
+        self.outcome, self.ran = outcome, list[str]()
+
+    def __call__(self, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+        with claimed(item.folder):
+            if (recorded := ended_since(item)) is not None:
+                return recorded
+            status, reason = self.outcome(item)
+            self.ran.append(item.cell.id)
+            content = {"status": status, "reason": reason, "attempt": item.attempt + 1}
+            (item.folder / "status.json").write_text(json.dumps(content))
+        return content
+
+
+def planned(folder: Path, retry: Sequence[str] = ()) -> list[PlannedCell]:
+    return list(plan_sweep([folder / "study.yaml"], folder / "results", retry=retry).selected)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_study(tmp_path)
+    return tmp_path
+
+
+def sweep(folder: Path, run: Runs, retry: Sequence[str] = (), fail_fast: bool = False) -> tuple[Tally, Watching]:
+    watching = Watching()
+    return run_sweep(planned(folder, retry), {}, watching, SILENT, fail_fast, run=run), watching
+
+
+def test_every_cell_once_and_again_none(folder: Path) -> None:
+    run = Runs()
+    tally, watching = sweep(folder, run)
+    assert tally.all_done and tally.now == {"done": 12} and len(set(run.ran)) == len(run.ran) == 12
+    tally, _ = sweep(folder, run)
+    assert tally.all_done and tally.earlier == {"done": 12} and len(run.ran) == 12
+
+
+def test_a_failed_cell_stops_no_other_and_is_left_alone_until_retried(folder: Path) -> None:
+    bad = planned(folder)[3].cell.id
+    run = Runs(lambda item: ("failed", "boom") if item.cell.id == bad else ("done", ""))
+    tally, _ = sweep(folder, run)
+    assert tally.now == {"done": 11, "failed": 1} and not tally.all_done
+    tally, _ = sweep(folder, run, retry=["timeout"])
+    assert tally.now == {}
+    run.outcome = lambda item: ("done", "")
+    tally, _ = sweep(folder, run, retry=["failed"])
+    assert tally.now == {"done": 1} and tally.all_done
+
+
+def test_fail_fast_leaves_the_rest(folder: Path) -> None:
+    run = Runs(lambda item: ("diverged", "nan"))
+    tally, watching = sweep(folder, run, fail_fast=True)
+    assert len(run.ran) == 1 and tally.skipped == 11 and "--fail-fast" in watching.of("skipped")[0]
+
+
+def test_an_arm_that_fails_three_times_the_same_way_is_stopped_now_and_later(folder: Path) -> None:
+    def outcome(item: PlannedCell) -> tuple[str, str]:
+        if item.cell.arm != "ring":
+            return "done", ""
+        return "failed", f"rank {len(run.ran)} exited with status 1: RuntimeError at 0x{id(item):x}"
+
+    run = Runs(outcome)
+    tally, watching = sweep(folder, run)
+    assert tally.now == {"done": 8, "failed": 3} and tally.skipped == 1 and not tally.all_done
+    assert "3 cells failed the same way" in watching.of("skipped")[0]
+    (left,) = [item for item in planned(folder) if item.status == "missing"]
+    assert not left.runs and "skipped" in left.why and not (left.folder / "status.json").exists()
+    tally, _ = sweep(folder, run)
+    assert len(run.ran) == 11 and tally.skipped == 1
+    run.outcome = lambda item: ("done", "")
+    tally, _ = sweep(folder, run, retry=["failed"])
+    assert tally.now == {"done": 4} and tally.all_done
+
+
+def test_unlike_failures_stop_nothing_and_invalid_ones_only_their_link(folder: Path) -> None:
+    reasons = iter(["encoder on fire", "link of node is dead", "out of memory", "killed"])
+    run = Runs(lambda item: ("failed", next(reasons)) if item.cell.arm == "ring" else ("done", ""))
+    assert sweep(folder, run)[0].skipped == 0
+    other = folder / "other"
+    other.mkdir()
+    write_study(other, repeats=5, arms="ring")
+    run = Runs(lambda item: ("invalid", "late") if "10 Mbit" in item.cell.config.link.describe() else ("done", ""))
+    tally, _ = sweep(other, run)
+    assert tally.now == {"done": 5, "invalid": 3} and tally.skipped == 2
+
+
+def test_an_arm_that_diverges_at_one_rate_is_stopped_at_that_rate_on_all_links(folder: Path) -> None:
+    path = write_study(folder, repeats=3, arms="ring")
+    path.write_text(path.read_text() + "  optimizer.lr: [0.1, 1000]\n")
+
+    def outcome(item: PlannedCell) -> tuple[str, str]:
+        hot = item.cell.config.optimizer.to_json()["lr"] > 1
+        return ("diverged", f"loss is nan after {len(run.ran)} steps") if hot else ("done", "")
+
+    run = Runs(outcome)
+    tally, _ = sweep(folder, run)
+    assert tally.now == {"done": 6, "diverged": 3} and tally.skipped == 3
+
+
+def test_two_at_once_share_the_work(folder: Path) -> None:
+    def outcome(item: PlannedCell) -> tuple[str, str]:
+        time.sleep(0.02)
+        return "done", ""
+
+    runs, tallies = [Runs(outcome), Runs(outcome)], list[Tally]()
+    items = planned(folder)
+
+    def work(run: Runs) -> None:
+        tallies.append(run_sweep(items, {}, Watching(), SILENT, run=run))
+
+    threads = [threading.Thread(target=work, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ran = runs[0].ran + runs[1].ran
+    assert sorted(ran) == sorted(item.cell.id for item in items), "every cell once"
+    assert all(tally.all_done and sum(tally.counts.values()) == 12 for tally in tallies)
+
+
+def test_a_cell_whose_process_dies_is_taken_over_at_the_end(folder: Path) -> None:
+    run, items = Runs(), planned(folder)
+    holding = claimed(items[0].folder)
+    holding.__enter__()
+
+    class Releasing(Watching):
+        def waiting(self, items: Sequence[PlannedCell]) -> None:
+            super().waiting(items)
+            holding.__exit__(None, None, None)
+
+    watching = Releasing()
+    tally = run_sweep(items, {}, watching, SILENT, run=run)
+    assert tally.all_done and run.ran[-1] == items[0].cell.id and watching.of("waiting") == ["1"]
+
+
+def test_a_machine_that_is_unfit_ends_the_sweep_with_what_was_counted(folder: Path) -> None:
+    run = Runs()
+
+    def outcome(item: PlannedCell) -> tuple[str, str]:
+        if len(run.ran) == 4:
+            raise UnfitMachineError("cannot write: No space left on device")
+        return "done", ""
+
+    run.outcome, tally = outcome, Tally()
+    with pytest.raises(UnfitMachineError):
+        run_sweep(planned(folder), {}, Watching(), SILENT, run=run, tally=tally)
+    assert tally.now == {"done": 4}
+    run.outcome = lambda item: ("done", "")
+    assert sweep(folder, run)[0].all_done
+
+
+def test_what_happens_to_the_file_meanwhile_changes_nothing(folder: Path) -> None:
+    def outcome(item: PlannedCell) -> tuple[str, str]:
+        write_study(folder, arms="ddp")
+        return "done", ""
+
+    assert sweep(folder, Runs(outcome))[0].now == {"done": 12}

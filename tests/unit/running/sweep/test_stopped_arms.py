@@ -1,0 +1,22 @@
+"""Which failures count towards stopping an arm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bwbench.running.sweep import plan_sweep
+from bwbench.running.sweep.stopped_arms import MOST_ALIKE, StoppedArms
+from tests.unit.running.sweep.studies import write_study
+
+
+def test_a_run_that_composed_cells_share_fails_them_all_but_counts_once_an_attempt(tmp_path: Path) -> None:
+    write_study(tmp_path, repeats=5, arms="ring")
+    planned = plan_sweep([tmp_path / "study.yaml"], tmp_path / "results").planned
+    assert len(planned) > 2 * MOST_ALIKE
+    status = {"status": "failed", "reason": "cannot be composed: its timing run failed"}
+    one, several = StoppedArms(), StoppedArms()
+    for number, item in enumerate(planned[: 2 * MOST_ALIKE]):
+        one.note(item, status | {"undone_part": "0123456789/attempt-1"})
+        several.note(item, status | {"undone_part": f"0123456789/attempt-{number}"})
+    assert one.why_not(planned[-1]) is None
+    assert "cannot be composed" in str(several.why_not(planned[-1]))

@@ -1,0 +1,73 @@
+"""Experiments to tune, and trials that were never trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bwbench.experiment.config import Experiment, load_experiment
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.records import EventWriter, write_json_atomic
+
+BASE = """\
+name: study
+nodes: 2
+link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}
+model: logistic
+compute: {step_time: 10 ms}
+target: {accuracy: 0.9}
+limit: {samples: 4000, time: 5 min}
+optimizer: {tuned: rates.yaml}
+"""
+
+
+def load(folder: Path, text: str = BASE, *overrides: str, tuning: bool = False) -> Experiment:
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return load_experiment(path, overrides, tuning=tuning)
+
+
+class Trainer:
+    """Stands in for ``run_cell``: a trial ends as ``outcome`` says of its learning rate."""
+
+    def __init__(self, outcome: Callable[[float], dict[str, Any]]) -> None:
+        self._outcome = outcome
+        self.ran: list[tuple[str, float]] = []
+
+    def __call__(self, item: PlannedCell, wall_limit_s: float, observer: object) -> dict[str, Any]:
+        lr = item.cell.config.optimizer.options.lr
+        self.ran.append((item.cell.arm, lr))
+        told = {"status": "done", "samples": None, "loss": 1.0, **self._outcome(lr)}
+        attempt = item.folder / f"attempt-{item.attempt + 1}"
+        attempt.mkdir(parents=True)
+        write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+        events = EventWriter(attempt / "rank0.jsonl")
+        mean = {"accuracy": 0.5, "loss": told["loss"]}
+        events.write({"event": "eval", "split": "validation", "step": 0, "samples": 0, "mean": {"loss": 9.0}})
+        events.write({"event": "eval", "split": "validation", "step": 9, "samples": 90, "mean": mean})
+        events.write({"event": "eval", "split": "test", "step": 9, "samples": 90, "mean": {"loss": 0.0}})
+        events.close()
+        status = {"status": told["status"], "reason": "x", "attempt": item.attempt + 1}
+        status["samples_to_target"] = told["samples"]
+        write_json_atomic(item.folder / "status.json", status)
+        return status
+
+
+class Quiet:
+    """An observer that remembers how far it was told it is."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
+        self.told.append((number, total))
+
+    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
+        pass
+
+    def cell_phase(self, cell: object, phase: str) -> None:
+        pass
+
+    def cell_event(self, cell: object, rank: int, event: dict[str, Any]) -> None:
+        pass

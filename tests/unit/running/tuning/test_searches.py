@@ -1,0 +1,78 @@
+"""From an experiment to its searches and their trials."""
+
+from __future__ import annotations
+
+import pytest
+
+from bwbench.base.errors import ConfigError
+from bwbench.running.tuning.searches import searches_of
+from tests.unit.running.tuning.tables import BASE, load
+
+PLAIN = BASE.replace("{tuned: rates.yaml}", "{sgd: {lr: 0.3, momentum: 0.5}}")
+
+
+def test_trials_differ_from_the_experiment_in_link_speed_limit_and_seed_alone(tmp_path):
+    experiment = load(tmp_path, PLAIN)
+    (search,) = searches_of(experiment, seed=1000)
+    asked = experiment.points[0].config.model_dump(mode="json", by_alias=True)
+    trial = search.cell(0.1).config.model_dump(mode="json", by_alias=True)
+    assert {key for key in asked if asked[key] != trial[key]} == {"link", "compute", "limit", "seed", "optimizer"}
+    assert trial["link"]["shaped"] is False and trial["compute"]["step_time"] is None and trial["seed"] == 1000
+    assert trial["limit"] == {"samples": 4000, "time": None}, "samples count, on whatever machine"
+    assert trial["optimizer"] == {**asked["optimizer"], "lr": 0.1}
+
+
+def test_links_share_a_search_and_arms_models_nodes_and_batches_do_not(tmp_path):
+    axes = [
+        ("link.bandwidth: [1 Mbit/s, 10 Mbit/s]", 1),
+        ("optimizer.lr: [0.1, 0.2]", 1),
+        ("algorithm: [ddp, ring, single]", 3),
+        ("compression: [{top-k: {ratio: 0.01}}, {top-k: {ratio: 0.1}}]", 2),
+        ("model: [logistic, mlp]", 2),
+        ("nodes: [2, 4]", 2),
+        ("batch_size: [8, 16]", 2),
+        ("target.accuracy: [0.8, 0.9]", 2),
+        ("optimizer.momentum: [0, 0.9]", 2),
+    ]
+    for axis, count in axes:
+        searches = searches_of(load(tmp_path, PLAIN + f"matrix: {{{axis}}}\n"), seed=1000)
+        assert len(searches) == count, axis
+        assert len({search.cell(0.1).id for search in searches}) == count
+
+
+def test_one_search_for_cells_with_several_limits_or_evaluations_says_which_it_takes(tmp_path):
+    axes = "matrix: {algorithm: [ring, ddp], limit.samples: [4000, 8000], evaluate.every: [500 samples, 250 samples]}\n"
+    searches = searches_of(load(tmp_path, PLAIN + axes), seed=1000)
+    assert [(search.config.limit.samples, search.config.evaluate.every_samples) for search in searches] == [
+        (4000, 500)
+    ] * 2
+    every, limit = searches[0].notes
+    assert "ring (" in limit and "limit.samples has the values 4000, 8000" in limit and limit.endswith("takes 4000")
+    assert "evaluate.every has the values 500 samples, 250 samples" in every
+    (search,) = searches_of(load(tmp_path, PLAIN + "matrix: {link.bandwidth: [1 Mbit/s, 10 Mbit/s]}\n"), seed=1000)
+    assert search.notes == ()
+
+
+def test_without_a_target_the_loss_at_the_limit_decides(tmp_path):
+    (search,) = searches_of(load(tmp_path, PLAIN.replace("target: {accuracy: 0.9}\n", "")), seed=1000)
+    assert search.config.stop == "limit"
+
+
+def test_every_arm_gets_an_optimizer_that_suits_it_where_the_table_is_to_name_it(tmp_path):
+    text = BASE + "matrix: {algorithm: [ring, dgc, qadam]}\n"
+    ring, dgc, qadam = searches_of(load(tmp_path, text, tuning=True), seed=1000)
+    assert ring.config.optimizer.to_json()["momentum"] == 0.9
+    assert dgc.config.optimizer.to_json()["momentum"] == 0.0, "it keeps a momentum of its own"
+    assert qadam.config.optimizer.name == "adam" and qadam.grid != ring.grid == dgc.grid
+    asked = "optimizer={tuned: {file: rates.yaml, optimizer: {sgd: {nesterov: true, momentum: 0.8}}}}"
+    ring, dgc, qadam = searches_of(load(tmp_path, text, asked, tuning=True), seed=1000)
+    assert (ring.config.optimizer.options.momentum, ring.config.optimizer.options.nesterov) == (0.8, True)
+    assert (dgc.config.optimizer.options.momentum, dgc.config.optimizer.options.nesterov) == (0.0, False)
+
+
+@pytest.mark.parametrize("seed", [7, 8, 9])
+def test_a_seed_that_is_reported_is_refused(tmp_path, seed):
+    experiment = load(tmp_path, PLAIN + "seed: 7\nrepeats: 3\n")
+    with pytest.raises(ConfigError, match=rf"--seed {seed} is one of the seeds .* \(7, 8, 9\)"):
+        searches_of(experiment, seed)
+    assert searches_of(experiment, 10)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from bwbench.training.loop import clock as clock_module
+from bwbench.training.loop.clock import TrainingClock
+
+
+class Time:
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch):
+    fake = Time()
+    monkeypatch.setattr(clock_module, "time", fake)
+    return fake
+
+
+def test_runs_from_its_start(time):
+    clock = TrainingClock()
+    time.now += 50
+    assert clock.start() == 150
+    time.now += 3
+    assert clock.now_s() == 3
+
+
+def test_stands_still_while_held_even_if_nested(time):
+    clock = TrainingClock()
+    time.now += 1
+    with clock.held():
+        time.now += 10
+        assert clock.now_s() == 1
+        with clock.held():
+            time.now += 10
+        time.now += 10
+        assert clock.now_s() == 1
+    time.now += 2
+    assert clock.now_s() == 3
+
+
+def test_goes_on_after_an_error_inside(time):
+    clock = TrainingClock()
+    with pytest.raises(RuntimeError), clock.held():
+        time.now += 5
+        raise RuntimeError
+    time.now += 1
+    assert clock.now_s() == 1
+
+
+def test_start_forgets_what_was_held(time):
+    clock = TrainingClock()
+    with clock.held():
+        time.now += 5
+    clock.start()
+    assert clock.now_s() == 0

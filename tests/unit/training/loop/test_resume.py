@@ -1,0 +1,199 @@
+"""Training that goes on from a checkpoint is, to the last bit, what it would have been without the interruption."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from bwbench.base.registry import ALGORITHMS
+from bwbench.experiment.config import CellConfig
+from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.resolve import resolve
+from bwbench.records import EventWriter, read_events
+from bwbench.records.checkpoint import find_checkpoint
+from bwbench.training.loop.channel import Channel
+from bwbench.training.loop.checkpoints import Checkpoints
+from bwbench.training.loop.control import ControlPath
+from bwbench.training.loop.process_groups import Groups
+from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.training_loop import TrainingLoop
+from bwbench.training.loop.trial import prepare
+from tests.ranks import run_ranks
+
+pytestmark = pytest.mark.timeout(400)
+
+NUM_RANKS = 2
+EVERY, CHECKPOINT, STEPS = 9, 18, 24  # an evaluation and its checkpoint after 9 and 18 steps, none after the last
+SEEDING = threading.Lock()  # threads share torch's random state, which a replica is made from
+EVENTS_THAT_COUNT = ("step", "samples", "loss", "lr", "payload_bytes")
+
+# What is rare by default happens in a few steps; each where the algorithm has such an option. No divisor of 18, so that
+# rounds are under way and residuals full at the checkpoint.
+SHORT = {"period": 7, "overlap": 0, "warmup": 11, "fragments": 2, "warmup_steps": 11, "interval": 4}
+OVERLAPPED = {"overlapped-local-sgd": 3, "streaming-diloco": 2}
+# Its results depend on when a thread gets its turn; those that torch exchanges need processes of their own.
+NOT_HERE = ("async", "single", "torch", "hivemind")
+METHODS = [name for name, preset in PRESETS.items() if not {*NOT_HERE} & {preset.algorithm, preset.collective}]
+
+
+def config_of(name: str, **changes: Any) -> CellConfig:
+    algorithm = ALGORITHMS.load(PRESETS[name].algorithm)
+    short = {**SHORT, "overlap": OVERLAPPED.get(name, 0)}
+    known = {field.alias or key for key, field in algorithm.Config.model_fields.items()}
+    sgd = {"lr": 0.05} if name in ("dgc", "dgc-int4") else {"lr": 0.05, "momentum": 0.9}  # its own momentum
+    raw = {
+        "nodes": NUM_RANKS,
+        "link": "unshaped",
+        "model": "mlp",
+        "dataset": "digits",
+        "batch_size": 16,
+        "algorithm": {name: {key: value for key, value in short.items() if key in known}},
+        "optimizer": {"adam": {"lr": 1e-3}} if "adam" in algorithm.optimizers else {"sgd": sgd},
+        "evaluate": {"every": f"{32 * EVERY} samples"},
+        "limit": {"samples": 32 * STEPS},
+        "stop": "limit",
+        **changes,
+    }
+    resolved = resolve(raw, (), Path.cwd(), combine=True)
+    assert resolved.config is not None, resolved.findings
+    return resolved.config
+
+
+def train(config: CellConfig, attempt: Path, resumed_from: Path | None = None, interval_s: float = 0.0) -> None:
+    """All ranks of one attempt, by default with a checkpoint at every evaluation."""
+    attempt.mkdir(exist_ok=True)
+    (attempt / "environment.json").write_text("{}")
+    shared, requests = dist.HashStore(), dist.HashStore()
+
+    def work(data: dist.ProcessGroup, rank: int) -> None:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+        control = ControlPath(dist.ProcessGroupGloo(shared, rank, NUM_RANKS, options), requests)
+        channel = Channel(None)
+        with closing(EventWriter(attempt / f"rank{rank}.jsonl")) as writer:
+            recorder = Recorder(writer, channel)
+            checkpoints = Checkpoints(attempt, interval_s, control, recorder, channel, resumed_from)
+            with SEEDING:
+                trial = prepare(config, Groups(control, data))
+            TrainingLoop(trial, recorder, channel, checkpoints).run()
+
+    run_ranks(NUM_RANKS, work, timeout_s=150)  # half a second; a machine that does much else takes far longer
+
+
+def resume(config: CellConfig, cell: Path) -> None:
+    """A second attempt from the checkpoint that the first one has left, as the program begins it."""
+    checkpoint, refused = find_checkpoint(cell, NUM_RANKS, {})
+    assert checkpoint is not None and refused is None
+    assert checkpoint.step == CHECKPOINT
+    attempt = cell / "attempt-2"
+    attempt.mkdir()
+    checkpoint.begin(attempt)
+    train(config, attempt, checkpoint.folder)
+
+
+def events(cell: Path, attempt: int, rank: int, kind: str) -> list[dict[str, Any]]:
+    return [e for e in read_events(cell / f"attempt-{attempt}" / f"rank{rank}.jsonl") if e["event"] == kind]
+
+
+def assert_alike(cell: Path) -> None:
+    for rank in range(NUM_RANKS):
+        whole, again = (events(cell, attempt, rank, "step") for attempt in (1, 2))
+        for one, other in zip(whole, again, strict=True):
+            assert [one[key] for key in EVENTS_THAT_COUNT] == [other[key] for key in EVENTS_THAT_COUNT]
+        whole, again = (events(cell, attempt, rank, "eval") for attempt in (1, 2))
+        assert [(e["step"], e["mean"]) for e in whole] == [(e["step"], e["mean"]) for e in again]
+        (whole_end,), (end,) = (events(cell, attempt, rank, "end") for attempt in (1, 2))
+        for key in ("replica_sha256", "step", "samples", "payload_bytes", "reason"):
+            assert end[key] == whole_end[key], key
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_training_resumes_bit_exactly(method: str, tmp_path: Path) -> None:
+    config = config_of(method)
+    train(config, tmp_path / "attempt-1")
+    resume(config, tmp_path)
+    assert_alike(tmp_path)
+
+
+def test_what_an_optimizer_keeps_of_whole_buckets_resumes_too(tmp_path: Path) -> None:
+    """Two micro-steps a step, momentum in one vector, a learning rate that depends on the samples."""
+    sgd = {"lr": 0.05, "momentum": 0.9, "flat": True, "warmup": f"{64 * CHECKPOINT + 128} samples"}
+    limits = {"evaluate": {"every": f"{64 * EVERY} samples"}, "limit": {"samples": 64 * STEPS}}
+    config = config_of("threshold", accumulate=2, optimizer={"sgd": sgd}, **limits)
+    train(config, tmp_path / "attempt-1")
+    resume(config, tmp_path)
+    assert_alike(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cell = tmp_path_factory.mktemp("ring")
+    config = config_of("ring")
+    train(config, cell / "attempt-1")
+    resume(config, cell)
+    return cell
+
+
+def test_the_clock_goes_on_and_what_was_lost_does_not_count(ring: Path) -> None:
+    for rank in range(NUM_RANKS):
+        recorded = read_events(ring / "attempt-2" / f"rank{rank}.jsonl")
+        (position,) = (number for number, event in enumerate(recorded) if event["event"] == "resume")
+        origin, before, after = recorded[position], recorded[:position], recorded[position + 1 :]
+        assert (origin["attempt"], origin["step"]) == (1, CHECKPOINT)
+        assert before == read_events(ring / "attempt-1" / f"rank{rank}.jsonl")[:position]
+        assert before[-1]["event"] == "eval" and before[-1]["clock_s"] == origin["clock_s"]
+        again = [event for event in after if event["event"] == "step"]
+        assert len(again) == STEPS - CHECKPOINT
+        for step, following in pairwise(again):  # the clock runs from the moment of the resume on, and not before
+            mono_s = origin["mono_s"] + step["clock_s"] - origin["clock_s"]
+            assert step["mono_s"] <= mono_s <= following["mono_s"]
+        end, steps = recorded[-1], [event for event in recorded if event["event"] == "step"]
+        evaluation = next(event for event in after if event["event"] == "eval")
+        assert end["clock_s"] >= evaluation["clock_s"] >= again[-1]["clock_s"]
+        spent_s = sum(e["duration_s"] for e in recorded if e["event"] == "eval")
+        assert end["evaluation_s"] == pytest.approx(spent_s)
+        off_s = sum(abs(step["duration_s"] - sum(step["ledger"].values())) for step in steps)
+        assert end["ledger_error"] == pytest.approx(off_s / sum(step["duration_s"] for step in steps), abs=1e-5)
+
+
+def test_a_newer_checkpoint_replaces_the_one_that_training_went_on_from(tmp_path: Path) -> None:
+    config = config_of("ring", limit={"samples": 32 * (STEPS + 10)})
+    train(config_of("ring"), tmp_path / "attempt-1")
+    resume(config, tmp_path)
+    left = [path.relative_to(tmp_path) for path in tmp_path.glob("*/*checkpoint*")]
+    assert left == [Path("attempt-2") / f"checkpoint-{CHECKPOINT + EVERY}"]
+
+
+def test_checkpoints_change_nothing(tmp_path: Path) -> None:
+    """One run takes two, one takes none."""
+    config = config_of("random-k")
+    for attempt, interval_s in ((1, 0.0), (2, 600.0)):
+        train(config, tmp_path / f"attempt-{attempt}", interval_s=interval_s)
+    assert len(list(tmp_path.glob("*/checkpoint-*"))) == 1
+    assert_alike(tmp_path)
+
+
+def test_what_a_checkpoint_holds_is_read_without_running_code(ring: Path) -> None:
+    (folder,) = (ring / "attempt-1").glob("checkpoint-*")
+    state = torch.load(folder / "rank1.pt", weights_only=True)
+    assert state["method"]["rank"] == 1
+    assert state["method"]["method"]["algorithm"]["name"] == "every-step"
+    facts = json.loads((folder / "rank1.json").read_text())
+    assert (facts["step"], facts["samples"], facts["world_size"]) == (CHECKPOINT, 32 * CHECKPOINT, NUM_RANKS)
+
+
+def test_async_goes_on_too_though_not_with_the_same_bits(tmp_path: Path) -> None:
+    config = config_of("async")
+    train(config, tmp_path / "attempt-1")
+    resume(config, tmp_path)
+    for rank in range(NUM_RANKS):
+        (end,) = events(tmp_path, 2, rank, "end")
+        assert (end["status"], end["step"]) == ("done", STEPS)
