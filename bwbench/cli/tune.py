@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment
     from bwbench.experiment.config.tuned_table import Entry
-    from bwbench.experiment.plan import Estimate
+    from bwbench.experiment.plan import CellEstimate
     from bwbench.running.sweep.time_left import TimeLeft
     from bwbench.running.tuning.searches import Search
 
@@ -84,7 +84,7 @@ def _run(
     results: Path,
     seed: int,
     retry: tuple[str, ...],
-    estimates: Sequence[Estimate],
+    estimates: Sequence[CellEstimate],
     json_: bool,
 ) -> int:
     from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK
@@ -162,7 +162,7 @@ def _print_plan(
     searches: Sequence[Search],
     results: Path,
     retry: tuple[str, ...],
-    estimates: Sequence[Estimate],
+    estimates: Sequence[CellEstimate],
     json_: bool,
 ) -> None:
     """What would run now; what comes after that depends on what these trials come to."""
@@ -206,7 +206,7 @@ def _print_plan(
     stderr().print(f"{text}; at most {seconds(most_s)}, if every search goes through its whole grid")
 
 
-def _time_left(searches: Sequence[Search], estimates: Sequence[Estimate]) -> TimeLeft:
+def _time_left(searches: Sequence[Search], estimates: Sequence[CellEstimate]) -> TimeLeft:
     """Knows how long the trials take, with start-up."""
     from bwbench.experiment.plan import Forecast
     from bwbench.running.sweep.time_left import TimeLeft

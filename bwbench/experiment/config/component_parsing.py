@@ -119,7 +119,7 @@ class ComponentOf:
         )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """A placeholder: config/schema.py describes all spellings of all components of a registry."""
+        """A placeholder: config/experiment_schema.py describes all spellings of all components of a registry."""
         return {"title": self.registry.kind}
 
 

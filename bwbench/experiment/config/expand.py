@@ -1,9 +1,9 @@
-"""The points of a matrix, each resolved; what is wrong with one is said where its value was written."""
+"""The points of a matrix, each resolved and on its hosts; what is wrong is said where its value was written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, show
 from bwbench.base.yaml_document import Place
 from bwbench.experiment.config.combinations import Finding
-from bwbench.experiment.config.dotted import Key, assign, lookup, show_key
+from bwbench.experiment.config.dotted_keys import Key, assign, lookup, show_key
 from bwbench.experiment.config.experiment import Point
+from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.matrix import Assignment, Axis, Exclusion, points
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
@@ -102,6 +103,29 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
     problems += found
     warnings.update(dict.fromkeys(_IDLE[key] for key in sorted(idle or ())))
     return Expansion(tuple(kept), _varying(kept), tuple(warnings), tuple(notes), tuple(tables))
+
+
+def on_hosts(
+    points: Sequence[Point], hosts: tuple[Host, ...], place: Place, problems: list[Problem]
+) -> Iterator[Point]:
+    """The points with the hosts that they train on, which are as many of the first ones as their nodes need."""
+    capacity = sum(host.workers for host in hosts)
+    launchers = {point.config.launcher for point in points}
+    if hosts and points and launchers != {"ssh"}:
+        text = f"hosts are for launcher: ssh, and this experiment has launcher: {', '.join(sorted(launchers))}"
+        problems.append(place.problem(f"{text}; write 'launcher: ssh', or leave 'hosts' out"))
+    if "ssh" in launchers and not hosts:
+        text = "launcher: ssh needs hosts: a list like [anna@192.168.1.10, ben@192.168.1.11], or the file that has it"
+        problems.append(place.problem(text))
+    most = max((point.config.nodes for point in points), default=0)
+    if hosts and most > capacity:
+        problems.append(place.problem(f"{most} nodes need as many workers, and the hosts have {capacity}"))
+    crowded = next((host for host in hosts if host.workers > 1), None)
+    if crowded is not None and any(point.config.link.shaped for point in points):
+        text = f"{crowded.name} has {crowded.workers} workers, and what they say to one another does not use a link"
+        problems.append(place.problem(f"{text}; write 'workers: 1', or 'link: unshaped'"))
+    for point in points:
+        yield replace(point, config=point.config.model_copy(update={"hosts": hosts}))
 
 
 class _Refused(Exception):

@@ -10,15 +10,20 @@ from typing import Any
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, show, unknown_key
 from bwbench.base.registry import load_plugin
-from bwbench.base.text_file import read_text_file
-from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml
-from bwbench.experiment.config.cell import MAX_SEED
-from bwbench.experiment.config.dotted import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
-from bwbench.experiment.config.expand import Source, expand
-from bwbench.experiment.config.experiment import Experiment
-from bwbench.experiment.config.hosts import Host, on_hosts, read_hosts
+from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
+from bwbench.experiment.config.cell_config import MAX_SEED
+from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
+from bwbench.experiment.config.expand import Source, expand, on_hosts
+from bwbench.experiment.config.experiment import (
+    Experiment,
+    Mode,
+    WholeConfig,
+    composing_problems,
+    read_mode,
+    read_whole,
+)
+from bwbench.experiment.config.hosts import Host, read_hosts
 from bwbench.experiment.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
-from bwbench.experiment.config.mode import Mode, WholeConfig, composing_problems, read_mode, read_whole
 from bwbench.experiment.config.tuned import TunedRates
 
 OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole", "hosts")  # beside those of a cell

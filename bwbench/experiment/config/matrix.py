@@ -12,7 +12,7 @@ from bwbench.base.errors import Problem
 from bwbench.base.explain import show
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.base.yaml_document import Place
-from bwbench.experiment.config.dotted import Key, lookup, parse_key, refusal_of_key, show_key
+from bwbench.experiment.config.dotted_keys import Key, lookup, parse_key, refusal_of_key, show_key
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.auto_collective import auto_collective
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import Finding, refusals, remarks
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component, whole_floats_as_int
 from bwbench.experiment.config.presets import PRESETS, Expanded, expand_preset

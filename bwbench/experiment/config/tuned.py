@@ -15,7 +15,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, show, unknown_key
 from bwbench.base.registry import ALGORITHMS, COMPRESSIONS, OPTIMIZERS
 from bwbench.experiment.config.arms import arm_name
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.component_parsing import parse_component, split_spelling
 from bwbench.experiment.config.tuned_table import METHOD, Row, Setting, TunedTable, read_table, setting_of, without_rate

@@ -17,9 +17,8 @@ from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
 from bwbench.base.registry import Registry
-from bwbench.base.text_file import read_text_file
-from bwbench.base.yaml_document import parse_yaml
-from bwbench.experiment.config.cell import CellConfig, parse_dataset
+from bwbench.base.yaml_document import parse_yaml, read_text_file
+from bwbench.experiment.config.cell_config import CellConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component, whole_floats_as_int
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.ways import CHECKED, COMPOSED, WHOLE, Way
+from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
 from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
 from bwbench.records.packed import read_packed
 from bwbench.records.packed_cell import PackedFiles
@@ -24,7 +24,7 @@ class PlannedCell:
 
     Attributes:
         attempt: the one that ``status`` is of; 0 before any has ended.
-        way: how the cell comes by its result, see ``plan/ways.py``.
+        way: how the cell comes by its result, see ``plan/composing.py``.
     """
 
     cell: Cell

@@ -134,8 +134,7 @@ def _in_version(path: str, version: tuple[int, ...], depth: int) -> dict[str, Pr
 def _parse(path: Path, depth: int) -> dict[str, Preset]:
     """All presets of a file; raises ConfigError with everything that is wrong in it, by line."""
     from bwbench.base.explain import show, unknown_key
-    from bwbench.base.text_file import read_text_file
-    from bwbench.base.yaml_document import MAX_BYTES, parse_yaml
+    from bwbench.base.yaml_document import MAX_BYTES, parse_yaml, read_text_file
 
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
     problems = list(document.problems)

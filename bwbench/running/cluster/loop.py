@@ -12,7 +12,7 @@ from typing import Any
 
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.ways import WHOLE
+from bwbench.experiment.plan.composing import WHOLE
 from bwbench.records import CellFolder, write_json_atomic
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import claim_of, claimed

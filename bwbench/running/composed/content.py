@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import Parts
+from bwbench.experiment.plan.composing import Parts
 from bwbench.records import SCHEMA, CellFolder
 from bwbench.results.analysis.compose import Composition, compose
 from bwbench.results.analysis.scale import gradient_bytes_of

@@ -11,9 +11,8 @@ from typing import Any
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, Parts, parts_of
+from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, Parts, parts_of
 from bwbench.experiment.plan.estimate import estimate_cells
-from bwbench.experiment.plan.ways import COMPOSED, WHOLE
 from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import Claim, claim_of, claimed

@@ -13,7 +13,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import REGISTRIES
 from bwbench.base.yaml_document import parse_yaml
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.config.schema import FILE, build_schema
+from bwbench.experiment.config.experiment_schema import FILE, build_schema
 
 REPOSITORY = Path(__file__).parents[4]
 EXAMPLES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "experiments").glob("*.yaml")])
@@ -63,7 +63,7 @@ def validator() -> Any:
 
 
 def test_the_committed_file_is_current() -> None:
-    assert json.loads(FILE.read_text()) == build_schema(), "run: python -m bwbench.experiment.config.schema"
+    assert json.loads(FILE.read_text()) == build_schema(), "run: python -m bwbench.experiment.config.experiment_schema"
 
 
 @pytest.mark.parametrize("text", ACCEPTED)

@@ -9,8 +9,8 @@ from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan import assess, build_plan
-from bwbench.experiment.plan.describe import Description
-from bwbench.experiment.plan.ways import ways
+from bwbench.experiment.plan.composing import ways
+from bwbench.experiment.plan.described_models import Description
 from bwbench.records import CellFolder, iter_cells, write_json_atomic
 from bwbench.records.lock import claimed
 from bwbench.results.analysis.trial import summarise

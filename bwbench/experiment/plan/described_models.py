@@ -27,7 +27,7 @@ _COMMAND = (sys.executable, "-m", "bwbench.training.loop.describe")
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """A model on a data set with a batch size.
 
     Attributes:
@@ -39,7 +39,7 @@ class Request:
     @classmethod
     def of(
         cls, model: Component, dataset: Component, plugins: tuple[str, ...], batch_size: int, threads: int
-    ) -> Request:
+    ) -> ModelRequest:
         """Bring the parts into their one form; equal parts give equal requests."""
         content = {
             "model": model.to_json(),
@@ -93,7 +93,7 @@ class Description:
         )
 
 
-def describe(requests: Sequence[Request]) -> dict[Request, Description]:
+def describe(requests: Sequence[ModelRequest]) -> dict[ModelRequest, Description]:
     """A description of each request, from the cache where it is known.
 
     Raises:
@@ -123,7 +123,7 @@ def cache_file() -> Path | None:
     return Path(root) / "bwbench" / "describe.json"
 
 
-def _refusal(request: Request, answer: dict[str, Any]) -> str | None:
+def _refusal(request: ModelRequest, answer: dict[str, Any]) -> str | None:
     if "error" not in answer:
         return None
     content = request.content
@@ -155,7 +155,7 @@ def _ask(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return results
 
 
-def _cache_key(request: Request) -> str:
+def _cache_key(request: ModelRequest) -> str:
     """Everything that an answer depends on: the request, the code that makes the model, versions, the machine."""
     content = request.content
     sources = [Path(path) for path in content["plugins"]]

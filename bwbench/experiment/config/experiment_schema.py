@@ -1,6 +1,6 @@
 """The JSON schema of experiment files, for editors: every key, every default, every component with its options.
 
-``python -m bwbench.experiment.config.schema`` writes it beside this file. It is made from the same models that check a
+``python -m bwbench.experiment.config.experiment_schema`` writes it beside this file. It is made from the same models that check a
 file, with the built-in components only. What depends on several keys at once only the program itself can check.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from bwbench.base.component import attribute_meanings, options_of
 from bwbench.base.registry import PARTITIONS, Entry, Registry
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
-from bwbench.experiment.config.cell import MAX_SEED, CellConfig
-from bwbench.experiment.config.dotted import CELL_KEYS, COMPONENT_KEYS, SECTIONS
+from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig
+from bwbench.experiment.config.dotted_keys import CELL_KEYS, COMPONENT_KEYS, SECTIONS
+from bwbench.experiment.config.experiment import MODES, WholeConfig
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.load import MAX_REPEATS
-from bwbench.experiment.config.mode import MODES, WholeConfig
-from bwbench.experiment.config.options import attribute_meanings, options_of
 from bwbench.experiment.config.presets import PRESETS
 
 FILE = Path(__file__).with_name("experiment.schema.json")

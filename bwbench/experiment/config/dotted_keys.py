@@ -11,7 +11,7 @@ from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, unknown_key, yaml_names
 from bwbench.base.registry import Registry
-from bwbench.experiment.config.cell import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
+from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
 from bwbench.network.link import Link
 
 Key = tuple[str, ...]
