@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import Registry
 
 
@@ -35,7 +36,7 @@ class Component:
     name: str
     options: ComponentConfig = field(default_factory=ComponentConfig)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """``{"name": …, **options}``: quantities as text with a unit, every default filled in."""
         return {"name": self.name, **self.options.model_dump(mode="json", by_alias=True)}
 
@@ -59,7 +60,7 @@ class Option:
     """
 
     name: str
-    default: Any
+    default: Json
     required: bool
     meaning: str
 
@@ -95,7 +96,7 @@ def attribute_meanings(model: type[BaseModel]) -> dict[str, str]:
     return meanings
 
 
-def _defaults_as_written(model: type[BaseModel]) -> dict[str, Any]:
+def _defaults_as_written(model: type[BaseModel]) -> JsonObject:
     """Defaults in YAML form: quantities with their unit, and what validation fills in."""
     fields = model.model_fields
     optional = {name for name, info in fields.items() if not info.is_required()}

@@ -17,6 +17,7 @@ import yaml
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location
+from bwbench.base.plain_data import Json, JsonObject
 
 MAX_BYTES = 256 * 1024  # no experiment is longer; PyYAML reads some 300 kB/s
 MAX_VALUES = 100_000  # with every alias counted as what it stands for, so that an alias bomb is no file of 1 kB
@@ -50,7 +51,7 @@ class Document:
     """
 
     file: str
-    data: Any = None
+    data: Json = None
     lines: dict[Location, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -126,7 +127,7 @@ class _Reader:
         self._document = document
         self._count = 0
 
-    def read(self, node: yaml.Node, path: Location) -> Any:
+    def read(self, node: yaml.Node, path: Location) -> Json:
         line = int(node.start_mark.line) + 1
         self._count += 1
         if self._count > MAX_VALUES:
@@ -146,8 +147,8 @@ class _Reader:
         assert isinstance(node, yaml.MappingNode)
         return self._mapping(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: Location) -> dict[str, Any]:
-        own: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode, path: Location) -> JsonObject:
+        own: JsonObject = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:
             line = int(key_node.start_mark.line) + 1
@@ -168,7 +169,7 @@ class _Reader:
             self._merge(own, value_node, path)
         return own
 
-    def _merge(self, own: dict[str, Any], node: yaml.Node, path: Location, depth: int = 0) -> None:
+    def _merge(self, own: JsonObject, node: yaml.Node, path: Location, depth: int = 0) -> None:
         line = int(node.start_mark.line) + 1
         if depth > MAX_DEPTH:
             raise ConfigError(Problem("'<<' merges a mapping into itself", self._document.file, line))
@@ -185,7 +186,7 @@ class _Reader:
                 elif key not in own:
                     own[key] = self.read(value_node, (*path, key))
 
-    def _scalar(self, node: yaml.ScalarNode, line: int) -> Any:
+    def _scalar(self, node: yaml.ScalarNode, line: int) -> Json:
         text = str(node.value)
         if any("\ud800" <= character <= "\udfff" for character in text):
             self._add("half a surrogate pair is no character; write the character itself", line)
@@ -196,7 +197,7 @@ class _Reader:
         self._document.problems.append(Problem(message, self._document.file, line))
 
 
-def _plain(text: str) -> Any:
+def _plain(text: str) -> Json:
     """The meaning of a scalar without quotes."""
     if text in _SPECIAL:
         return _SPECIAL[text]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, show
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.yaml_document import Place
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.dotted_keys import Key, assign, lookup, show_key
@@ -43,7 +43,7 @@ class Source:
         tuned: where learning rates come from that are left to a table.
     """
 
-    base: Mapping[str, Any]
+    base: JsonObject
     place: Place
     placed: Sequence[tuple[Location, Place]]
     axes: Sequence[Axis]
@@ -133,7 +133,7 @@ class _Refused(Exception):
         self.problem = problem
 
 
-def _apply(source: Source, assignments: Sequence[Assignment]) -> tuple[Mapping[str, Any], list[tuple[Location, Place]]]:
+def _apply(source: Source, assignments: Sequence[Assignment]) -> tuple[JsonObject, list[tuple[Location, Place]]]:
     """The base with the values of one point, and where each of them was written."""
     raw, placed = source.base, list(source.placed)
     for item in sorted(assignments, key=lambda item: len(item.key)):  # what holds others before what is inside
@@ -159,7 +159,7 @@ def _check_base(source: Source) -> list[Problem]:
     return [_locate(f, raw, placed, source.place) for f in findings if f.loc and f.loc[0] in source.base]
 
 
-def _locate(finding: Finding, raw: Mapping[str, Any], placed: Sequence[tuple[Location, Place]], file: Place) -> Problem:
+def _locate(finding: Finding, raw: JsonObject, placed: Sequence[tuple[Location, Place]], file: Place) -> Problem:
     """The problem, at the place where the value comes from: the matrix, the command line, or the file."""
     loc = finding.loc
     if loc and loc[0] not in raw and loc[0] in ("collective", "compression") and "algorithm" in raw:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bwbench.base.explain import Location, explain, nearest, show
+from bwbench.base.plain_data import Json
 from bwbench.base.registry import ALGORITHMS
 from bwbench.base.units import PositiveDuration
 from bwbench.experiment.config.cell_config import CellConfig
@@ -48,7 +49,7 @@ class Point:
     """
 
     config: CellConfig
-    values: tuple[tuple[Key, Any], ...]
+    values: tuple[tuple[Key, Json], ...]
 
 
 @dataclass(frozen=True)

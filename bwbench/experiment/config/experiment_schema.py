@@ -26,7 +26,7 @@ from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.load import MAX_REPEATS
 from bwbench.experiment.config.presets import PRESETS
 
-Schema = dict[str, Any]
+Schema = dict[str, Any]  # as open as JSON Schema itself
 
 _DIMENSIONS = {dimension.name: dimension for dimension in (BANDWIDTH, DURATION, MEMORY, SAMPLES)}
 _OWN: dict[str, Schema] = {

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain, problem
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.yaml_document import MAX_BYTES, Place, parse_yaml, read_text_file
 from bwbench.experiment.config.component_parsing import refused
 
@@ -97,7 +98,7 @@ class Host(BaseModel):
             found = _SHORT.fullmatch(value)
             if found is None or not found["address"]:
                 raise refused([problem(f"{_shown(value)} is no host; {_FORM}")])
-            content: dict[str, Any] = {"address": found["address"].strip("[]")}
+            content: JsonObject = {"address": found["address"].strip("[]")}
             if found["user"] is not None:
                 content["user"] = found["user"]
             if (port := found["port"]) is not None:
@@ -119,7 +120,7 @@ class Host(BaseModel):
         return f"{user}{address}" + (f":{self.port}" if self.port else "")
 
 
-def read_hosts(value: Any, place: Place, folder: Path, problems: list[Problem]) -> tuple[Host, ...]:
+def read_hosts(value: Json, place: Place, folder: Path, problems: list[Problem]) -> tuple[Host, ...]:
     """The hosts that stand under ``hosts``, or in the file that it names; what is wrong is added to ``problems``.
 
     Args:

@@ -11,7 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
@@ -182,7 +182,7 @@ def timing_config(
     config = cell.config
     step_s = transfer_time_s(config.link, traffic_of(config, shapes)) + (config.compute.step_time_s or USUAL_COMPUTE_S)
     least = min(MOST_STEPS, max(LEAST_STEPS, math.ceil(TIMED_S / step_s)))
-    update: dict[str, Any] = {
+    update: dict[str, object] = {
         "algorithm": hurried,
         "target": None,
         "stop": "limit",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.resolve import resolve
@@ -92,7 +93,13 @@ def named_traffic(name: str, num_parameters: int, num_nodes: int) -> NamedTraffi
 
     Raises ConfigError where the name has options without a default.
     """
-    asked = {"algorithm": name, "nodes": num_nodes, "link": "unshaped", "model": "logistic", "limit": {"samples": 1}}
+    asked: JsonObject = {
+        "algorithm": name,
+        "nodes": num_nodes,
+        "link": "unshaped",
+        "model": "logistic",
+        "limit": {"samples": 1},
+    }
     resolved = resolve(asked, (), Path.cwd(), combine=False)
     if resolved.config is None:
         raise ConfigError(f"{name}: {'; '.join(finding.message for finding in resolved.findings)}")
