@@ -25,10 +25,10 @@ def compose(folder: Path, factor: float = 1.02, whole: bool = False) -> float:
     curve = [point | {"clock_s": factor * point["clock_s"]} for point in curve_of(events)]
     ledger = summarise_ledger(events)
     assert ledger is not None
-    convergence, timing = f"conv{cell.cell['arm'].replace('-', '')}", f"timing{cell.cell['id']}"
+    convergence, timing = f"conv{cell.cell.arm.replace('-', '')}", f"timing{cell.cell.id}"
     sources = {"convergence": convergence, "timing": timing, "interval_s": [0.95 * time_s, 1.05 * time_s],
                "timed_steps": 24, "max_payload_ratio": 1.0}  # fmt: skip
-    content = {"schema": 1, "id": cell.cell["id"], **sources, "time_to_target_s": time_s, "censored_at_s": None,
+    content = {"schema": 1, "id": cell.cell.id, **sources, "time_to_target_s": time_s, "censored_at_s": None,
                "training_clock_s": time_s, "reason": "target", "kinds": [], "curve": curve, "ledger": asdict(ledger),
                "gradient_bytes": 80_000, "link": {**(cell.link or {}), "wire": None},
                "environment": cell.environment}  # fmt: skip

@@ -63,7 +63,7 @@ class Group:
     @property
     def bandwidths(self) -> list[float | None]:
         """The bandwidths that the arms ran at, in bit/s, rising; None (unshaped) comes last."""
-        found = {setting_of(f.cell["config"]).bandwidth_bps for f in self.folders if not _needs_no_link(f)}
+        found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not _needs_no_link(f)}
         return sorted(found, key=lambda bps: float("inf") if bps is None else bps) or [None]
 
     def values_of(self, name: str) -> list[Any]:
@@ -76,7 +76,7 @@ class Group:
         return [
             folder
             for folder in self.folders
-            if _needs_no_link(folder) or setting_of(folder.cell["config"]).bandwidth_bps == bandwidth_bps
+            if _needs_no_link(folder) or setting_of(folder.cell.config).bandwidth_bps == bandwidth_bps
         ]
 
 
@@ -134,7 +134,7 @@ def _bandwidth_label(text: str) -> str:
 
 
 def _needs_no_link(folder: CellFolder) -> bool:
-    config = folder.cell["config"]
+    config = folder.cell.config
     algorithm = name_of(config.get("algorithm"))
     return algorithm == "single" or (algorithm == "no-communication" and setting_of(config).bandwidth_bps is None)
 
@@ -171,7 +171,7 @@ def _varies(name: str, known: Sequence[str], folders: Sequence[CellFolder], flat
     seen: dict[tuple[Any, ...], Any] = {}
     for folder in folders:
         settings = flat[folder.path]
-        where = (folder.cell["arm"], *(settings.get(other) for other in known))
+        where = (folder.cell.arm, *(settings.get(other) for other in known))
         if seen.setdefault(where, settings.get(name)) != settings.get(name):
             return True
     return False
@@ -191,7 +191,7 @@ def _compute_of(settings: Flat) -> tuple[tuple[str, Any], ...]:
 
 
 def _fits(folder: CellFolder, key: Key, settings: Flat) -> bool:
-    single = setting_of(folder.cell["config"]).is_single
+    single = setting_of(folder.cell.config).is_single
     asked = [(name, value) for name, value in key if not name.startswith("link.") and not (single and name == "nodes")]
     return all(settings.get(name) == value for name, value in asked)
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from bwbench.base.errors import EXIT_USER_INPUT, PackedRecordsError
 from bwbench.records import cell_at, iter_cells
-from bwbench.records.packed import PACKED, read_packed, write_packed
-from bwbench.records.packed_cell import columns_of, points_of
-from bwbench.records.shared_parts import dump, restored, share
+from bwbench.records.packed import PACKED, columns_of, dump, points_of, read_packed, restored, share, write_packed
 
 KEYS = st.sampled_from(["a", "link", "=", "columns"])
 JSON = st.recursive(

@@ -147,7 +147,7 @@ def test_a_convergence_run_has_a_wall_limit_of_its_own(machines, planned) -> Non
 def test_parts_are_no_cells_of_the_results(machines, planned, tmp_path) -> None:
     items = planned()
     run_all(items)
-    assert {folder.cell["id"] for folder in iter_cells(tmp_path / "results")} == {item.cell.id for item in items}
+    assert {folder.cell.id for folder in iter_cells(tmp_path / "results")} == {item.cell.id for item in items}
 
 
 def test_a_composed_cell_counts_as_missing_in_full_mode(machines, planned) -> None:
