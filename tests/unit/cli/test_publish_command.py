@@ -24,6 +24,7 @@ from bwbench.experiment.plan.assess import assess, freeze_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import iter_cells, read_json, write_json_atomic
 from bwbench.records.packed import PACKED, read_packed
+from bwbench.records.schema import PlanAbout, PlanOrder
 from bwbench.results.analysis.results import load_results
 
 STUDY = Study(
@@ -127,7 +128,7 @@ def test_a_failed_cell_is_shown_with_its_log(
     results: Path, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = next(cell for cell in iter_cells(results) if (cell.status or {})["status"] == "failed")
-    one, other = both(results, published, printed(capsys, lambda: show(failed.cell["id"], results, json=True)))
+    one, other = both(results, published, printed(capsys, lambda: show(failed.cell.id, results, json=True)))
     shown, of_folder = json.loads(one[0]), json.loads(other[0])
     assert "Traceback (most recent call last):" in shown["logs"]["rank2.log"]
     same = ("cell", "status", "attempts", "composed", "ledger", "evaluations", "environment", "logs")
@@ -225,7 +226,7 @@ def test_published_cells_are_not_run_again(as_planned: tuple[Path, list[Cell]]) 
 
 def test_planning_makes_no_folders_for_published_cells(as_planned: tuple[Path, list[Cell]]) -> None:
     results, cells = as_planned
-    freeze_plan(assess(cells, results), results / "many", {}, {})
+    freeze_plan(assess(cells, results), results / "many", PlanAbout(name="many"), PlanOrder())
     assert [path.name for path in (results / "many").iterdir() if path.is_dir()] == [cells[-1].folder_name]
     assert list(planned(cells, results).values()) == [("failed", False), ("done", False), ("missing", True)]
 

@@ -82,7 +82,7 @@ def test_a_folder_with_a_result_stands_before_the_published_cell(experiment: Pat
     assert [cell.is_packed for cell in iter_cells(experiment)] == [True, True]  # planned, nothing to show yet
     (folder / "status.json").write_text(json.dumps({"status": "failed"}))
     assert [cell.is_packed for cell in iter_cells(experiment)] == [False, True]
-    assert cell_at(folder).cell["arm"] == "mine"
+    assert cell_at(folder).cell.arm == "mine"
 
 
 def test_a_changed_file_is_read_anew(experiment: Path) -> None:

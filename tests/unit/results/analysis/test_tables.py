@@ -10,7 +10,7 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import RecordError
-from bwbench.results.analysis.ledger import PARTS
+from bwbench.records.schema import PARTS
 from bwbench.results.analysis.results import load_results, regrouped
 from bwbench.results.analysis.tables import arrivals_over_bandwidths
 

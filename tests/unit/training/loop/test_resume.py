@@ -19,6 +19,7 @@ from bwbench.experiment.config.presets import PRESETS
 from bwbench.experiment.config.resolve import resolve
 from bwbench.records import EventWriter, read_events
 from bwbench.records.checkpoint import find_checkpoint
+from bwbench.records.schema import Environment
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints
 from bwbench.training.loop.control import ControlPath
@@ -90,7 +91,7 @@ def train(config: CellConfig, attempt: Path, resumed_from: Path | None = None, i
 
 def resume(config: CellConfig, cell: Path) -> None:
     """A second attempt from the checkpoint that the first one has left, as the program begins it."""
-    checkpoint, refused = find_checkpoint(cell, NUM_RANKS, {})
+    checkpoint, refused = find_checkpoint(cell, NUM_RANKS, Environment())
     assert checkpoint is not None and refused is None
     assert checkpoint.step == CHECKPOINT
     attempt = cell / "attempt-2"
@@ -100,7 +101,8 @@ def resume(config: CellConfig, cell: Path) -> None:
 
 
 def events(cell: Path, attempt: int, rank: int, kind: str) -> list[dict[str, Any]]:
-    return [e for e in read_events(cell / f"attempt-{attempt}" / f"rank{rank}.jsonl") if e["event"] == kind]
+    found = read_events(cell / f"attempt-{attempt}" / f"rank{rank}.jsonl")
+    return [event.to_json() for event in found if event.event == kind]
 
 
 def assert_alike(cell: Path) -> None:
