@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Entry: TypeAlias = dict[str, Any]  # of --json
 _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "test_metric", "steps", "samples",
              "training_clock_s", "wire_bytes")  # fmt: skip
+_MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 
 
@@ -85,7 +86,7 @@ class _Overview:
         """The entry of a cell, which is counted."""
         from bwbench.results.analysis.provenance import provenance_of
 
-        entry = status_entry(folder)
+        entry = status_entry(folder, links_too=self.counts.total() < _MOST_LINKS)
         self.counts[entry["status"]] += 1
         self._num_composed += entry["composed"]
         if entry["composed_error"] is not None:
@@ -104,8 +105,11 @@ class _Overview:
         return [note for note in (composed, mixed_note(self._provenances)) if note]
 
 
-def status_entry(folder: CellFolder) -> Entry:
+def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
     """One cell of ``--json``. Reads no events, so that ten thousand cells take seconds.
+
+    Args:
+        links_too: look into link.json as well, which nothing but its being readable depends on here.
 
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
     an attempt was cut off, ``unreadable`` where a record is broken: one such cell must not hide the others.
@@ -113,7 +117,7 @@ def status_entry(folder: CellFolder) -> Entry:
     from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
     from bwbench.results.analysis.composed_error import composed_error
 
-    if (problem := _problem(folder)) is not None:
+    if (problem := _problem(folder, links_too)) is not None:
         return _unreadable(folder, problem)
     cell, recorded = folder.cell, folder.status
     entry: Entry = {key: getattr(cell, key) for key in ("id", "slug", "experiment", "arm", "repeat")}
@@ -127,9 +131,9 @@ def status_entry(folder: CellFolder) -> Entry:
     return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
 
 
-def _problem(folder: CellFolder) -> RecordError | None:
+def _problem(folder: CellFolder, links_too: bool) -> RecordError | None:
     try:
-        return folder.problem
+        return folder.problem if links_too else folder.problem_at_a_glance
     except RecordError as error:  # of the line of a published cell
         return error
 

@@ -85,9 +85,24 @@ class CellFolder:
 
         Raises PackedRecordsError where a published file is broken as a whole.
         """
+        if self.problem_at_a_glance is not None:
+            return self.problem_at_a_glance
         try:
-            _ = self.cell, self.status, self.composed, self.composed_beside, self.link, self.environment
-            _ = self.digest if self.is_packed else None
+            _ = self.link, self.composed_beside, self.digest if self.is_packed else None
+        except PackedRecordsError:
+            raise
+        except RecordError as error:
+            return error
+        return None
+
+    @cached_property
+    def problem_at_a_glance(self) -> RecordError | None:
+        """The same without looking into its link, which would take most of the time of a list of ten thousand cells.
+
+        Raises PackedRecordsError as ``problem``.
+        """
+        try:
+            _ = self.cell, self.status, self.composed, self.environment
         except PackedRecordsError:
             raise
         except RecordError as error:

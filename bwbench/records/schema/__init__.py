@@ -56,7 +56,7 @@ from bwbench.records.schema.link import (
     Measurement,
     Wire,
 )
-from bwbench.records.schema.record import SCHEMA, Config, Json, JsonObject, Record, parse, parse_content
+from bwbench.records.schema.record import SCHEMA, Config, Json, JsonObject, Record, finite, parse, parse_content
 
 __all__ = [
     "OUTCOMES",
@@ -108,6 +108,7 @@ __all__ = [
     "WireTraffic",
     "WorkerError",
     "event_of",
+    "finite",
     "parse",
     "parse_content",
     "parse_event",

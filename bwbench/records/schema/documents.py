@@ -13,14 +13,13 @@ from pydantic import (
     model_validator,
 )
 
-from bwbench.base.units import DURATION, SAMPLES
+from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.events import Ending
 from bwbench.records.schema.link import LinkRecord
 from bwbench.records.schema.record import (
     Config,
     Flag,
     JsonObject,
-    Measured,
     Number,
     Record,
     Text,
@@ -57,7 +56,7 @@ class CellRecord(Versioned):
     @classmethod
     def _readable(cls, config: dict[str, Any]) -> dict[str, Any]:
         """What analyses read of a configuration has the form that they rely on; raises ValueError."""
-        for name in ("link", "limit", "compute", "evaluate", "target"):
+        for name in ("link", "limit", "compute", "evaluate", "target", "optimizer"):
             if not isinstance(config.get(name) or {}, dict):
                 raise ValueError(f"{name} is no mapping")
         for name, least in _NUMBERS.items():
@@ -68,8 +67,10 @@ class CellRecord(Versioned):
             raise ValueError("compression is no list")
         if "nodes" not in config:
             raise ValueError("nodes is missing")
-        _check_quantity("compute.step_time", (config.get("compute") or {}).get("step_time"))
-        _check_quantity("evaluate.every", (config.get("evaluate") or {}).get("every"))
+        for (section, name), dimension in _QUANTITIES.items():
+            text = (config.get(section) or {}).get(name)
+            if text is not None and not _is_quantity(dimension.name, str(text)):
+                raise ValueError(f"{section}.{name} is {text!r}, which is no {dimension.name}")
         if target := config.get("target"):
             value = target.get("value") if "metric" in target else next(iter(target.values()))
             if type(value) not in (int, float) or value - value != 0:
@@ -80,16 +81,20 @@ class CellRecord(Versioned):
 _NUMBERS = {"nodes": 1, "batch_size": 0, "accumulate": 1, "seed": 0}  # and the least that they may be
 
 
-def _check_quantity(name: str, text: object) -> None:
-    if text is not None and not _is_quantity(name, text if isinstance(text, str) else repr(text)):
-        raise ValueError(f"{name} is {text!r}, which is no quantity with a unit")
+_QUANTITIES = {
+    ("link", "bandwidth"): BANDWIDTH,
+    ("link", "latency"): DURATION,
+    ("compute", "step_time"): DURATION,
+    ("evaluate", "every"): SAMPLES,
+}
+_DIMENSIONS = {dimension.name: dimension for dimension in _QUANTITIES.values()}
 
 
 @lru_cache(maxsize=1024)
-def _is_quantity(name: str, text: str) -> bool:
+def _is_quantity(dimension: str, text: str) -> bool:
     """Thousands of cells have the same few."""
     try:
-        (SAMPLES if name == "evaluate.every" else DURATION).parse(text)
+        _DIMENSIONS[dimension].parse(text)
     except ValueError:
         return False
     return True
@@ -109,7 +114,7 @@ class ComposedFrom(Record):
     timing: Text
     interval_s: tuple[Number, Number] | None = None
     timed_steps: Whole = 0
-    max_payload_ratio: Measured = None
+    max_payload_ratio: Number | None = None
 
 
 class Resumed(Record):
@@ -167,8 +172,8 @@ class TrialSummary(Record):
     samples_to_target: Whole | None = None
     payload_bytes_to_target: Whole | None = None
     wire_bytes_to_target: Whole | None = None
-    final_metric: Measured = None
-    test_metric: Measured = None
+    final_metric: Number | None = None
+    test_metric: Number | None = None
     steps: Whole | None = None
     samples: Whole | None = None
     training_clock_s: Number | None = None
@@ -176,7 +181,7 @@ class TrialSummary(Record):
     payload_bytes: Whole | None = None
     wire_bytes: Whole | None = None
     replicas_identical: Flag | None = None
-    ledger_error: Measured = None
+    ledger_error: Number | None = None
     compute_median_s: Number | None = None
     step_median_s: Number | None = None
 
@@ -325,7 +330,7 @@ class CurvePoint(Record):
     """
 
     step: Whole
-    metrics: dict[Text, Measured] = {}
+    metrics: dict[Text, Number | None] = {}
     samples: Whole
     clock_s: Number
     target_met: Flag = False

@@ -9,7 +9,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from bwbench.base.errors import RecordError
 from bwbench.records.schema.record import (
     Flag,
-    Measured,
     Number,
     Record,
     Text,
@@ -62,7 +61,7 @@ class Start(_Event):
     threads: Whole | None = None
     torch_version: Text | None = None
     overlap_estimated: Flag = False
-    plain_backward_s: Measured = None
+    plain_backward_s: Number | None = None
     tcp: dict[Text, Text] = {}
 
     def model_post_init(self, _: object) -> None:
@@ -89,7 +88,7 @@ class Resume(_Event):
     step: Whole
     samples: Whole | None = None
     clock_s: Number | None = None
-    plain_backward_s: Measured = None
+    plain_backward_s: Number | None = None
     tcp: dict[Text, Text] = {}
 
 
@@ -131,8 +130,8 @@ class Step(_Event):
     clock_s: Number
     mono_s: Number | None = None
     ready_mono_s: Number | None = None
-    loss: Measured = None
-    lr: Measured = None
+    loss: Number | None = None
+    lr: Number | None = None
     payload_bytes: Whole | None = None
     duration_s: Number
     ledger: LedgerParts | None = None
@@ -155,8 +154,8 @@ class Evaluation(_Event):
     step: Whole
     samples: Whole
     clock_s: Number
-    local: dict[Text, Measured] = {}
-    mean: dict[Text, Measured]
+    local: dict[Text, Number | None] = {}
+    mean: dict[Text, Number | None]
     target_met: Flag | None = None
     duration_s: Number | None = None
     waited_s: Number | None = None
@@ -196,8 +195,8 @@ class End(_Event):
     payload_bytes: Whole | None = None
     replica_sha256: Text | None = None
     evaluation_s: Number | None = None
-    ledger_error: Measured = None
-    ledger_error_worst_step: Measured = None
+    ledger_error: Number | None = None
+    ledger_error_worst_step: Number | None = None
 
 
 Event: TypeAlias = Start | Resume | Step | Evaluation | WorkerError | End

@@ -12,7 +12,6 @@ from bwbench.records.schema.record import (
     Flag,
     Json,
     JsonObject,
-    Measured,
     Number,
     Record,
     Text,
@@ -36,17 +35,17 @@ class MeasuredPair(Record):
 
     src: Whole
     dst: Whole
-    asked_bps: Measured = None
-    asked_goodput_bps: Measured = None
-    achieved_goodput_bps: Measured = None
-    asked_rtt_s: Measured = None
-    achieved_rtt_s: Measured = None
-    asked_loss: Measured = None
-    achieved_loss: Measured = None
+    asked_bps: Number | None = None
+    asked_goodput_bps: Number | None = None
+    achieved_goodput_bps: Number | None = None
+    asked_rtt_s: Number | None = None
+    achieved_rtt_s: Number | None = None
+    asked_loss: Number | None = None
+    achieved_loss: Number | None = None
     loss_frames: Whole = 0
     rate_frames: Whole = 0
-    asked_jitter_s: Measured = None
-    asked_burst: Measured = None
+    asked_jitter_s: Number | None = None
+    asked_burst: Number | None = None
 
 
 class ComparedClock(Record):
@@ -77,8 +76,8 @@ class Measurement(Record):
     reasons: tuple[Text, ...] = ()
     tolerance: Number | None = None
     pairs: tuple[MeasuredPair, ...] = ()
-    alone_asked_goodput_bps: Measured = None
-    alone_achieved_goodput_bps: Measured = None
+    alone_asked_goodput_bps: Number | None = None
+    alone_achieved_goodput_bps: Number | None = None
     method: Text | None = None
     tries: Whole | None = None
     rejected: tuple[tuple[Text, ...], ...] = ()
@@ -205,9 +204,9 @@ class Lateness(Record):
     """
 
     frames: Whole = 0
-    p50_s: Measured = None
-    p99_s: Measured = None
-    max_s: Measured = None
+    p50_s: Number | None = None
+    p99_s: Number | None = None
+    max_s: Number | None = None
     histogram: tuple[tuple[Number, Whole], ...] = ()
 
 
@@ -226,17 +225,17 @@ class Emulator(Record):
 
     backend: Text | None = None
     alive: Flag | None = None
-    lateness_p50_s: Measured = None
-    lateness_p99_s: Measured = None
-    lateness_max_s: Measured = None
-    lateness_mean_s: Measured = None
+    lateness_p50_s: Number | None = None
+    lateness_p99_s: Number | None = None
+    lateness_max_s: Number | None = None
+    lateness_mean_s: Number | None = None
     lateness_histogram: tuple[tuple[Number, Whole], ...] = ()
     overruns: Whole | None = None
     unsent: Whole | None = None
     wake_ups: Whole | None = None
-    cpu_user_s: Measured = None
-    cpu_system_s: Measured = None
-    cpu_s: Measured = None
+    cpu_user_s: Number | None = None
+    cpu_system_s: Number | None = None
+    cpu_s: Number | None = None
     drops: Whole | None = None
     training: Lateness | None = None
     interfaces: tuple[Text, ...] = ()

@@ -8,15 +8,12 @@ the record has it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
     AllowInfNan,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -35,19 +32,19 @@ Json: TypeAlias = JsonValue
 JsonObject: TypeAlias = dict[str, JsonValue]  # a record as it stands in its file, with fields that this version ignores
 # A cell's configuration as ``experiment/config`` writes it. It is read leniently, value by value: an analysis must not
 # need the plugins that were configured.
-Config: TypeAlias = Mapping[str, Any]
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+Config: TypeAlias = dict[str, Any]
 
 
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]  # what a float can stand for, and a table can hold
-Number = Annotated[float, Strict(), AllowInfNan(False)]
-# What was measured or computed may be NaN or infinite, for which JSON has no word: such a number is None.
-Measured = Annotated[Number | None, BeforeValidator(_finite)]
+LARGEST = 1e100  # of what is measured, so that sums and squares stay finite; fp32 ends at 1e38
+Number = Annotated[float, Strict(), AllowInfNan(False), Field(ge=-LARGEST, le=LARGEST)]
+
+
+def finite(value: float | None) -> float | None:
+    """What is recorded of a number that was measured or computed: JSON has no word for NaN and infinity, they are None."""
+    return value if value is not None and abs(value) <= LARGEST else None
 
 
 def _known(schema: int) -> int:
@@ -65,7 +62,7 @@ R = TypeVar("R", bound="Record")
 class Record(BaseModel):
     """Base of all records and of their parts."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
     def to_json(self) -> JsonObject:
         """As it is written: the fields that were given, in order."""

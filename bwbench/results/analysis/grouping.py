@@ -35,6 +35,7 @@ _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
 
 Key = tuple[tuple[str, Any], ...]
 Flat = Mapping[str, Any]
+_MOST = 10**300  # that a float can stand for; a configuration may hold any number
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def bandwidth_label(bandwidth_bps: float | None) -> str:
 def sortable(value: Any) -> tuple[int, float, str]:
     """Numbers and quantities by size (all values of one setting have one dimension), words by the alphabet."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return 0, float(value), ""
+        return 0, float(max(-_MOST, min(value, _MOST))), ""
     match = re.fullmatch(r"(\d+\.?\d*)(?: (\S+))?", str(value))
     if match and (match[2] is None or match[2] in _UNITS):
         return 0, float(match[1]) * _UNITS.get(match[2] or "", 1.0), ""

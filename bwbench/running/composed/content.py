@@ -6,7 +6,7 @@ from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composed import Parts
 from bwbench.records import CellFolder
-from bwbench.records.schema import Composed, ComposedFrom, LinkRecord, Status, TrialSummary
+from bwbench.records.schema import Composed, ComposedFrom, LinkRecord, Status, TrialSummary, finite
 from bwbench.results.analysis.compose import Composition, compose
 from bwbench.results.analysis.scale import gradient_bytes_of
 from bwbench.results.analysis.trial import EventsByRank
@@ -101,7 +101,7 @@ def _sources(found: Composition, convergence: CellFolder, timing: CellFolder) ->
         timing=timing.cell.id,
         interval_s=found.interval_s,
         timed_steps=sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
-        max_payload_ratio=found.max_payload_ratio,
+        max_payload_ratio=finite(found.max_payload_ratio),
     )
 
 

@@ -62,7 +62,7 @@ class _Claimed(Record):
 
 
 class _Measured(Record):
-    """What the ranks have found of the network; ``clock_s`` is None before the training clock starts and after its end."""
+    """What the ranks have found of the network; ``clock_s`` is None off the training clock."""
 
     when: Moment
     clock_s: float | None = None

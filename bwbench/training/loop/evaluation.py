@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bwbench.records.schema import Evaluation
+from bwbench.records.schema import Evaluation, finite
 from bwbench.records.schema.events import Split
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluate import evaluate, meets
@@ -52,8 +52,8 @@ class Evaluator:
             step=self._progress.steps,
             samples=self._progress.samples,
             clock_s=clock_s,
-            local=local,
-            mean=mean,
+            local={metric: finite(value) for metric, value in local.items()},
+            mean={metric: finite(value) for metric, value in mean.items()},
             target_met=target is not None and meets(target.metric, mean[target.metric], target.value),
             duration_s=duration_s,
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bwbench.records.environment import tcp_settings
-from bwbench.records.schema import End, LedgerParts, Resume, Step
+from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints, Resumed
 from bwbench.training.loop.control import Stop
@@ -146,8 +146,8 @@ class TrainingLoop:
             clock_s=self._clock.now_s(),
             mono_s=result.begin_mono_s,
             ready_mono_s=result.exchange.ready_mono_s,
-            loss=result.loss,
-            lr=result.lr,
+            loss=finite(result.loss),
+            lr=finite(result.lr),
             payload_bytes=result.exchange.payload_bytes,
             duration_s=round(result.ledger.duration_s, 9),
             ledger=LedgerParts(**{part: round(time_s, 9) for part, time_s in result.ledger.parts.items()}),
@@ -197,7 +197,7 @@ class TrainingLoop:
                 payload_bytes=self._progress.payload_bytes,
                 replica_sha256=fingerprint(self._trial.model),
                 evaluation_s=self._progress.evaluation_s,
-                ledger_error=self._progress.ledger_check.error,
-                ledger_error_worst_step=self._progress.ledger_check.worst_step,
+                ledger_error=finite(self._progress.ledger_check.error),
+                ledger_error_worst_step=finite(self._progress.ledger_check.worst_step),
             )
         )

@@ -127,7 +127,7 @@ def test_pictures_are_the_same(results: Path, published: Path, tmp_path: Path) -
 def test_a_failed_cell_is_shown_with_its_log(
     results: Path, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = next(cell for cell in iter_cells(results) if (cell.status or {})["status"] == "failed")
+    failed = next(cell for cell in iter_cells(results) if cell.status.status == "failed")
     one, other = both(results, published, printed(capsys, lambda: show(failed.cell.id, results, json=True)))
     shown, of_folder = json.loads(one[0]), json.loads(other[0])
     assert "Traceback (most recent call last):" in shown["logs"]["rank2.log"]
@@ -210,7 +210,10 @@ def as_planned(tmp_path: Path) -> tuple[Path, list[Cell]]:
     )
     cells = list(build_plan(load_experiment(file)).cells)
     contents = {
-        cell.folder_name: {"cell.json": cell.to_json(), "status.json": {"status": "done", "attempt": 1}}
+        cell.folder_name: {
+            "cell.json": cell.to_json(),
+            "status.json": {"id": cell.id, "slug": cell.slug, "status": "done", "attempt": 1},
+        }
         for cell in cells[:-1]
     }
     contents[cells[0].folder_name]["status.json"]["status"] = "failed"
@@ -248,10 +251,10 @@ def test_a_better_result_replaces_a_published_one_which_is_kept(
 
     results, cells = as_planned
     name = cells[0].folder_name
-    better = {"cell.json": cells[0].to_json(), "status.json": {"status": "done", "attempt": 2}}
+    better = {"cell.json": cells[0].to_json(), "status.json": {"id": "0", "slug": "x", "status": "done", "attempt": 2}}
     write_packed(tmp_path / "other" / "many", "many", {name: better}, [])
     merge([tmp_path / "other"], results)
-    assert {(cell.status or {})["status"] for cell in iter_cells(results)} == {"done"}
+    assert {cell.status.status for cell in iter_cells(results)} == {"done"}
     aside = read_packed(results / "many" / ".duplicates")
     assert aside is not None and [other.rpartition("~")[0] for other in aside.names] == [name]
     merge([tmp_path / "other"], results)

@@ -127,10 +127,10 @@ def test_both_spellings_of_a_target() -> None:
 
 def test_curve_has_one_point_an_evaluation_with_the_slowest_clock() -> None:
     curve = curve_of(two_ranks())
-    assert [point["step"] for point in curve] == [0, 1, 2, 3, 4]
-    assert curve[3]["clock_s"] == pytest.approx(3.1) and curve[3]["target_met"] is True
-    assert curve[0]["accuracy"] == 0.1
-    assert [point["payload_bytes"] for point in curve] == [0, 200, 400, 600, 800]
+    assert [point.step for point in curve] == [0, 1, 2, 3, 4]
+    assert curve[3].clock_s == pytest.approx(3.1) and curve[3].target_met is True
+    assert curve[0].metrics["accuracy"] == 0.1
+    assert [point.payload_bytes for point in curve] == [0, 200, 400, 600, 800]
 
 
 def test_the_runner_gets_it_without_pandas_and_torch() -> None:
