@@ -17,7 +17,7 @@ from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.events import Ending
 from bwbench.records.schema.link import LinkRecord
 from bwbench.records.schema.record import (
-    Config,
+    ConfigContent,
     Flag,
     JsonObject,
     Number,
@@ -50,11 +50,11 @@ class CellRecord(Versioned):
     repeat: Whole = 0
     role: Text | None = None
     kinship: Text | None = None
-    config: Config
+    config: ConfigContent
 
     @field_validator("config")
     @classmethod
-    def _readable(cls, config: dict[str, Any]) -> dict[str, Any]:
+    def _readable(cls, config: ConfigContent) -> ConfigContent:
         """What analyses read of a configuration has the form that they rely on; raises ValueError."""
         for name in ("link", "limit", "compute", "evaluate", "target", "optimizer"):
             if not isinstance(config.get(name) or {}, dict):

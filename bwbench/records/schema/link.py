@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import model_validator
 
 from bwbench.records.schema.record import (
-    Config,
+    ConfigContent,
     Flag,
     Json,
     JsonObject,
@@ -273,7 +273,7 @@ class LinkRecord(Versioned):
         achieved_during: across real machines, between evaluations; absent where none was.
     """
 
-    requested: Config | None = None
+    requested: ConfigContent | None = None
     backend: Text | None = None
     backend_reason: Text | None = None
     applied: Applied | None = None

@@ -8,6 +8,7 @@ the record has it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import (
@@ -32,7 +33,8 @@ Json: TypeAlias = JsonValue
 JsonObject: TypeAlias = dict[str, JsonValue]  # a record as it stands in its file, with fields that this version ignores
 # A cell's configuration as ``experiment/config`` writes it. It is read leniently, value by value: an analysis must not
 # need the plugins that were configured.
-Config: TypeAlias = dict[str, Any]
+Config: TypeAlias = Mapping[str, Any]
+ConfigContent: TypeAlias = dict[str, Any]  # the same as pydantic reads it fastest
 
 
 Text = Annotated[str, Strict()]
@@ -43,7 +45,7 @@ Number = Annotated[float, Strict(), AllowInfNan(False), Field(ge=-LARGEST, le=LA
 
 
 def finite(value: float | None) -> float | None:
-    """What is recorded of a number that was measured or computed: JSON has no word for NaN and infinity, they are None."""
+    """What is recorded of a number that was measured or computed; None for NaN and infinity: JSON has no word for them."""
     return value if value is not None and abs(value) <= LARGEST else None
 
 
