@@ -1,18 +1,21 @@
-"""One cell as plain text for a terminal: what ``bwbench show`` prints."""
+"""All that is known of one cell, and the same as plain text for a terminal: what ``bwbench show`` prints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import seconds, size
 from bwbench.cli.plain_table import plain_table
-from bwbench.cli.show import Shown
 from bwbench.cli.status import time_to_target
+from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import (
     Config,
     CurvePoint,
+    End,
     Json,
     JsonObject,
     LedgerSummary,
@@ -20,15 +23,75 @@ from bwbench.records.schema import (
     MeasuredPair,
     Status,
 )
-from bwbench.results.analysis.cells import setting_of
-from bwbench.results.analysis.ledger import PART_NAMES
+from bwbench.results.analysis.cells import setting_of, state_of
+from bwbench.results.analysis.clocks import Clocks
+from bwbench.results.analysis.composed_error import ComposedError, composed_error
+from bwbench.results.analysis.ledger import PART_NAMES, summarise_ledger
+from bwbench.results.analysis.trial import curve_of
 
 _INDENT = "  "
 _EVALUATIONS = 12  # the last ones; --json has all
 
 
+@dataclass(frozen=True)
+class Shown:
+    """All that is known of one cell: its records, and what the event files add up to.
+
+    Attributes:
+        ledger, curve, ends: by events, or by what stands for them; ``ends`` by rank, None of a rank that did not end.
+        logs: the last lines by file, where the cell is not done.
+    """
+
+    folder: CellFolder
+    state: str
+    ledger: LedgerSummary | None
+    curve: Sequence[CurvePoint]
+    ends: dict[int, End | None]
+    composed_error: ComposedError | None
+    logs: dict[str, list[str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The files as they stand, fields that this version ignores included, and the rest."""
+        folder, error = self.folder, self.composed_error
+        whole = folder.raw("composed.json") if folder.composed is not None else None
+        composed = whole if isinstance(whole, dict) else {}
+        return {
+            "folder": str(folder.path),
+            "state": self.state,
+            "cell": folder.raw("cell.json"),
+            "status": folder.raw("status.json"),
+            "attempts": folder.num_attempts,
+            "link": composed.get("link") if composed else folder.raw("link.json"),
+            "environment": composed.get("environment") if composed else folder.raw("environment.json"),
+            "composed": composed or None,
+            "composed_error": {**vars(error), "error": error.error} if error else None,
+            "ledger": self.ledger.to_json() if self.ledger is not None else None,
+            "evaluations": [point.to_json() for point in self.curve],
+            "ends": {rank: end.to_json() if end is not None else None for rank, end in self.ends.items()},
+            "logs": self.logs,
+        }
+
+
+def shown(path: Path) -> Shown:
+    """The cell in ``path``. Raises RecordError where one of its records cannot be read."""
+    folder = cell_at(path)
+    if folder.problem is not None:
+        raise folder.problem
+    digest, state = folder.digest, state_of(folder)
+    events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
+    return Shown(
+        folder=folder,
+        state=state,
+        ledger=summarise_ledger(events, Clocks.of_link(folder.link)) if digest is None else digest.ledger,
+        curve=curve_of(events) if digest is None else digest.curve,
+        ends={rank: next((e for e in reversed(found) if isinstance(e, End)), None) for rank, found in events.items()},
+        composed_error=composed_error(folder),
+        logs={} if state == "done" else folder.log_tails(),
+    )
+
+
 def cell_text(record: Shown) -> Iterator[str]:
-    """The lines, from what ``show.shown`` found."""
+    """The lines, from what ``shown`` found."""
     folder = record.folder
     sections = (
         ("outcome", _outcome(record)),

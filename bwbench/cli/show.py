@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-
-if TYPE_CHECKING:
-    from bwbench.records import CellFolder
-    from bwbench.records.schema import CurvePoint, End, LedgerSummary
-    from bwbench.results.analysis.composed_error import ComposedError
 
 _SHOWN_MATCHES = 8
 
@@ -28,14 +21,14 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
     """Show one cell: its configuration, the link it asked for and got, where its time went, bytes, and its log."""
+    from bwbench.cli.cell_text import cell_text, shown
+
     record = shown(find_cell(cell, results))
     if json:
         from bwbench.cli.output import print_json
 
         print_json(record.to_json())
     else:
-        from bwbench.cli.cell_text import cell_text
-
         for line in cell_text(record):
             print(line)
     return EXIT_OK
@@ -69,68 +62,3 @@ def find_cell(name: str, results: Path) -> Path:
         more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
         raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
     return near[0]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """All that is known of one cell: its records, and what the event files add up to.
-
-    Attributes:
-        ledger, curve, ends: by events, or by what stands for them; ``ends`` by rank, None of a rank that did not end.
-        logs: the last lines by file, where the cell is not done.
-    """
-
-    folder: CellFolder
-    state: str
-    ledger: LedgerSummary | None
-    curve: Sequence[CurvePoint]
-    ends: dict[int, End | None]
-    composed_error: ComposedError | None
-    logs: dict[str, list[str]]
-
-    def to_json(self) -> dict[str, Any]:
-        """The files as they stand, fields that this version ignores included, and the rest."""
-        folder, error = self.folder, self.composed_error
-        whole = folder.raw("composed.json") if folder.composed is not None else None
-        composed = whole if isinstance(whole, dict) else {}
-        return {
-            "folder": str(folder.path),
-            "state": self.state,
-            "cell": folder.raw("cell.json"),
-            "status": folder.raw("status.json"),
-            "attempts": folder.num_attempts,
-            "link": composed.get("link") if composed else folder.raw("link.json"),
-            "environment": composed.get("environment") if composed else folder.raw("environment.json"),
-            "composed": composed or None,
-            "composed_error": {**vars(error), "error": error.error} if error else None,
-            "ledger": self.ledger.to_json() if self.ledger is not None else None,
-            "evaluations": [point.to_json() for point in self.curve],
-            "ends": {rank: end.to_json() if end is not None else None for rank, end in self.ends.items()},
-            "logs": self.logs,
-        }
-
-
-def shown(path: Path) -> Shown:
-    """The cell in ``path``. Raises RecordError where one of its records cannot be read."""
-    from bwbench.records import cell_at
-    from bwbench.records.schema import End
-    from bwbench.results.analysis.cells import state_of
-    from bwbench.results.analysis.clocks import Clocks
-    from bwbench.results.analysis.composed_error import composed_error
-    from bwbench.results.analysis.ledger import summarise_ledger
-    from bwbench.results.analysis.trial import curve_of
-
-    folder = cell_at(path)
-    if folder.problem is not None:
-        raise folder.problem
-    digest, state = folder.digest, state_of(folder)
-    events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
-    return Shown(
-        folder=folder,
-        state=state,
-        ledger=summarise_ledger(events, Clocks.of_link(folder.link)) if digest is None else digest.ledger,
-        curve=curve_of(events) if digest is None else digest.curve,
-        ends={rank: next((e for e in reversed(found) if isinstance(e, End)), None) for rank, found in events.items()},
-        composed_error=composed_error(folder),
-        logs={} if state == "done" else folder.log_tails(),
-    )

@@ -157,7 +157,7 @@ def running_now(folder: CellFolder) -> Entry | None:
         return None
     limit = (folder.cell.config.get("limit") or {}).get("samples")
     latest = _latest_evaluation(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else None
-    known: Entry = {key: claim.get(key) for key in ("pid", "host", "since_unix_s", "phase")}
+    known: Entry = dict(vars(claim))
     known["phase"] = known["phase"] or "opening the link"
     if latest is not None and str(known["phase"]).startswith("starting"):
         known["phase"] = "training"

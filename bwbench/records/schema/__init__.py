@@ -1,7 +1,8 @@
 """The one place in which every field of every record is defined: written by training and running, read by everybody.
 
 ``record`` says what all records have in common, ``events`` what a rank records while it trains, ``link`` what a link
-was asked and did, ``documents`` what else stands in a file of its own. docs/results-format.md describes the same
+was asked and did, ``documents`` what else stands in a file of its own, ``published`` what stands
+beside the cells. docs/results-format.md describes the same
 fields for people.
 """
 
@@ -17,13 +18,6 @@ from bwbench.records.schema.documents import (
     GitState,
     Kind,
     LedgerSummary,
-    PlanAbout,
-    PlannedEntry,
-    PlanOrder,
-    PlanRecord,
-    PublishedHead,
-    PublishedPlan,
-    PublishedRun,
     Resumed,
     Status,
     TrialSummary,
@@ -55,6 +49,15 @@ from bwbench.records.schema.link import (
     MeasuredPair,
     Measurement,
     Wire,
+)
+from bwbench.records.schema.published import (
+    PlanAbout,
+    PlannedEntry,
+    PlanOrder,
+    PlanRecord,
+    PublishedHead,
+    PublishedPlan,
+    PublishedRun,
 )
 from bwbench.records.schema.record import SCHEMA, Config, Json, JsonObject, Record, finite, parse, parse_content
 

@@ -45,7 +45,7 @@ Number = Annotated[float, Strict(), AllowInfNan(False), Field(ge=-LARGEST, le=LA
 
 
 def finite(value: float | None) -> float | None:
-    """What is recorded of a number that was measured or computed; None for NaN and infinity: JSON has no word for them."""
+    """What is recorded of a number that was measured or computed; None for NaN and infinity, which JSON cannot say."""
     return value if value is not None and abs(value) <= LARGEST else None
 
 

@@ -27,7 +27,7 @@ def test_errors_before_any_run_and_by_half_of_the_cells(
         # The first failed, the second stopped at its target, the third is composed.
         steps = 40 if number == 1 else None
         ratios = {"computing": slower, "sending": slower, "evaluating": slower, "starting": slower}
-        status = finished(cell, estimates[cell.id], steps, **ratios) | {"attempt": 1}
+        status = finished(cell, estimates[cell.id], steps, **ratios, attempt=1)
         status |= {0: {"status": "failed"}, 2: {"composed": {"timing": "id"}}}.get(number, {})
         (folder / "status.json").write_text(json.dumps(status))
     report = tmp_path / "out" / "report.json"

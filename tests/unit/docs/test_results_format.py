@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from bwbench.records import schema
-from bwbench.records.schema import documents, events, link
+from bwbench.records.schema import documents, events, link, published
 
 PAGE = Path(__file__).parents[3] / "docs" / "results-format.md"
 SECTIONS: dict[str, tuple[type[BaseModel], ...]] = {
@@ -87,7 +87,7 @@ def test_every_record_has_a_section() -> None:
     for models in SECTIONS.values():
         for model in models:
             fields(model, set(), covered)
-    for module in (documents, events, link):
+    for module in (documents, events, link, published):
         for model in vars(module).values():
             if isinstance(model, type) and issubclass(model, schema.Record) and model.__module__ == module.__name__:
                 assert any(issubclass(one, model) for one in covered), model

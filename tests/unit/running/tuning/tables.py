@@ -9,7 +9,7 @@ from typing import Any
 from bwbench.experiment.config import Experiment, load_experiment
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records import EventWriter, write_json_atomic, write_record
-from bwbench.records.schema import Evaluation, Status
+from bwbench.records.schema import Evaluation, Status, finite
 
 BASE = """\
 name: study
@@ -44,7 +44,7 @@ class Trainer:
         attempt.mkdir(parents=True)
         write_json_atomic(item.folder / "cell.json", item.cell.to_json())
         events = EventWriter(attempt / "rank0.jsonl")
-        mean = {"accuracy": 0.5, "loss": told["loss"]}
+        mean = {"accuracy": 0.5, "loss": finite(told["loss"])}
         events.write(Evaluation(split="validation", step=0, samples=0, clock_s=0.0, mean={"loss": 9.0}))
         events.write(Evaluation(split="validation", step=9, samples=90, clock_s=1.0, mean=mean))
         events.write(Evaluation(split="test", step=9, samples=90, clock_s=1.0, mean={"loss": 0.0}))

@@ -101,8 +101,11 @@ def resume(config: CellConfig, cell: Path) -> None:
 
 
 def events(cell: Path, attempt: int, rank: int, kind: str) -> list[dict[str, Any]]:
-    found = read_events(cell / f"attempt-{attempt}" / f"rank{rank}.jsonl")
-    return [event.to_json() for event in found if event.event == kind]
+    return [event for event in every_event(cell, attempt, rank) if event["event"] == kind]
+
+
+def every_event(cell: Path, attempt: int, rank: int) -> list[dict[str, Any]]:
+    return [event.to_json() for event in read_events(cell / f"attempt-{attempt}" / f"rank{rank}.jsonl")]
 
 
 def assert_alike(cell: Path) -> None:
@@ -146,11 +149,11 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_clock_goes_on_and_what_was_lost_does_not_count(ring: Path) -> None:
     for rank in range(NUM_RANKS):
-        recorded = read_events(ring / "attempt-2" / f"rank{rank}.jsonl")
+        recorded = every_event(ring, 2, rank)
         (position,) = (number for number, event in enumerate(recorded) if event["event"] == "resume")
         origin, before, after = recorded[position], recorded[:position], recorded[position + 1 :]
         assert (origin["attempt"], origin["step"]) == (1, CHECKPOINT)
-        assert before == read_events(ring / "attempt-1" / f"rank{rank}.jsonl")[:position]
+        assert before == every_event(ring, 1, rank)[:position]
         assert before[-1]["event"] == "eval" and before[-1]["clock_s"] == origin["clock_s"]
         again = [event for event in after if event["event"] == "step"]
         assert len(again) == STEPS - CHECKPOINT
