@@ -62,7 +62,7 @@ class Claim:
     _content: ClaimNote
 
     def note(self, phase: str) -> None:
-        """Keep in the claim what is being done, for whoever reads it. Best effort: a full disk is met where it matters."""
+        """Say in the claim what is being done. Best effort: a full disk is met where it matters."""
         self._content = replace(self._content, phase=phase)
         self._write()
 
