@@ -105,7 +105,7 @@ def finished_in(results: Path) -> list[Finished]:
         if status is None or status.status != "done" or status.composed or status.attempt != 1:
             continue
         try:
-            cell = Cell.from_json(folder.cell)
+            cell = Cell.from_json(folder.cell.to_json())
         except ConfigError as error:
             print(f"{folder.path}: left out: {error}", file=sys.stderr)
             continue
