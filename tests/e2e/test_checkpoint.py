@@ -25,7 +25,8 @@ def cell_of(folder: Path) -> Path:
 
 def recorded(folder: Path, rank: int) -> list[dict[str, Any]]:
     """Of the last attempt."""
-    return read_events(sorted(cell_of(folder).glob("attempt-*"))[-1] / f"rank{rank}.jsonl")
+    last = sorted(cell_of(folder).glob("attempt-*"))[-1]
+    return [event.to_json() for event in read_events(last / f"rank{rank}.jsonl")]
 
 
 def checkpoint_after(folder: Path, step: int) -> bool:
