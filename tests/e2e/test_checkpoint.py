@@ -12,7 +12,7 @@ import pytest
 from bwbench.records import read_events
 from tests.e2e.program import TINY, family, run, start, wait_for
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(400)]
 
 STEPS, CUT, STEP_S = 200, 60, 0.02  # cut off with almost three seconds to go
 LONG = TINY.replace("limit: {samples: 1280}", f"limit: {{samples: {64 * STEPS}}}") + "compute: {step_time: 20 ms}\n"

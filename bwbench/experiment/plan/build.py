@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from bwbench import __version__
 from bwbench.experiment.config.arms import arm_name
 from bwbench.experiment.config.experiment import Experiment
-from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.slug import slug
 from bwbench.records.schema import PlanAbout
 

@@ -17,7 +17,8 @@ from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
-from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.described_models import describe
 from bwbench.experiment.plan.estimate import estimate_cells, request_of
 from bwbench.experiment.plan.sending import traffic_of
