@@ -10,7 +10,7 @@ from typing import Any
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan.build import build_plan
 from bwbench.experiment.plan.cell import Cell
-from bwbench.running.tuning.search import search
+from bwbench.running.tuning.search import search_grid
 from bwbench.training.loop.optimizers import Adam, Sgd
 
 NODES = 4
@@ -31,7 +31,7 @@ def best_lr(arm: str, cost: Callable[[float], Any]) -> float:
 
     The same search for all methods, and that of ``bwbench tune``.
     """
-    best = search(grid_of(arm), cost).best
+    best = search_grid(grid_of(arm), cost).best
     assert best is not None, "the cost of every rate is known"
     return best
 

@@ -12,10 +12,10 @@ import typer
 
 if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment
-    from bwbench.experiment.config.tuned_table import Entry
+    from bwbench.experiment.config.tuned_table import TunedEntry
     from bwbench.experiment.plan import CellEstimate
     from bwbench.running.sweep.time_left import TimeLeft
-    from bwbench.running.tuning.searches import Search
+    from bwbench.running.tuning.search import Search
 
 TUNING_SEED = 1000
 MAX_WIDEN = 10
@@ -58,7 +58,7 @@ def tune(
     from bwbench.cli.output import stderr
     from bwbench.experiment.config import load_experiment
     from bwbench.experiment.plan import estimate_cells
-    from bwbench.running.tuning.searches import searches_of, widening
+    from bwbench.running.tuning.search import searches_of, widening
     from bwbench.running.tuning.table import read_rows
 
     wanted = _check_retry(retry)
@@ -93,14 +93,14 @@ def _run(
     from bwbench.cli.sweep import check_data
     from bwbench.records.disk import full_disk_said
     from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
-    from bwbench.running.tuning.trials import Progress, waiting
-    from bwbench.running.tuning.tune import tune as run_searches
+    from bwbench.running.tuning.trials import SearchProgress, waiting
+    from bwbench.running.tuning.trials import tune as run_searches
 
     plugins = tuple(str(plugin) for plugin in experiment.plugins)
     check_data([search.cell(search.grid[0]) for search in searches])
-    entries: list[Entry] = []
+    entries: list[TunedEntry] = []
 
-    def ended(search: Search, found: Progress) -> None:
+    def ended(search: Search, found: SearchProgress) -> None:
         rows = read_rows(path, seed, plugins)  # anew: another experiment may fill the same table at the same time
         entries.append(settled(rows, entry_of(search, found)))
         write_table(path, experiment.name, seed, merged(rows, entries))
@@ -120,7 +120,7 @@ def _run(
     return EXIT_OK if all(entry.lr is not None for entry in entries) else EXIT_CELLS_FAILED
 
 
-def _print_table(entries: Sequence[Entry]) -> None:
+def _print_table(entries: Sequence[TunedEntry]) -> None:
     from bwbench.cli.output import new_table, stdout
     from bwbench.experiment.config.tuned_table import named
 
@@ -139,7 +139,7 @@ def _print_table(entries: Sequence[Entry]) -> None:
     stdout().print(table)
 
 
-def _say(experiment: Experiment, path: Path, entries: Sequence[Entry]) -> None:
+def _say(experiment: Experiment, path: Path, entries: Sequence[TunedEntry]) -> None:
     """What is to be known about the rates, and how to use them."""
     from bwbench.cli.output import stderr
 

@@ -31,11 +31,11 @@ WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target")
 Setting = JsonObject  # what a rate belongs to: METHOD and WORKLOAD, components with every option
 
 
-class _Part(BaseModel):
+class _TablePart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Trial(_Part):
+class RateTrial(_TablePart):
     """One training of the search.
 
     Attributes:
@@ -53,7 +53,7 @@ class Trial(_Part):
     id: str
 
 
-class Made(_Part):
+class Made(_TablePart):
     """When the last trial ran, where and by which version; ``commit`` ends in ``+`` where the tree had changes.
 
     Several, with commas between, where the trials of a search ran on unlike hosts or versions.
@@ -65,7 +65,7 @@ class Made(_Part):
     host: str
 
 
-class Entry(_Part):
+class TunedEntry(_TablePart):
     """What the search of one arm on one workload came to.
 
     Attributes:
@@ -95,7 +95,7 @@ class Entry(_Part):
     every_samples: float
     limit_samples: int
     grid: tuple[float, ...] = Field(min_length=3)
-    trials: tuple[Trial, ...]
+    trials: tuple[RateTrial, ...]
     made: Made
 
     @property
@@ -104,25 +104,25 @@ class Entry(_Part):
         return f"{named(self.model)} on {named(self.dataset)}"
 
     @property
-    def chosen(self) -> Trial | None:
+    def chosen(self) -> RateTrial | None:
         """The trial of the chosen rate."""
         return next((trial for trial in self.trials if trial.lr == self.lr), None)
 
 
-class TableFile(_Part):
+class TableFile(_TablePart):
     """The whole file. ``seed`` was used for tuning alone, and is in no report."""
 
     schema_: Literal[1] = Field(1, alias="schema")
     experiment: str
     seed: int
-    entries: tuple[Entry, ...]
+    entries: tuple[TunedEntry, ...]
 
 
 @dataclass(frozen=True)
 class Row:
     """An entry with what it is compared by, and its optimizer: with the chosen rate, or any where there is none."""
 
-    entry: Entry
+    entry: TunedEntry
     setting: Setting
     optimizer: Component
 
@@ -216,7 +216,7 @@ def _read(path: Path, mtime_ns: int, size: int, plugins: tuple[str, ...]) -> Tun
     return _first(problems) or TunedTable(path, content, tuple(rows))
 
 
-def row_of(entry: Entry) -> Row:
+def row_of(entry: TunedEntry) -> Row:
     """The entry with all defaults filled in; parts that nobody here knows stay as they are, and match nothing.
 
     Raises ValidationError or ConfigError where the optimizer is none.

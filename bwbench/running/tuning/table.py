@@ -8,15 +8,15 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.tuned_table import (
-    Entry,
     Made,
     Row,
     TableFile,
+    TunedEntry,
     read_table,
     row_of,
     setting_of,
@@ -25,9 +25,8 @@ from bwbench.experiment.config.tuned_table import (
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment
 from bwbench.results.analysis.provenance import commit_of, host_of
-from bwbench.running.tuning.search import on_edge
-from bwbench.running.tuning.searches import Search
-from bwbench.running.tuning.trials import Progress
+from bwbench.running.tuning.search import Search, on_edge
+from bwbench.running.tuning.trials import SearchProgress
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 _NOT_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # to one YAML parser or another
@@ -39,10 +38,10 @@ _HEAD = """\
 """
 
 
-def entry_of(search: Search, found: Progress) -> Entry:
+def entry_of(search: Search, found: SearchProgress) -> TunedEntry:
     """What a search has come to: a rate, or why there is none."""
     config, best = search.config, found.best
-    return Entry(
+    return TunedEntry(
         arm=search.arm,
         **setting_of(config),
         optimizer={config.optimizer.name: _options(config.optimizer)},
@@ -75,7 +74,7 @@ def read_rows(path: Path, seed: int, plugins: tuple[str, ...]) -> tuple[Row, ...
     return table.rows
 
 
-def settled(old: Sequence[Row], new: Entry) -> Entry:
+def settled(old: Sequence[Row], new: TunedEntry) -> TunedEntry:
     """The new entry, or the old one where nothing was trained for it; ``made`` tells of all trials, old ones too."""
     before = next((row.entry for row in old if row.key == row_of(new).key), None)
     if before is None:
@@ -94,7 +93,7 @@ def settled(old: Sequence[Row], new: Entry) -> Entry:
     return new.model_copy(update={"made": made})
 
 
-def merged(old: Sequence[Row], new: Sequence[Entry]) -> list[Entry]:
+def merged(old: Sequence[Row], new: Sequence[TunedEntry]) -> list[TunedEntry]:
     """The new entries, each in the place of an old one of the same arm, workload and optimizer; then the others.
 
     An old entry of a search that did not end this time stays as it was.
@@ -104,7 +103,7 @@ def merged(old: Sequence[Row], new: Sequence[Entry]) -> list[Entry]:
     return [*found, *fresh.values()]
 
 
-def write_table(path: Path, experiment: str, seed: int, entries: Sequence[Entry]) -> None:
+def write_table(path: Path, experiment: str, seed: int, entries: Sequence[TunedEntry]) -> None:
     """Write the table by rename. Raises OSError where the disk is full or not writable."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -133,7 +132,7 @@ def as_yaml(table: TableFile) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def shown(entry: Entry) -> dict[str, Any]:
+def shown(entry: TunedEntry) -> JsonObject:
     """An entry as ``--json`` prints it."""
     chosen = entry.chosen
     return {
@@ -144,16 +143,16 @@ def shown(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _newer(old: Entry, new: Entry) -> Entry:
+def _newer(old: TunedEntry, new: TunedEntry) -> TunedEntry:
     return old if new.lr is None and old.lr is not None else new
 
 
-def _options(optimizer: Component) -> dict[str, Any]:
+def _options(optimizer: Component) -> JsonObject:
     """Every option, so that defaults of a later version change nothing."""
     return {key: value for key, value in without_rate(optimizer).items() if key != "name"}
 
 
-def _problem(found: Progress) -> str:
+def _problem(found: SearchProgress) -> str:
     if found.failed:
         statuses = "|".join(sorted({trial.status for trial in found.failed}))
         rates = ", ".join(f"{trial.lr:g} ({trial.status}, cell {trial.id})" for trial in found.failed)
@@ -180,7 +179,7 @@ def _joined(values: Iterable[str]) -> str:
     return ", ".join(sorted({one for value in values for one in value.split(", ") if one}))
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     """A value on one line of YAML. Text is quoted wherever any parser could take it for something else."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_flow(str(key))}: {_flow(item)}" for key, item in value.items()) + "}"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bwbench.cli.main import _run
-from bwbench.running.tuning import tune as tuning
-from bwbench.running.tuning.searches import searches_of
+from bwbench.running.tuning import trials as tuning
+from bwbench.running.tuning.search import searches_of
 from bwbench.running.tuning.table import entry_of, read_rows, write_table
 from bwbench.running.tuning.trials import progress
 from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load

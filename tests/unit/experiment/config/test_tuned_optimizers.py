@@ -10,7 +10,7 @@ import pytest
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import Experiment, load_experiment
 from bwbench.experiment.config.arms import arm_name
-from bwbench.experiment.config.tuned_table import Entry, Made, Trial, read_table, setting_of
+from bwbench.experiment.config.tuned_table import Made, RateTrial, TunedEntry, read_table, setting_of
 from bwbench.experiment.plan import build_plan
 from bwbench.running.tuning.table import write_table
 
@@ -34,7 +34,7 @@ def load(folder: Path, text: str = TUNED, *overrides: str) -> Experiment:
     return load_experiment(path, overrides)
 
 
-def entries(folder: Path, text: str = BASE, **changes: Any) -> list[Entry]:
+def entries(folder: Path, text: str = BASE, **changes: Any) -> list[TunedEntry]:
     found = {}
     for point in load(folder, text).points:
         options = {key: value for key, value in point.config.optimizer.to_json().items() if key not in ("name", "lr")}
@@ -46,10 +46,10 @@ def entries(folder: Path, text: str = BASE, **changes: Any) -> list[Entry]:
             "every_samples": 2000.0,
             "limit_samples": 4000,
             "grid": (0.05, 0.1, 0.2),
-            "trials": (Trial(lr=point.config.optimizer.options.lr, status="done", samples_to_target=9, id="x"),),
+            "trials": (RateTrial(lr=point.config.optimizer.options.lr, status="done", samples_to_target=9, id="x"),),
             "made": Made(date="today", bwbench="0", host="h"),
         }
-        found[content["arm"]] = Entry(**{**content, **changes})
+        found[content["arm"]] = TunedEntry(**{**content, **changes})
     return list(found.values())
 
 
@@ -143,7 +143,7 @@ def test_what_should_be_looked_at_is_a_note(folder):
     write_table(path, "study", 1000, entries(folder, on_edge=True))
     notes = load(folder).notes
     assert sum("edge of the grid, 0.05 to 0.2" in note and "--widen" in note for note in notes) == 3, "one an arm"
-    trials = (Trial(lr=0.1, status="done", id="x"),)
+    trials = (RateTrial(lr=0.1, status="done", id="x"),)
     write_table(path, "study", 1000, entries(folder, trials=trials))
     assert sum("no learning rate reached the target" in note for note in load(folder).notes) == 3
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bwbench.running.tuning.search import State, on_edge, search, widened
+from bwbench.running.tuning.search import State, on_edge, search_grid, widened
 from bwbench.training.loop.optimizers import Adam, AdamW, Sgd
 
 GRID = Sgd.rates
@@ -23,14 +23,14 @@ def test_the_grids_are_powers_of_two_around_the_usual_rate():
     [(0.05, 3), (0.1, 4), (0.2, 5), (0.4, 5), (0.025, 4), (0.00625, 5)],
 )
 def test_a_valley_is_found_from_the_middle_outwards(best, tried):
-    found = search(GRID, lambda rate: abs(GRID.index(rate) - GRID.index(best)))
+    found = search_grid(GRID, lambda rate: abs(GRID.index(rate) - GRID.index(best)))
     assert found.best == best and len(found.tried) == tried and not found.missing
 
 
 @given(COSTS)
 def test_the_result_is_no_worse_than_its_neighbours_and_all_that_was_tried(costs):
     cost = dict(zip(GRID, costs, strict=True))
-    found = search(GRID, cost.__getitem__)
+    found = search_grid(GRID, cost.__getitem__)
     position = GRID.index(found.best)
     assert all(neighbour in found.tried for neighbour in GRID[max(0, position - 1) : position + 2])
     assert all(cost[found.best] <= cost[rate] for rate in found.tried)
@@ -40,11 +40,11 @@ def test_the_result_is_no_worse_than_its_neighbours_and_all_that_was_tried(costs
 @given(COSTS)
 def test_a_search_that_goes_on_bit_by_bit_takes_the_same_way(costs):
     cost, known = dict(zip(GRID, costs, strict=True)), {}
-    while (state := search(GRID, known.get)).missing:
+    while (state := search_grid(GRID, known.get)).missing:
         rate = state.missing[0]
         assert state.best is None and rate not in known
         known[rate] = cost[rate]
-    assert state == search(GRID, cost.__getitem__)
+    assert state == search_grid(GRID, cost.__getitem__)
     assert set(known) == set(state.tried), "nothing was trained in vain"
 
 
@@ -52,11 +52,11 @@ def test_a_search_that_goes_on_bit_by_bit_takes_the_same_way(costs):
 def test_a_wider_grid_changes_only_what_was_on_the_edge(costs, steps):
     wide = widened(GRID, steps)
     cost = dict.fromkeys(wide, 0) | dict(zip(GRID, costs, strict=True))
-    narrow, other = search(GRID, cost.__getitem__), search(wide, cost.__getitem__)
+    narrow, other = search_grid(GRID, cost.__getitem__), search(wide, cost.__getitem__)
     assert len(wide) == len(GRID) + 2 * steps
     assert all(high == 2 * low for low, high in zip(wide, wide[1:], strict=False))
     assert other == narrow or on_edge(GRID, narrow.best)
 
 
 def test_what_is_known_of_a_rate_counts_once_it_is_that_rates_turn():
-    assert search(GRID, {0.4: 0}.get) == State(GRID[2:5], GRID[2:5], None)
+    assert search_grid(GRID, {0.4: 0}.get) == State(GRID[2:5], GRID[2:5], None)

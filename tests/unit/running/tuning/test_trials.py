@@ -8,12 +8,11 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.config.tuned_table import Trial
+from bwbench.experiment.config.tuned_table import RateTrial
 from bwbench.records import write_json_atomic
-from bwbench.running.tuning.searches import searches_of
+from bwbench.running.tuning.search import searches_of
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, write_table
-from bwbench.running.tuning.trials import cost_of, progress
-from bwbench.running.tuning.tune import tune
+from bwbench.running.tuning.trials import cost_of, progress, tune
 from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load
 
 TWO_ARMS = BASE + "matrix: {algorithm: [ring, qadam]}\n"
@@ -53,7 +52,7 @@ def test_losses_decide_where_no_rate_reaches_the_target(tmp_path):
 
 def test_a_trial_that_reaches_the_target_beats_any_that_does_not():
     def trial(**told):
-        return Trial(**{"lr": 0.1, "status": "done", "id": "x", "loss": 1.0, **told})
+        return RateTrial(**{"lr": 0.1, "status": "done", "id": "x", "loss": 1.0, **told})
 
     order = [
         trial(samples_to_target=10, loss=3.0),
