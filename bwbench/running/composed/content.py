@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import Parts
+from bwbench.experiment.plan.composing import Parts
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
 from bwbench.records import CellFolder
 from bwbench.records.schema import (

@@ -11,7 +11,7 @@ from pathlib import Path
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.experiment.plan.build import Plan, build_plan
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.ways import ways
+from bwbench.experiment.plan.composing import ways
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder

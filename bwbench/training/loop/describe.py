@@ -2,7 +2,7 @@
 
 stdin: ``{"requests": [{"model": {…}, "dataset": {…}, "plugins": […], "batch_size": 32, "threads": 1}]}``; stdout, one
 result a request: ``{"results": [{"num_parameters", "parameter_shapes", "compute_s", …} or {"error": text}]}``; what the
-other keys mean stands at ``Description`` in plan/describe.py.
+other keys mean stands at ``Description`` in plan/described_models.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import nn
 from bwbench.base import registry
 from bwbench.base.data_spec import DataSpec
 from bwbench.base.errors import BwbenchError
-from bwbench.experiment.config.cell import parse_dataset
+from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_component
 from bwbench.training.datasets.base import AbstractDataset
 from bwbench.training.datasets.folder import data_folder
