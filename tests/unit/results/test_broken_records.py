@@ -107,7 +107,6 @@ def looked_at(root: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_broken_cell_hides_no_other_and_breaks_nothing(tmp_path: Path) -> None:
     study = Study("study", arms=("ddp", "ring", "single"), repeats=2, samples_scale=1000.0)
