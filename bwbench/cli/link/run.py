@@ -165,13 +165,12 @@ def _watch(group: NodeGroup, limit_s: float | None) -> int:
 def _print_summary(network: Network) -> None:
     """One line: who carried how much, and how late; another one where the link was not what was asked."""
     from bwbench.cli.output import size
-    from bwbench.network.lateness import lateness_between
-    from bwbench.running.launch.link_record import emulator_unfit
+    from bwbench.running.launch.link_record import emulator_of, emulator_unfit
 
     total, health = network.counters().total(), network.health()
     lateness_s = health.get("lateness_p99_s")
     late = "" if lateness_s is None else f"; p99 of lateness {lateness_s * 1e3:.2f} ms"
     words = f"{network.backend}: {size(total.bytes)} in {total.frames} frames on the wire, {total.drops} dropped{late}"
     print(words, file=sys.stderr)
-    if reason := emulator_unfit(health, lateness_between({}, health)):
+    if reason := emulator_unfit(emulator_of(health, None)):
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)

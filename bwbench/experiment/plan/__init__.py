@@ -2,7 +2,8 @@
 
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.experiment.plan.build import Plan, build_plan
-from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.doubts import doubts
 from bwbench.experiment.plan.estimate import Estimate, estimate_cells
 from bwbench.experiment.plan.forecast import Forecast, foresee

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composed import convergence_config
@@ -17,6 +16,7 @@ from bwbench.experiment.plan.estimate import Estimate
 from bwbench.experiment.plan.finished import NEWEST, Kind, Place, Ratios, Steps
 from bwbench.experiment.plan.fit import Fit, fitted
 from bwbench.experiment.plan.overhead import num_evaluations
+from bwbench.records.schema import Status
 
 
 @dataclass(frozen=True)
@@ -77,27 +77,27 @@ class Calibration:
         self._to_target: dict[str, deque[int | None]] = {}  # by what is learnt
         self._learnt: dict[str, str] = {}  # by cell id
 
-    def note(self, cell: Cell, status: Mapping[str, Any]) -> None:
+    def note(self, cell: Cell, status: Status) -> None:
         """Take in a finished cell that ran here, by its status.json. One that failed half-way says nothing."""
         found = self._estimates.get(cell.id)
-        clock_s, steps, wall_s = status.get("training_clock_s"), status.get("steps"), status.get("wall_s")
-        if status.get("status") != "done" or status.get("composed") or found is None:
+        clock_s, steps, wall_s = status.training_clock_s, status.steps, status.wall_s
+        if status.status != "done" or status.composed is not None or found is None:
             return
         if not clock_s or not steps or not wall_s:
             return
         kind = self._kind_of(cell)
         self.num_cells += 1
         self._fits.clear()
-        evaluation_s = float(status.get("evaluation_s") or 0.0)
-        overhead_s = max(0.0, float(wall_s) - float(clock_s) - evaluation_s)
-        self._computing.add(kind.work, status.get("compute_median_s"), found.unpadded_s)
-        self._evaluating.add(kind.work, evaluation_s, _evaluations_s(cell, found, int(steps)))
+        evaluation_s = status.evaluation_s or 0.0
+        overhead_s = max(0.0, wall_s - clock_s - evaluation_s)
+        self._computing.add(kind.work, status.compute_median_s, found.unpadded_s)
+        self._evaluating.add(kind.work, evaluation_s, _evaluations_s(cell, found, steps))
         self._starting.add(kind.work, overhead_s, found.overhead_s)
         places = self._places.setdefault(kind.work, {}).setdefault(kind.arm, {})
         places.setdefault(kind.place, Place()).add(Steps(found, int(steps), float(clock_s)))
         if cell.config.target is not None:
-            reached = status.get("samples_to_target")
-            taken = None if reached is None else round(int(reached) / cell.config.global_batch)
+            reached = status.samples_to_target
+            taken = None if reached is None else round(reached / cell.config.global_batch)
             self._to_target.setdefault(self._learnt_by(cell), deque(maxlen=NEWEST)).append(taken)
 
     def predict(self, cell: Cell, steps: int | None = None) -> Prediction:

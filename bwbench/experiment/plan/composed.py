@@ -15,7 +15,8 @@ from typing import Any
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell import CellConfig, ComputeConfig
-from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.describe import describe
 from bwbench.experiment.plan.estimate import request_of, traffic_of
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps

@@ -66,7 +66,7 @@ def _reference(alone: dict[tuple[Any, ...], dict[int, Arrival]], node: tuple[Any
 
 def _load(results: Results, part: pd.DataFrame) -> float:
     wanted = set(part["id"])
-    scale = scale_of([folder for folder in results.done if folder.cell["id"] in wanted])
+    scale = scale_of([folder for folder in results.done if folder.cell.id in wanted])
     bandwidth = part["bandwidth_bps"].iloc[0]
     load = scale.at(None if pd.isna(bandwidth) else float(bandwidth))
     return math.nan if load is None else load

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench.records import CellFolder
+from bwbench.records.schema import Measurement
 
 _PROBES = ("achieved_before", "achieved_after")
 
@@ -45,18 +45,16 @@ class LinkErrors:
 
 def link_errors(folders: Iterable[CellFolder]) -> LinkErrors:
     """Of all cells with a shaped link that was probed. Cells composed of one timing run have one probe."""
-    probes: dict[tuple[str, str], Mapping[str, Any]] = {}
+    probes: dict[tuple[str, str], Measurement] = {}
     for folder in folders:
-        link = folder.link or {}
-        run = str((folder.composed or {}).get("timing") or folder.cell["id"])
-        for name in _PROBES:
-            if isinstance(link.get(name), Mapping):
-                probes.setdefault((run, name), link[name])
+        run, link = folder.composed.timing if folder.composed is not None else folder.cell.id, folder.link
+        for name in _PROBES if link is not None else ():
+            if (measured := getattr(link, name)) is not None:
+                probes.setdefault((run, name), measured)
     rates, rtts = [], []
-    for probe in probes.values():
-        for pair in probe.get("pairs") or []:
-            if pair.get("asked_goodput_bps") and pair.get("achieved_goodput_bps") is not None:
-                rates.append(float(pair["achieved_goodput_bps"]) / float(pair["asked_goodput_bps"]) - 1)
-            if pair.get("asked_rtt_s") is not None and pair.get("achieved_rtt_s") is not None:
-                rtts.append(float(pair["achieved_rtt_s"]) - float(pair["asked_rtt_s"]))
+    for pair in (pair for probe in probes.values() for pair in probe.pairs):
+        if pair.asked_goodput_bps and pair.achieved_goodput_bps is not None:
+            rates.append(pair.achieved_goodput_bps / pair.asked_goodput_bps - 1)
+        if pair.asked_rtt_s is not None and pair.achieved_rtt_s is not None:
+            rtts.append(pair.achieved_rtt_s - pair.asked_rtt_s)
     return LinkErrors(tuple(rates), tuple(rtts), len(probes))

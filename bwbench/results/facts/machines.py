@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bwbench.records import CellFolder
+from bwbench.records.schema import Environment, LinkRecord
 from bwbench.results.analysis.provenance import commit_of, host_of
 
 
@@ -28,17 +29,16 @@ def machines_of(folders: Iterable[CellFolder]) -> Machines:
     found: dict[str, set[str]] = {name: set() for name in Machines.__dataclass_fields__ if name != "cores"}
     cores: set[int] = set()
     for folder in folders:
-        environment, link = folder.environment or {}, folder.link or {}
+        environment, link = folder.environment or Environment(), folder.link or LinkRecord()
+        tcp = link.applied.tcp if link.applied is not None else {}
         found["hosts"].add(host_of(environment))
         found["commits"].add(commit_of(environment))
-        found["processors"].add(str(environment.get("cpu") or ""))
-        found["kernels"].add(str(environment.get("kernel") or ""))
-        found["torch"].add(str((environment.get("packages") or {}).get("torch") or ""))
-        found["backends"].add(str(link.get("backend") or ""))
-        applied = link.get("applied")
-        tcp = applied.get("tcp") if isinstance(applied, dict) else None
-        found["congestion_control"].add(str((tcp or {}).get("tcp_congestion_control") or ""))
-        if environment.get("cores"):
-            cores.add(int(environment["cores"]))
+        found["processors"].add(environment.cpu or "")
+        found["kernels"].add(environment.kernel or "")
+        found["torch"].add(environment.packages.get("torch", ""))
+        found["backends"].add(link.backend or "")
+        found["congestion_control"].add(tcp.get("tcp_congestion_control", ""))
+        if environment.cores:
+            cores.add(environment.cores)
     words = {name: tuple(sorted(values - {""})) for name, values in found.items()}
     return Machines(cores=tuple(sorted(cores)), **words)

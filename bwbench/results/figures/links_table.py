@@ -32,7 +32,7 @@ def links_table(results: Results) -> pd.DataFrame:
         the target), low_s and high_s (95 %, NaN where there is none), at_least_s (the limit that an infinite time
         exceeds, else the time).
     """
-    asked = {str(folder.cell["id"]): _asked(folder.cell["config"]) for folder in results.done}
+    asked = {str(folder.cell.id): _asked(folder.cell.config) for folder in results.done}
     cells = results.cells.assign(asked=results.cells["id"].map(asked))
     names = dict(zip(_keys(results), name_links(asked_links(results)), strict=True))
     rows: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ def named_links(results: Results) -> dict[str, LinkName]:
 
 
 def _keys(results: Results) -> list[str]:
-    return sorted({_asked(folder.cell["config"]) for folder in results.done if folder.cell["arm"] not in LIMITS})
+    return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in LIMITS})
 
 
 def _asked(config: Mapping[str, Any]) -> str:

@@ -163,7 +163,7 @@ def _final(part: pd.DataFrame) -> dict[str, Any]:
 
 def _metric(results: Results) -> str:
     target_metric, _ = captions.target(results)
-    return target_metric or next(str((folder.status or {}).get("metric") or "accuracy") for folder in results.done)
+    return target_metric or next((folder.status and folder.status.metric) or "accuracy" for folder in results.done)
 
 
 def _draw_points(axes: Axes, rows: pd.DataFrame, unit: float, scale: float) -> None:

@@ -107,9 +107,7 @@ def topology_table(results: Results) -> pd.DataFrame:
         have an empty ``topology``.
     """
     cells = results.cells.copy()
-    wired = {
-        folder.cell["id"]: json.dumps(value_at(folder.cell["config"], "link.wired") or []) for folder in results.done
-    }
+    wired = {folder.cell.id: json.dumps(value_at(folder.cell.config, "link.wired") or []) for folder in results.done}
     cells["wired"] = cells["id"].map(wired)
     rows = []
     for (arm, medium, wires, nodes), part in cells.groupby(

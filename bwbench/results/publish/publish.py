@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bwbench.base.errors import ConfigError, RecordError
-from bwbench.records import iter_cells, read_json
+from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
+from bwbench.records import iter_cells, read_record
 from bwbench.records.lock import locked
 from bwbench.records.packed import PACKED, read_packed, write_packed
+from bwbench.records.schema import PlanRecord, PublishedPlan
 from bwbench.results.analysis.cells import state_of
 from bwbench.results.analysis.runs import runs_of
 from bwbench.results.publish.entry import entry_of
@@ -72,23 +73,29 @@ def _publish(experiment: Path, target: Path) -> Published:
     cells = []
     for cell in iter_cells(experiment):
         try:
-            if cell.status is None:
+            if cell.problem is None and cell.status is None:
                 left_out.append(f"{cell.path.name}: {state_of(cell)}")
                 continue
             entries[cell.path.name] = entry_of(cell)
+        except PackedRecordsError:
+            raise
         except RecordError as error:
             left_out.append(str(error))
             continue
-        name = str(cell.cell.get("experiment") or name)
+        name = cell.cell.experiment
         undone += state_of(cell) != "done"
-        if (composed := cell.composed_content) is not None:
-            convergence.add(str(composed.get("convergence")))
+        if (composed := cell.composed_beside) is not None:
+            convergence.add(composed.convergence)
         cells.append(cell.cell)
     if not entries:
         raise ConfigError(f"{experiment}: none of its cells has ended; there is nothing to publish")
     before = read_packed(experiment)
-    plan = read_json(experiment / "plan.json")
-    about = {key: plan.get(key) for key in ("experiment", "order")} if isinstance(plan, dict) else None
-    runs = [run.to_json() for run in runs_of(experiment, convergence, cells)]
+    about = None
+    try:
+        if (plan := read_record(PlanRecord, experiment / "plan.json")) is not None:
+            about = PublishedPlan(experiment=plan.experiment, order=plan.order)
+    except RecordError as error:
+        left_out.append(str(error))
+    runs = runs_of(experiment, convergence, cells)
     path = write_packed(target, name, entries, runs, about or (before.plan if before else None))
     return Published(name, path, len(entries), undone, path.stat().st_size, left_out)

@@ -21,7 +21,7 @@ _PREFERRED = ("ddp", "ring", "single")
 
 def baseline_of(groups: Sequence[Results]) -> str | None:
     """``ddp`` where it is there, else ``ring``, else ``single``, else the arm with most cells that are done."""
-    arms = [str(folder.cell["arm"]) for group in groups for folder in group.done]
+    arms = [str(folder.cell.arm) for group in groups for folder in group.done]
     if len(set(arms)) < 2:
         return None
     return next((arm for arm in _PREFERRED if arm in arms), min(set(arms), key=lambda arm: (-arms.count(arm), arm)))
@@ -29,7 +29,7 @@ def baseline_of(groups: Sequence[Results]) -> str | None:
 
 def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     """Table of ratios, sentences on crossovers. Nothing where the baseline has no time here."""
-    here = {str(folder.cell["arm"]) for folder in group.done}
+    here = {str(folder.cell.arm) for folder in group.done}
     has_times = len(group.cells) and group.cells[["time_to_target_s", "censored_at_s"]].notna().any(axis=None)
     if baseline not in here or len(here) < 2 or not has_times:
         return

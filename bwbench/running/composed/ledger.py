@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
-from bwbench.results.analysis.ledger import PARTS, LedgerSummary, StepLedger, step_ledgers, summarise_ledger
-from bwbench.results.analysis.step_times import Kind
-from bwbench.results.analysis.trial import evaluations
-
-Event = Mapping[str, Any]
+from bwbench.records.schema import PARTS, Kind, LedgerSummary
+from bwbench.results.analysis.ledger import RankStep, step_ledgers, summarise_ledger
+from bwbench.results.analysis.trial import EventsByRank, evaluations
 
 
-def weighted_ledger(
-    timing: Mapping[int, Sequence[Event]], phases: Sequence[Phase], kinds: Sequence[Kind]
-) -> LedgerSummary | None:
+def weighted_ledger(timing: EventsByRank, phases: Sequence[Phase], kinds: Sequence[Kind]) -> LedgerSummary | None:
     """Summary of the composed run's steps; None where the timing run recorded none. Pure.
 
     Means are those of the composed run; rounds are rarer there than in the timing run. Medians are those of the kind
@@ -31,10 +25,10 @@ def weighted_ledger(
     summary = summarise_ledger(timing)
     if summary is None:
         return None
-    drained = {int(e["step"]) for events in timing.values() for e in evaluations(events, "validation")}
+    drained = {e.step for events in timing.values() for e in evaluations(events, "validation")}
     ledgers = list(step_ledgers(timing))
     kind_of = {step.number: step.kind for step in walk(phases, max(ledger.step for ledger in ledgers), drained)}
-    by_kind: dict[str, list[StepLedger]] = {}
+    by_kind: dict[str, list[RankStep]] = {}
     for ledger in ledgers:
         if ledger.step > UNTIMED_STEPS:
             by_kind.setdefault(kind_of[ledger.step], []).append(ledger)
@@ -49,10 +43,11 @@ def weighted_ledger(
         )
         return sum(sums) / sum(weights.values())
 
-    return replace(
-        summary,
-        mean_s={part: mean(part) for part in PARTS},
-        median_s={part: statistics.median(getattr(one, part) for one in usual) for part in PARTS},
-        step_mean_s=mean("duration_s"),
-        step_median_s=statistics.median(one.duration_s for one in usual),
+    return summary.model_copy(
+        update={
+            "mean_s": {part: mean(part) for part in PARTS},
+            "median_s": {part: statistics.median(getattr(one, part) for one in usual) for part in PARTS},
+            "step_mean_s": mean("duration_s"),
+            "step_median_s": statistics.median(one.duration_s for one in usual),
+        }
     )

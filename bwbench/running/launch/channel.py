@@ -6,7 +6,8 @@ import json
 import selectors
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from bwbench.records.schema import JsonObject
 
 MAX_LINE_BYTES = 1 << 20  # an event is a few hundred bytes; a worker that sends more than this is broken
 
@@ -38,8 +39,8 @@ class Channels:
         for end in self.worker_ends:
             end.close()
 
-    def poll(self, timeout_s: float, handle: Callable[[int, dict[str, Any]], None]) -> None:
-        """Wait up to ``timeout_s`` and call ``handle(rank, event)`` for every event that has arrived."""
+    def poll(self, timeout_s: float, handle: Callable[[int, JsonObject], None]) -> None:
+        """Wait up to ``timeout_s`` and call ``handle(rank, message)`` for every message that has arrived."""
         for key, _ in self._selector.select(timeout_s):
             rank = key.data
             try:
@@ -53,13 +54,13 @@ class Channels:
             self._buffers[rank] = rest if len(rest) <= MAX_LINE_BYTES else b""
             for line in lines:
                 try:
-                    event = json.loads(line)
-                except ValueError:
+                    message = json.loads(line)
+                except (ValueError, RecursionError):
                     continue
-                if isinstance(event, dict):
-                    handle(rank, event)
+                if isinstance(message, dict):
+                    handle(rank, message)
 
-    def answer(self, rank: int, content: dict[str, Any]) -> None:
+    def answer(self, rank: int, content: JsonObject) -> None:
         """Send one line to a worker; a worker that is gone is noticed elsewhere."""
         try:
             self._parent_ends[rank].sendall(json.dumps(content).encode() + b"\n")

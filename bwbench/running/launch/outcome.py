@@ -5,34 +5,10 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
-Status = Literal["done", "failed", "timeout", "diverged", "invalid", "interrupted"]
+from bwbench.records.schema import End, Ending, JsonObject, WireTraffic
+
 LOG_TAIL_LINES = 15
-
-
-@dataclass(frozen=True)
-class WireTraffic:
-    """What crossed the data network between the starting barrier and the drain after the last step.
-
-    Where training has gone on from a checkpoint: what had crossed it up to there, and what crossed it from there on.
-    """
-
-    bytes: int
-    ack_bytes: int | None
-    frames: int
-    ack_frames: int | None
-    drops: int
-
-    def plus(self, other: WireTraffic) -> WireTraffic:
-        """The sum of both."""
-        return WireTraffic(
-            self.bytes + other.bytes,
-            None if self.ack_bytes is None or other.ack_bytes is None else self.ack_bytes + other.ack_bytes,
-            self.frames + other.frames,
-            None if self.ack_frames is None or other.ack_frames is None else self.ack_frames + other.ack_frames,
-            self.drops + other.drops,
-        )
 
 
 @dataclass(frozen=True)
@@ -43,11 +19,11 @@ class LaunchOutcome:
         lateness: of the emulator between the same two moments, see ``network/lateness.py``.
     """
 
-    status: Status
+    status: Ending
     reason: str
-    ends: dict[int, dict[str, Any]] = field(default_factory=dict)
+    ends: dict[int, End] = field(default_factory=dict)
     wire: WireTraffic | None = None
-    lateness: dict[str, Any] | None = None
+    lateness: JsonObject | None = None
 
 
 def describe_exit(returncode: int) -> str:

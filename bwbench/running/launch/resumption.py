@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bwbench.records.checkpoint import (
     Checkpoint,
@@ -15,7 +13,7 @@ from bwbench.records.checkpoint import (
     find_checkpoint,
     has_checkpoint,
 )
-from bwbench.running.launch.outcome import WireTraffic
+from bwbench.records.schema import Carried, Environment, Resumed, WireTraffic
 
 # A cell that ended like this may be run again, and then need not begin at step 0. Others are done, or would end alike.
 KEPT_AFTER = ("interrupted", "timeout", "failed")
@@ -36,8 +34,8 @@ class Resumption:
     began_mono_s: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def look_for(cls, cell: Path, num_ranks: int, environment: Mapping[str, Any]) -> Resumption:
-        """What there is to go on from in a cell's folder, with what environment.json of a new attempt would say."""
+    def look_for(cls, cell: Path, num_ranks: int, environment: Environment) -> Resumption:
+        """What there is to go on from in a cell's folder, in the environment of a new attempt."""
         return cls(*find_checkpoint(cell, num_ranks, environment))
 
     @property
@@ -61,23 +59,23 @@ class Resumption:
     @property
     def wall_s(self) -> float:
         """Seconds of this attempt so far and of the earlier ones up to the checkpoint."""
-        return float(self._carried.get("wall_s", 0.0)) + time.monotonic() - self.began_mono_s
+        return self._carried.wall_s + time.monotonic() - self.began_mono_s
 
     @property
     def played_s(self) -> float:
         """How far traces and outages had got; 0 where training begins."""
-        return float(self._carried.get("played_s", 0.0))
+        return self._carried.played_s
 
     def traffic(self, since: WireTraffic) -> WireTraffic:
         """All traffic of the training: ``since`` the start of this attempt, and what was counted before."""
-        before = self._carried.get("wire")
-        return since if before is None else since.plus(WireTraffic(**before))
+        before = self._carried.wire
+        return since if before is None else since.plus(before)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields of status.json."""
+    @property
+    def resumed_from(self) -> Resumed | None:
+        """As status.json has it."""
         found = self.checkpoint
-        origin = None if found is None else {"attempt": found.attempt, "step": found.step, "clock_s": found.clock_s}
-        return {"resumed_from": origin, "resume_refused": self.refused}
+        return None if found is None else Resumed(attempt=found.attempt, step=found.step, clock_s=found.clock_s)
 
     def tidy(self, attempt: Path, status: str) -> None:
         """Delete checkpoints that nobody will go on from, once ``attempt`` has ended with ``status``.
@@ -89,5 +87,5 @@ class Resumption:
             delete_checkpoints(attempt.parent)
 
     @property
-    def _carried(self) -> Mapping[str, Any]:
-        return self.checkpoint.carried if self.checkpoint is not None else {}
+    def _carried(self) -> Carried:
+        return self.checkpoint.carried if self.checkpoint is not None else Carried()

@@ -12,6 +12,7 @@ from bwbench.experiment.plan.build import Plan, build_plan
 from bwbench.experiment.plan.ways import ways
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import locked
+from bwbench.records.schema import PlanOrder
 from bwbench.running.sweep.files import experiment_files, load_experiments
 from bwbench.running.sweep.order import DEFAULT_SEED, running_order
 from bwbench.running.sweep.selection import Selection
@@ -101,10 +102,12 @@ def freeze_sweep(sweep: SweepPlan) -> None:
     for plan in sweep.plans:
         name = plan.experiment.name
         planned = [item for item in sweep.planned if item.cell.experiment == name]
-        order = {"seed": sweep.order_seed, "blocks": "repeats", "experiments": [p.experiment.name for p in sweep.plans]}
+        order = PlanOrder(
+            seed=sweep.order_seed, blocks="repeats", experiments=tuple(p.experiment.name for p in sweep.plans)
+        )
         with full_disk_said(sweep.results / name), locked(sweep.results / name):
             _remove_torn(sweep.results / name)
-            freeze_plan(planned, sweep.results / name, plan.to_json(), order)
+            freeze_plan(planned, sweep.results / name, plan.about, order)
 
 
 def _remove_torn(folder: Path) -> None:

@@ -19,7 +19,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -28,6 +27,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.network import namespaces
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
+from bwbench.records.schema import JsonObject
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.clock_offsets import compare_clocks
 from bwbench.training.loop.environment import WorkerEnvironment
@@ -89,7 +89,7 @@ class ExternalRun:
             address=own.address if own else "",
             interface=own.name if own else "",
             cell=cell.id,
-            environment={**capture_environment(cell.config.plugins), "tcp": tcp_settings()},
+            environment=capture_environment(cell.config.plugins).model_copy(update={"tcp": tcp_settings()}),
         )
         hosts = [HostFacts.from_json(text) for text in _exchange(groups, "facts", facts.to_json())]
         groups.control.barrier()  # the store may end with rank 0, and every rank has to know what differs
@@ -98,8 +98,9 @@ class ExternalRun:
         channel = _start_companion(cell_file, environment.rank)
         _die_with_parent()
         _die_by_signals(channel)
-        asked = {"event": "phase", "phase": "claim", "hosts": [host.to_record() for host in hosts]}
-        agreed: dict[str, Any] = {}
+        asked: JsonObject = {"event": "phase", "phase": "claim"}
+        asked["hosts"] = [host.to_record().to_json() for host in hosts]
+        agreed: JsonObject = {}
         if environment.rank == 0:
             agreed = channel.ask({**asked, "attempt": None})
         agreed = json.loads(_exchange(groups, "attempt", json.dumps(agreed))[0])
@@ -110,7 +111,7 @@ class ExternalRun:
             return None
         if environment.rank != 0:
             channel.ask({**asked, **agreed})
-        attempt = cell_file.parent / agreed["attempt"]
+        attempt = cell_file.parent / str(agreed["attempt"])
         return cls(groups, channel, attempt, hosts, environment.data_interface, cell.config.link)
 
     def measure(self, when: str, clock_s: float | None = None) -> None:

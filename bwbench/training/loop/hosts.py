@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from bwbench.records.schema import Environment, parse_content
+
+_SAME = "all hosts need the same bwbench"
 
 
 @dataclass(frozen=True)
@@ -21,28 +24,28 @@ class HostFacts:
     address: str
     interface: str
     cell: str
-    environment: dict[str, Any]
+    environment: Environment
 
     @property
     def host(self) -> str:
         """Its name."""
-        return str(self.environment.get("host") or self.address)
+        return self.environment.host or self.address
 
     def to_json(self) -> str:
         """What travels."""
-        return json.dumps(asdict(self))
+        about = {"address": self.address, "interface": self.interface, "cell": self.cell}
+        return json.dumps({**about, "environment": self.environment.to_json()})
 
     @classmethod
     def from_json(cls, text: str) -> HostFacts:
         """What another rank sent."""
         content = json.loads(text)
-        return cls(
-            str(content["address"]), str(content["interface"]), str(content["cell"]), dict(content["environment"])
-        )
+        environment = parse_content(Environment, content["environment"], "another rank's environment", _SAME)
+        return cls(str(content["address"]), str(content["interface"]), str(content["cell"]), environment)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Environment:
         """What is recorded of it."""
-        return {"address": self.address, "interface": self.interface, **self.environment}
+        return self.environment.model_copy(update={"address": self.address, "interface": self.interface})
 
 
 def unlike(hosts: Sequence[HostFacts]) -> str | None:
@@ -52,10 +55,10 @@ def unlike(hosts: Sequence[HostFacts]) -> str | None:
     """
     for name, of in (
         ("the cell", lambda facts: facts.cell),
-        ("bwbench", lambda facts: facts.environment.get("bwbench")),
-        ("the source of bwbench", lambda facts: str(facts.environment.get("source_sha256"))[:12]),
-        ("torch", lambda facts: str(facts.environment.get("packages", {}).get("torch")).partition("+")[0]),
-        ("its plugins", lambda facts: sorted(map(str, facts.environment.get("plugins_sha256", {}).values()))),
+        ("bwbench", lambda facts: facts.environment.bwbench),
+        ("the source of bwbench", lambda facts: str(facts.environment.source_sha256)[:12]),
+        ("torch", lambda facts: str(facts.environment.packages.get("torch")).partition("+")[0]),
+        ("its plugins", lambda facts: sorted(map(str, facts.environment.plugins_sha256.values()))),
     ):
         values = [of(facts) for facts in hosts]
         for rank, value in enumerate(values):

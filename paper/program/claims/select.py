@@ -33,7 +33,7 @@ def cells_of(
 
     Raises MissingRecordsError or AmbiguousClaimError, which name the claim and what to do.
     """
-    of_arm = [folder for folder in folders if folder.cell["experiment"] == experiment and folder.cell["arm"] == arm]
+    of_arm = [folder for folder in folders if folder.cell.experiment == experiment and folder.cell.arm == arm]
     found = [folder for folder in of_arm if matches(folder, where)]
     done = [folder for folder in found if state_of(folder) == DONE]
     if not done:
@@ -48,7 +48,7 @@ def matches(folder: CellFolder, where: Mapping[str, Any]) -> bool:
     ``link.preset`` takes the name of a preset, nodes that differ set aside; ``link.overrides`` says whether there are
     such nodes, ``link.trace`` whether the link follows a recording: ``none`` or ``some``.
     """
-    config = folder.cell["config"]
+    config = folder.cell.config
     setting = setting_of(config)
     for key, wanted in where.items():
         alone = setting.is_single or (setting.algorithm == "no-communication" and setting.bandwidth_bps is None)
@@ -88,7 +88,7 @@ def _missing(
 def _check_alike(claim: str, folders: Sequence[CellFolder]) -> None:
     seen: dict[str, set[str]] = {}
     for folder in folders:
-        for key, value in _flat(folder.cell["config"]):
+        for key, value in _flat(folder.cell.config):
             if not any(key == free or key.startswith(free) for free in _FREE_TO_DIFFER):
                 seen.setdefault(key, set()).add(str(value))
     differing = {key: values for key, values in seen.items() if len(values) > 1}

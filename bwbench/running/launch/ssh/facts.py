@@ -39,7 +39,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     }
     connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
     return {
-        "environment": capture_environment(),
+        "environment": capture_environment().to_json(),
         "proc_problem": None if proc_is_own() else PROBLEM,
         "time_unix_s": time.time(),
         "free_bytes": shutil.disk_usage(STATE).free,

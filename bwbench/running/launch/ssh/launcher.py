@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bwbench.base.errors import LaunchError
+from bwbench.base.errors import LaunchError, RecordError
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
-from bwbench.records import read_events, read_json
+from bwbench.records import read_events, read_json, read_record
+from bwbench.records.schema import Evaluation, Event, Json, Status
 from bwbench.running.launch.outcome import LaunchOutcome, describe_exit
 from bwbench.running.launch.ssh.connection import HostError, close, connected
 from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit
@@ -26,7 +27,7 @@ LOOK_S = 0.5
 OTHERS_LIMIT_S = 20.0  # after the first host has ended: for the others to see it
 STOP_LIMIT_S = 40.0
 
-EventHandler = Callable[[int, dict[str, Any]], None]
+EventHandler = Callable[[int, Event], None]
 
 
 class SshLauncher:
@@ -45,7 +46,7 @@ class SshLauncher:
         self._token = secrets.token_hex(16)
         self._sessions: list[HostSession] = []
         self._shown = 0
-        self.shaped: list[dict[str, Any] | None] = []
+        self.shaped: list[Json] = []
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.
@@ -145,8 +146,10 @@ class SshLauncher:
         """
         if reason is not None:
             return LaunchOutcome("timeout", reason)
-        found = read_json(received / "0" / "cell" / "status.json")
-        recorded = found if isinstance(found, dict) else {}
+        try:
+            recorded = read_record(Status, received / "0" / "cell" / "status.json")
+        except RecordError as error:
+            return LaunchOutcome("failed", str(error))
         troubles = []
         for session in self._sessions:
             if session.lost is not None:
@@ -155,9 +158,9 @@ class SshLauncher:
                 troubles.append(f"host {session.host.name}: {session.ended['why']}")
             elif _failed(session) and (code := int((session.ended or {})["returncode"])) != 1:
                 troubles.append(f"host {session.host.name}: torchrun {describe_exit(code)}")
-        said = str(recorded.get("reason") or "")
-        if recorded.get("status") in ("done", "diverged", "invalid"):
-            return LaunchOutcome(recorded["status"], said)
+        said = (recorded.reason if recorded is not None else None) or ""
+        if recorded is not None and recorded.status in ("done", "diverged", "invalid"):
+            return LaunchOutcome(recorded.status, said)
         failed = [session.host.name for session in self._sessions if _failed(session)]
         known = [*troubles, *([said] if said else [])] or [f"torchrun failed on {', '.join(failed)}; see host0.log"]
         return LaunchOutcome("failed", "; ".join(known))
@@ -181,9 +184,12 @@ class SshLauncher:
 
     def _show(self, received: Path, on_event: EventHandler) -> None:
         """What rank 0 has recorded since, for whoever watches."""
-        events = read_events(received / "0" / "cell" / "attempt-1" / "rank0.jsonl")
+        with contextlib.suppress(RecordError):  # a line that is being received
+            self._show_all(read_events(received / "0" / "cell" / "attempt-1" / "rank0.jsonl"), on_event)
+
+    def _show_all(self, events: Sequence[Event], on_event: EventHandler) -> None:
         for event in events[self._shown :]:
-            if event.get("event") == "eval":
+            if isinstance(event, Evaluation):
                 on_event(0, event)
         self._shown = len(events)
 

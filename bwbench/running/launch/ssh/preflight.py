@@ -12,6 +12,7 @@ from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records.environment import capture_environment
+from bwbench.records.schema import Environment
 from bwbench.running.launch.ssh.connection import HostError, ask, command_line
 from bwbench.running.launch.ssh.held_shaping import SHAPER
 from bwbench.running.launch.ssh.request import Request, requests
@@ -67,7 +68,7 @@ async def examine(connections: Mapping[Host, Any], hosts: Sequence[Host], cells:
     return await _with_shaping(connections, await _with_reach(connections, list(reports)), cells)
 
 
-async def _examine(connection: Any, host: Host, own: Mapping[str, Any], cells: Sequence[Any]) -> HostReport:
+async def _examine(connection: Any, host: Host, own: Environment, cells: Sequence[Any]) -> HostReport:
     if isinstance(connection, HostError):
         return HostReport(host, problems=(str(connection),))
     asked_s = time.time()
@@ -79,14 +80,14 @@ async def _examine(connection: Any, host: Host, own: Mapping[str, Any], cells: S
     return HostReport(host, found, tuple(_problems(host, found, own)))
 
 
-def _problems(host: Host, found: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+def _problems(host: Host, found: Mapping[str, Any], own: Environment) -> list[str]:
     there, problems = found["environment"], []
-    if there["bwbench"] != own["bwbench"]:
-        problems.append(f"bwbench {there['bwbench']} there, {own['bwbench']} here; install the same")
-    elif there["source_sha256"] != own["source_sha256"]:
-        problems.append(f"bwbench {own['bwbench']} has other source files there than here; bring both to one commit")
+    if there["bwbench"] != own.bwbench:
+        problems.append(f"bwbench {there['bwbench']} there, {own.bwbench} here; install the same")
+    elif there["source_sha256"] != own.source_sha256:
+        problems.append(f"bwbench {own.bwbench} has other source files there than here; bring both to one commit")
     release = str(there["packages"].get("torch")).partition("+")[0]
-    if release != (ours := str(own["packages"].get("torch")).partition("+")[0]):
+    if release != (ours := str(own.packages.get("torch")).partition("+")[0]):
         problems.append(f"torch {release} there, {ours} here; install the same release")
     if found["proc_problem"] is not None:
         problems.append(found["proc_problem"])

@@ -186,7 +186,9 @@ def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> 
     assert sum(found_s) < 0.6 * sum(expected_s(whole))
     for cell, store in [(c, tmp_path / ".convergence") for c in convergence.values()]:
         (store / cell.folder_name).mkdir(parents=True)
-        write_json_atomic(store / cell.folder_name / "status.json", {"id": cell.id, "status": "done"})
+        write_json_atomic(
+            store / cell.folder_name / "status.json", {"id": cell.id, "slug": cell.slug, "status": "done"}
+        )
     timed_s = sum(parts_s[cell_id] for cell_id in timing)
     assert sum(expected_s(items)) == pytest.approx(timed_s)
     other = [
