@@ -28,7 +28,7 @@ from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_component
 from bwbench.training.datasets.base import AbstractDataset
 from bwbench.training.datasets.folder import data_folder
-from bwbench.training.loop.evaluate import EVALUATION_BATCH, training_loss
+from bwbench.training.loop.evaluation import EVALUATION_BATCH, training_loss
 from bwbench.training.models.contract import example_batch
 
 _MAX_STEPS = 9  # a median needs no more

@@ -12,9 +12,8 @@ from bwbench.base.errors import LinkError
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
 from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected, load_asyncssh
-from bwbench.running.launch.ssh.held_shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER
-from bwbench.running.launch.ssh.preflight import examine, refuse_unfit
-from bwbench.running.launch.ssh.request import Request, requests
+from bwbench.running.launch.ssh.preflight import examine, refuse_unfit, shaping_requests
+from bwbench.running.launch.ssh.shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER, ShapingRequest
 
 Answer = dict[str, Any]
 
@@ -80,7 +79,7 @@ class _HeldLink:
         try:
             reports = await examine(connections, self._hosts, [])
             refuse_unfit(reports)
-            starting = zip(self._hosts, requests(reports, self._link), strict=True)
+            starting = zip(self._hosts, shaping_requests(reports, self._link), strict=True)
             await asyncio.gather(*(self._start(host, connections[host], request) for host, request in starting))
             self._on_applied(await self._applied())
             await self._until_one_ends()
@@ -103,7 +102,7 @@ class _HeldLink:
                 why = self.ends[host].get("problem") or "its shaper has ended"
                 raise LinkError(f"{host.name} is no longer shaped: {why}")
 
-    async def _start(self, host: Host, connection: Any, request: Request) -> None:
+    async def _start(self, host: Host, connection: Any, request: ShapingRequest) -> None:
         try:
             shaper = await connection.create_process(command_line(host, SHAPER, ["hold"]))
             self._shapers[host], self._said[host], self.ends[host] = shaper, asyncio.Queue(), {}

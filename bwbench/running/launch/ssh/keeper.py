@@ -1,17 +1,19 @@
 """The part of launcher ``ssh`` that runs on a host: keeps one torchrun, and ends it when nobody wants it any more.
 
 ``python -m bwbench.running.launch.ssh.keeper start`` reads an order from standard input, leaves a keeper behind and
-says where; ``attach TOKEN`` connects the controller to it: beats come in, what is printed and recorded goes out. A
-connection that breaks ends ``attach`` alone. Where no beat has come for a while the keeper ends everything, and so it
+says where; ``attach TOKEN`` is the line between it and the controller, one JSON object a line on the standard streams of
+an ssh session: beats come in, what is printed and recorded goes out. A connection that breaks ends ``attach`` alone. Where no beat has come for a while the keeper ends everything, and so it
 does when told.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -26,7 +28,7 @@ import psutil
 from bwbench.network import namespaces
 from bwbench.records import read_json, write_json_atomic
 from bwbench.records.disk import LEAST_FREE_BYTES
-from bwbench.running.launch.ssh.held_shaping import HeldShaping
+from bwbench.running.launch.ssh.shaping import HeldShaping
 
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
 STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
@@ -37,6 +39,8 @@ TERM_LIMIT_S = 5.0  # from SIGTERM to SIGKILL
 COMPANION_LIMIT_S = 15.0  # after torchrun has ended: for the companion to write the result
 RESERVE_BYTES = 64 * 1024  # given up for the last word, on a disk that has filled meanwhile
 OLD_S = 7 * 86400.0  # folders of runs that nobody has fetched
+LOOK_S = 0.5  # at what is new, and at what the controller says
+CHUNK_BYTES = 256 * 1024  # of a file, in one line to the controller
 
 
 def start(order: dict[str, Any]) -> dict[str, Any]:
@@ -222,6 +226,81 @@ def _remove_old() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def attach(folder: Path) -> None:
+    """Tell the controller what is new until the run has ended or the controller is gone.
+
+    The first line that comes in is ``{"offsets": {file: bytes that are there already}}``; each later one is a beat, and
+    ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a file, data in
+    base64, and ``{"exit": …}`` last.
+    """
+    lines = _Lines(sys.stdin.fileno())
+    offsets: dict[str, int] | None = None
+    while not lines.ended:
+        for said in lines.within(LOOK_S):
+            with contextlib.suppress(FileNotFoundError):  # ended there, as is said below
+                beat(folder)
+            if "offsets" in said:
+                offsets = dict(said["offsets"])
+            if said.get("stop"):
+                (folder / "stop").touch()
+        if offsets is None:
+            continue
+        is_there = is_kept(folder)
+        ended = read_json(folder / "exit.json")  # before the files: they are complete by then
+        if not isinstance(ended, dict) and not is_there:
+            why = "the keeper of its torchrun was killed"
+            if not folder.is_dir():  # as the keeper leaves it where nobody seems to want the run
+                why = f"ended there, because nothing was heard of the controller for {HEARTBEAT_LIMIT_S:.0f} s"
+            ended = {"returncode": -signal.SIGKILL, "why": why}
+        if folder.is_dir():
+            _send_new(folder, offsets)
+        if isinstance(ended, dict):
+            _say({"exit": ended})
+            return
+
+
+class _Lines:
+    """JSON lines from a descriptor, taken as they come: a file object would keep some back that select cannot see."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._pending = descriptor, b""
+        self.ended = False
+
+    def within(self, limit_s: float) -> list[dict[str, Any]]:
+        """Those that come in one go, waited for no longer than ``limit_s``."""
+        if self.ended or not select.select([self._descriptor], [], [], limit_s)[0]:
+            return []
+        received = os.read(self._descriptor, 65536)
+        self.ended = not received
+        *lines, self._pending = (self._pending + received).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+def _send_new(folder: Path, offsets: dict[str, int]) -> None:
+    """What has been added since; a file that was replaced (JSON, written whole) is sent anew."""
+    work = folder / "cell"
+    for path in [folder / "output.log", *sorted(work.rglob("*"))]:
+        if not path.is_file() or path.name.startswith(".") or path.name == "cell.json":
+            continue
+        name = path.relative_to(folder).as_posix()
+        with path.open("rb") as file:
+            if path.suffix == ".json":
+                stamp = int(path.stat().st_mtime_ns)
+                if offsets.get(name) == stamp:
+                    continue
+                offsets[name] = stamp
+                _say({"file": name, "stamp": stamp, "data": base64.b64encode(file.read()).decode()})
+                continue
+            file.seek(offsets.get(name, 0))
+            while chunk := file.read(CHUNK_BYTES):
+                _say({"file": name, "offset": offsets.get(name, 0), "data": base64.b64encode(chunk).decode()})
+                offsets[name] = offsets.get(name, 0) + len(chunk)
+
+
+def _say(content: dict[str, Any]) -> None:
+    print(json.dumps(content), flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """One of ``start``, ``keep TOKEN``, ``attach TOKEN``, ``remove TOKEN``."""
     if arguments[0] == "start":
@@ -229,8 +308,6 @@ def main(arguments: list[str]) -> int:
     elif arguments[0] == "keep":
         keep(folder_of(arguments[1]))
     elif arguments[0] == "attach":
-        from bwbench.running.launch.ssh.attach import attach
-
         attach(folder_of(arguments[1]))
     else:
         remove(arguments[1])

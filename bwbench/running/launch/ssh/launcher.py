@@ -19,9 +19,8 @@ from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
 from bwbench.running.launch.outcome import LaunchOutcome, describe_exit
 from bwbench.running.launch.ssh.connection import HostError, close, connected
-from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit
-from bwbench.running.launch.ssh.request import requests
-from bwbench.running.launch.ssh.session import HostSession
+from bwbench.running.launch.ssh.host_session import HostSession
+from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
 
 LOOK_S = 0.5
 OTHERS_LIMIT_S = 20.0  # after the first host has ended: for the others to see it
@@ -78,7 +77,8 @@ class SshLauncher:
 
     async def _start(self, reports: Sequence[HostReport]) -> None:
         first, link = reports[0], self._cell.config.link
-        shaping = [request.to_json() for request in requests(reports, link)] if link.shaped else [None] * len(reports)
+        asked = shaping_requests(reports, link) if link.shaped else [None] * len(reports)
+        shaping = [request.to_json() if request is not None else None for request in asked]
         for number, ((host, workers), session) in enumerate(zip(self._placed, self._sessions, strict=True)):
             command = [
                 *(
@@ -228,16 +228,3 @@ def placed(hosts: Sequence[Host], nodes: int) -> list[tuple[Host, int]]:
 
 def _failed(session: HostSession) -> bool:
     return session.ended is not None and session.ended.get("returncode") != 0
-
-
-def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
-    """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
-
-    async def examined() -> list[HostReport]:
-        connections = await connected(hosts)
-        try:
-            return await examine(connections, hosts, cells)
-        finally:
-            close(connections)
-
-    return asyncio.run(examined())

@@ -11,13 +11,14 @@ from typing import Any
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
+from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment
-from bwbench.running.launch.ssh.connection import HostError, ask, command_line
-from bwbench.running.launch.ssh.held_shaping import SHAPER
-from bwbench.running.launch.ssh.request import Request, requests
+from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected
+from bwbench.running.launch.ssh.shaping import SHAPER, ShapingRequest, host_link
 
-FACTS = "bwbench.running.launch.ssh.facts"
+FACTS = "bwbench.running.launch.ssh.host_facts"
+SSH_PORT = 22
 FREE_BYTES = 500_000_000
 MEMORY_BYTES = 500_000_000  # of a worker: torch and a small model
 CLOCK_LIMIT_S = 60.0  # clocks are never compared; one that is so wrong spoils logs, and certificates
@@ -50,6 +51,34 @@ def refuse_unfit(reports: Sequence[HostReport]) -> None:
     table = "\n".join(f"  {name:<{width}}  {problem}" for name, problem in lines)
     unfit = len({name for name, _ in lines})
     raise UnfitMachineError(f"{unfit} of {len(reports)} hosts cannot take part; nothing was started\n{table}")
+
+
+def shaping_requests(reports: Sequence[HostReport], link: Link) -> list[ShapingRequest]:
+    """What to ask of each host; the ports of all ssh servers are left alone on all of them."""
+    named = {report.host.port for report in reports} | {report.facts.get("ssh_port") for report in reports}
+    spared = sorted({SSH_PORT, *(port for port in named if port is not None)})
+    return [
+        ShapingRequest(
+            link=host_link(link, rank).model_dump(mode="json", by_alias=True),
+            interface=report.host.interface,
+            peers=[other.address for other in reports if other is not report],
+            spared=spared,
+        )
+        for rank, report in enumerate(reports)
+    ]
+
+
+def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
+    """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
+
+    async def examined() -> list[HostReport]:
+        connections = await connected(hosts)
+        try:
+            return await examine(connections, hosts, cells)
+        finally:
+            close(connections)
+
+    return asyncio.run(examined())
 
 
 async def examine(connections: Mapping[Host, Any], hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
@@ -117,9 +146,9 @@ async def _with_shaping(
     link = next((cell.config.link for cell in cells if cell.config.link.shaped), None)
     if link is None or any(report.problems for report in reports):
         return reports
-    asked = requests(reports, link)
+    asked = shaping_requests(reports, link)
 
-    async def check(report: HostReport, request: Request) -> HostReport:
+    async def check(report: HostReport, request: ShapingRequest) -> HostReport:
         try:
             found = await ask(connections[report.host], report.host, SHAPER, ["check"], request.to_json())
             problem = found["problem"]

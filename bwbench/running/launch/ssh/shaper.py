@@ -1,6 +1,6 @@
 """Shaping one host's interface from afar: ``python -m bwbench.running.launch.ssh.shaper check|hold|show|clear``.
 
-One JSON line on standard input asks for it (``request.Request``; ``show`` and ``clear`` need nothing of it). ``check``
+One JSON line on standard input asks for it (a ``ShapingRequest``; ``show`` and ``clear`` need nothing of it). ``check``
 answers what is in the way, and changes nothing; ``hold`` shapes until its standard input ends, which it does with
 whoever asked, however that ends. Without the right to change interfaces it starts itself again by ``sudo -n``. Answers
 are JSON lines.
@@ -30,7 +30,7 @@ from bwbench.network.interface.rights import may_change_interfaces
 from bwbench.network.interface.run_state import RunState, StateFolder, now_s
 from bwbench.network.interface.snapshot import Snapshot
 from bwbench.network.link import Link
-from bwbench.running.launch.ssh.request import Request
+from bwbench.running.launch.ssh.shaping import ShapingRequest
 from bwbench.training.loop.interfaces import interface_towards
 
 MODULE = "bwbench.running.launch.ssh.shaper"
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
             elif arguments[0] == "clear":
                 _clear(kernel)
             else:
-                prepared = _prepared(kernel, Request.from_json(json.loads(line)))
+                prepared = _prepared(kernel, ShapingRequest.from_json(json.loads(line)))
                 if arguments[0] == "check":
                     _say({"interface": prepared.device.name, "problem": None})
                 else:
@@ -69,7 +69,7 @@ def _first_line(descriptor: int) -> bytes:
     return line
 
 
-def _prepared(kernel: Kernel, request: Request) -> Prepared:
+def _prepared(kernel: Kernel, request: ShapingRequest) -> Prepared:
     peers = [address for peer in request.peers for address in _addresses(peer)]
     interface = request.interface or interface_towards(peers[0]).name
     traffic = Traffic.parse(peers, [], [str(port) for port in request.spared])

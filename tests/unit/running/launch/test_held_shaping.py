@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.running.launch.ssh import held_shaping
-from bwbench.running.launch.ssh.held_shaping import HeldShaping
+import bwbench.running.launch.ssh.shaping as shaping_module
+from bwbench.running.launch.ssh.shaping import HeldShaping
 
 APPLIED = 'say(interface="wlan0", applied="10 Mbit/s")'
 
@@ -28,7 +28,7 @@ def shaper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         (tmp_path / "made_up_shaper.py").write_text("\n".join([*begin, *lines]))
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
         monkeypatch.setenv("HIDDEN", "token")
-        monkeypatch.setattr(held_shaping, "SHAPER", "made_up_shaper")
+        monkeypatch.setattr(shaping_module, "SHAPER", "made_up_shaper")
         made.append(HeldShaping({"link": {}}, hidden="HIDDEN"))
         return made[-1]
 
@@ -66,8 +66,8 @@ def test_nobody_waits_for_it_when_the_run_is_not_wanted(shaper: Callable[..., He
 
 
 def test_a_limit_on_the_wait(shaper: Callable[..., HeldShaping], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_shaping, "BEGIN_LIMIT_S", 0.5)
-    monkeypatch.setattr(held_shaping, "END_LIMIT_S", 0.5)
+    monkeypatch.setattr(shaping_module, "BEGIN_LIMIT_S", 0.5)
+    monkeypatch.setattr(shaping_module, "END_LIMIT_S", 0.5)
     shaping = shaper("time.sleep(60)")
     assert "not shaped within" in str(shaping.begin(wanted))
     assert "was not seen to be as before" in str(shaping.end())

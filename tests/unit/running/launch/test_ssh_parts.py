@@ -14,13 +14,13 @@ import pytest
 
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.config.hosts import Host
+from bwbench.running.launch.ssh import host_session as session_module
 from bwbench.running.launch.ssh import keeper
-from bwbench.running.launch.ssh import session as session_module
-from bwbench.running.launch.ssh.attach import _Lines, _send_new
 from bwbench.running.launch.ssh.connection import HostError, command_line, explain_exit
+from bwbench.running.launch.ssh.host_session import HostSession
+from bwbench.running.launch.ssh.keeper import _Lines, _send_new
 from bwbench.running.launch.ssh.launcher import placed
 from bwbench.running.launch.ssh.preflight import HostReport, refuse_unfit
-from bwbench.running.launch.ssh.session import HostSession
 
 pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
 ANNA, BEN = Host(address="anna.example", user="anna", port=2222), Host(address="10.0.0.2", workers=3)

@@ -1,21 +1,77 @@
-"""The keeper's hold on its host's shaper: begun before torchrun, watched beside it, ended after it."""
+"""What each host shapes so that together they make the link that a cell asks for, and the hold on the shaper there."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-SHAPER = "bwbench.running.launch.ssh.shaper"
+from bwbench.network.link import Link
+from bwbench.network.link.link import MAX_SEED
+from bwbench.network.link.queue import Queue
+
+SHAPER = "bwbench.running.launch.ssh.shaper"  # also in docs/real-hosts.md and so in sudoers of hosts
 BEGIN_LIMIT_S = 90.0  # it gives up by itself after 60 s
 END_LIMIT_S = 30.0
 POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class ShapingRequest:
+    """What a host is to shape.
+
+    Attributes:
+        link: this host's part of the link, as ``host_link`` makes it.
+        interface: None takes the one that leads to the first of the peers.
+        peers: where the other hosts are: addresses or names.
+        spared: ports of ssh, which are never shaped.
+    """
+
+    link: Mapping[str, Any]
+    interface: str | None
+    peers: Sequence[str]
+    spared: Sequence[int]
+
+    def to_json(self) -> dict[str, Any]:
+        """What travels."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ShapingRequest:
+        """What came."""
+        return cls(dict(content["link"]), content["interface"], list(content["peers"]), list(content["spared"]))
+
+
+def host_link(link: Link, rank: int) -> Link:
+    """The part of ``link`` that the interface of one host does, in each direction.
+
+    Its rates are the host's own. A path has the latency, jitter and loss of half of either end, the sender's on the way
+    out and the receiver's on the way in: latencies, variances and logarithms of what is not lost add up. The queue is
+    the node's, of both directions the larger.
+    """
+    node = link.node(rank)
+    queue = Queue(node.queue_packets, "packets") if node.queue_packets else None
+    return Link(
+        up_bps=f"{node.up_bps!r} bit/s",
+        down_bps=f"{node.down_bps!r} bit/s",
+        latency_s=f"{node.latency_s / 2!r} s",
+        jitter_s=f"{node.jitter_s / math.sqrt(2)!r} s",
+        jitter_distribution=link.jitter_distribution,
+        reorder=link.reorder,
+        loss=1 - math.sqrt(1 - node.loss),
+        loss_burst=link.loss_burst,
+        loss_in_bad=link.loss_in_bad,
+        queue=queue or Queue(max(node.up_queue_bytes, node.down_queue_bytes), "B"),
+        seed=(link.seed + rank) % MAX_SEED,
+    )
 
 
 class HeldShaping:
@@ -24,7 +80,7 @@ class HeldShaping:
     The shaper takes everything back when its standard input ends: with ``end``, or with this process.
 
     Args:
-        request: as ``request.Request`` has it; None shapes nothing.
+        request: content of a ``ShapingRequest``; None shapes nothing.
         hidden: variable that the shaper is not to have: whoever has it is ended with the run.
 
     Attributes:

@@ -1,4 +1,7 @@
-"""What a host can do, told by itself: ``python -m bwbench.running.launch.ssh.facts`` reads a request, prints JSON."""
+"""What a host can do, told by itself.
+
+``python -m bwbench.running.launch.ssh.host_facts facts`` reads a request and answers with a line of JSON.
+"""
 
 from __future__ import annotations
 
