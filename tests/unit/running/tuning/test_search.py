@@ -52,7 +52,7 @@ def test_a_search_that_goes_on_bit_by_bit_takes_the_same_way(costs):
 def test_a_wider_grid_changes_only_what_was_on_the_edge(costs, steps):
     wide = widened(GRID, steps)
     cost = dict.fromkeys(wide, 0) | dict(zip(GRID, costs, strict=True))
-    narrow, other = search_grid(GRID, cost.__getitem__), search(wide, cost.__getitem__)
+    narrow, other = search_grid(GRID, cost.__getitem__), search_grid(wide, cost.__getitem__)
     assert len(wide) == len(GRID) + 2 * steps
     assert all(high == 2 * low for low, high in zip(wide, wide[1:], strict=False))
     assert other == narrow or on_edge(GRID, narrow.best)
