@@ -34,6 +34,15 @@ from bwbench.network.link import Link
 MAX_SEED = 2**32 - 1  # numpy's legacy generators take no more
 MAX_NODES = 250  # the data network of the local launcher is one /24
 Launcher = Literal["local", "external", "ssh"]
+# What stands for a component that an experiment leaves out; a model is always named.
+LEFT_OUT = {
+    "dataset": "digits",
+    "algorithm": "every-step",
+    "collective": "auto",
+    "compression": "none",
+    "optimizer": "sgd",
+}
+PARTITION_LEFT_OUT = "iid-reshuffled"
 
 
 class _Section(BaseModel):
@@ -111,7 +120,7 @@ def parse_dataset(value: object) -> DatasetConfig:
     """A data set in any spelling of a component, with an optional ``partition`` beside or among its options."""
     if isinstance(value, DatasetConfig):
         return value
-    partition: object = "iid-reshuffled"
+    partition: object = PARTITION_LEFT_OUT
     where: tuple[int | str, ...] = ("partition",)
     if isinstance(value, Mapping):
         value = dict(value)
@@ -122,7 +131,7 @@ def parse_dataset(value: object) -> DatasetConfig:
             if isinstance(options, Mapping) and "partition" in options:
                 partition, where = options["partition"], (name, "partition")
                 value = {name: {key: option for key, option in options.items() if key != "partition"}}
-        value = value or "digits"
+        value = value or LEFT_OUT["dataset"]
     parts: list[Component] = []
     errors: list[InitErrorDetails] = []
     for part, known, prefix in ((value, registry.DATASETS, ()), (partition, registry.PARTITIONS, where)):

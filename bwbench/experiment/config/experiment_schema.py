@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from bwbench.base.component import attribute_meanings, options_of
 from bwbench.base.registry import PARTITIONS, Entry, Registry
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
-from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig
+from bwbench.experiment.config.cell_config import LEFT_OUT, MAX_SEED, PARTITION_LEFT_OUT, CellConfig
 from bwbench.experiment.config.dotted_keys import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.experiment import MODES, WholeConfig
 from bwbench.experiment.config.hosts import Host
@@ -83,7 +83,7 @@ def build_schema() -> Schema:
     partition = _component(PARTITIONS)
     definitions["partition"] = partition
     for key, registry in COMPONENT_KEYS.items():
-        extra = {"partition": {"$ref": "#/$defs/partition", "default": "iid-reshuffled"}} if key == "dataset" else {}
+        extra = {"partition": {"$ref": "#/$defs/partition", "default": PARTITION_LEFT_OUT}} if key == "dataset" else {}
         definitions[key] = _component(registry, extra)
     definitions["collective"]["anyOf"].insert(0, {"const": "auto", "description": "chosen by the compression"})
     definitions["algorithm"]["anyOf"] += _presets(definitions["algorithm"])
@@ -114,15 +114,8 @@ def build_schema() -> Schema:
 
 
 def _cell_key(key: str, definitions: Schema) -> Schema:
-    defaults = {
-        "dataset": "digits",
-        "algorithm": "every-step",
-        "collective": "auto",
-        "compression": "none",
-        "optimizer": "sgd",
-    }
     if key in definitions:
-        return {"$ref": f"#/$defs/{key}", **({"default": defaults[key]} if key in defaults else {})}
+        return {"$ref": f"#/$defs/{key}", **({"default": LEFT_OUT[key]} if key in LEFT_OUT else {})}
     if key == "seed":
         return {"type": "integer", "minimum": 0, "maximum": MAX_SEED, "default": 0}
     own = CellConfig.model_json_schema(by_alias=True, mode="validation")["properties"][key]

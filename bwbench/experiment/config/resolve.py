@@ -14,7 +14,7 @@ from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.auto_collective import auto_collective
-from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
 from bwbench.experiment.config.combinations import Finding, refusals, remarks
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.presets import PRESETS, Expanded, expand_preset
@@ -98,7 +98,7 @@ def resolve(
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     refused_keys = {finding.loc[0] for finding in findings}
-    config, errors = _validate({"optimizer": "sgd", "dataset": "digits", **content, "plugins": list(plugins)})
+    config, errors = _validate({**LEFT_OUT, **content, "plugins": list(plugins)})
     errors = [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None:
