@@ -1,9 +1,9 @@
 """The part of launcher ``ssh`` that runs on a host: keeps one torchrun, and ends it when nobody wants it any more.
 
 ``python -m bwbench.running.launch.ssh.keeper start`` reads an order from standard input, leaves a keeper behind and
-says where; ``attach TOKEN`` is the line between it and the controller, one JSON object a line on the standard streams of
-an ssh session: beats come in, what is printed and recorded goes out. A connection that breaks ends ``attach`` alone. Where no beat has come for a while the keeper ends everything, and so it
-does when told.
+says where. ``attach TOKEN`` is the line between it and the controller, one JSON object a line on the standard streams
+of an ssh session: beats come in, what is printed and recorded goes out. A connection that breaks ends ``attach`` alone.
+Where no beat has come for a while the keeper ends everything, and so it does when told.
 """
 
 from __future__ import annotations
