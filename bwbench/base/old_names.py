@@ -26,7 +26,6 @@ MOVED = {
     "bwbench.datasets": "bwbench.training.datasets",
     "bwbench.errors": "bwbench.base.errors",
     "bwbench.library": "bwbench.training.library",
-    "bwbench.lightning": "bwbench.training.library.lightning",
     "bwbench.models": "bwbench.training.models",
     "bwbench.plan": "bwbench.experiment.plan",
     "bwbench.plan.phases": "bwbench.methods.phases",
