@@ -25,6 +25,7 @@ from pydantic_core import InitErrorDetails
 from bwbench.base import registry
 from bwbench.base.component import Component
 from bwbench.base.explain import problem, show
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import PositiveDuration, Samples
 from bwbench.experiment.config.component_parsing import ComponentOf, parse_chain, parse_component, refused
 from bwbench.experiment.config.hosts import Host
@@ -49,7 +50,7 @@ class DatasetConfig:
     source: Component
     partition: Component
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The flat form: ``{"name": …, **options, "partition": {"name": …}}``."""
         return {**self.source.to_json(), "partition": self.partition.to_json()}
 
@@ -110,7 +111,7 @@ def parse_dataset(value: object) -> DatasetConfig:
     """A data set in any spelling of a component, with an optional ``partition`` beside or among its options."""
     if isinstance(value, DatasetConfig):
         return value
-    partition: Any = "iid-reshuffled"
+    partition: object = "iid-reshuffled"
     where: tuple[int | str, ...] = ("partition",)
     if isinstance(value, Mapping):
         value = dict(value)
@@ -141,13 +142,13 @@ def _as_tuple(value: object) -> object:
 _Chain = Annotated[
     tuple[Component, ...],
     PlainValidator(parse_chain),
-    PlainSerializer(lambda chain: [component.to_json() for component in chain], return_type=list[dict[str, Any]]),
+    PlainSerializer(lambda chain: [component.to_json() for component in chain], return_type=list[dict[str, object]]),
     WithJsonSchema({"title": "compression"}),
 ]
 _Dataset = Annotated[
     DatasetConfig,
     PlainValidator(parse_dataset),
-    PlainSerializer(DatasetConfig.to_json, return_type=dict[str, Any]),
+    PlainSerializer(DatasetConfig.to_json, return_type=dict[str, object]),
     WithJsonSchema({"title": "dataset"}),
 ]
 
@@ -199,8 +200,8 @@ class CellConfig(_Section):
         return value
 
     @model_serializer(mode="wrap")
-    def _without_local_launcher(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
+    def _without_local_launcher(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        content: dict[str, object] = handler(self)
         if content.get("launcher") == "local":
             del content["launcher"]
         return content

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from bwbench import __version__
 from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, LaunchError
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import DATASETS, MODELS, Registry
 from bwbench.records import read_json, write_json_atomic
 
@@ -26,8 +27,31 @@ _MEASURED_BY = "processor time"  # to be changed with how the process measures, 
 _COMMAND = (sys.executable, "-m", "bwbench.training.loop.describe")
 
 
+class RequestContent(TypedDict):
+    """A request as the describing process reads it."""
+
+    model: JsonObject
+    dataset: JsonObject
+    plugins: list[str]
+    batch_size: int
+    threads: int
+
+
+class Answer(TypedDict, total=False):
+    """What the describing process says to one request: ``error`` alone, or everything of a ``Description``."""
+
+    error: str
+    num_parameters: int
+    parameter_shapes: list[list[int]]
+    compute_s: float
+    sample_s: float
+    num_validation: int
+    num_test: int
+    start_s: float
+
+
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """A model on a data set with a batch size.
 
     Attributes:
@@ -39,9 +63,9 @@ class Request:
     @classmethod
     def of(
         cls, model: Component, dataset: Component, plugins: tuple[str, ...], batch_size: int, threads: int
-    ) -> Request:
+    ) -> ModelRequest:
         """Bring the parts into their one form; equal parts give equal requests."""
-        content = {
+        content: RequestContent = {
             "model": model.to_json(),
             "dataset": dataset.to_json(),
             "plugins": list(plugins),
@@ -51,9 +75,9 @@ class Request:
         return cls(json.dumps(content, sort_keys=True))
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> RequestContent:
         """As the describing process reads it."""
-        content: dict[str, Any] = json.loads(self.text)
+        content: RequestContent = json.loads(self.text)
         return content
 
 
@@ -79,7 +103,7 @@ class Description:
     start_s: float = 0.0
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Description:
+    def from_json(cls, data: Answer) -> Description:
         """Read one result of the describing process."""
         shapes = tuple(tuple(map(int, shape)) for shape in data["parameter_shapes"])
         return cls(
@@ -93,7 +117,7 @@ class Description:
         )
 
 
-def describe(requests: Sequence[Request]) -> dict[Request, Description]:
+def describe(requests: Sequence[ModelRequest]) -> dict[ModelRequest, Description]:
     """A description of each request, from the cache where it is known.
 
     Raises:
@@ -123,14 +147,14 @@ def cache_file() -> Path | None:
     return Path(root) / "bwbench" / "describe.json"
 
 
-def _refusal(request: Request, answer: dict[str, Any]) -> str | None:
+def _refusal(request: ModelRequest, answer: Answer) -> str | None:
     if "error" not in answer:
         return None
     content = request.content
     return f"model {content['model']['name']!r} on data set {content['dataset']['name']!r}: {answer['error']}"
 
 
-def _ask(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ask(requests: list[RequestContent]) -> list[Answer]:
     """One process for all requests, so that torch is imported once."""
     try:
         process = subprocess.run(
@@ -146,7 +170,7 @@ def _ask(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
         if process.returncode != 0:
             raise ValueError(f"exit status {process.returncode}")
-        results: list[dict[str, Any]] = json.loads(process.stdout)["results"]
+        results: list[Answer] = json.loads(process.stdout)["results"]
         if len(results) != len(requests):
             raise ValueError(f"{len(results)} answers to {len(requests)} requests")
     except (ValueError, KeyError, TypeError) as error:
@@ -155,11 +179,11 @@ def _ask(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return results
 
 
-def _cache_key(request: Request) -> str:
+def _cache_key(request: ModelRequest) -> str:
     """Everything that an answer depends on: the request, the code that makes the model, versions, the machine."""
     content = request.content
     sources = [Path(path) for path in content["plugins"]]
-    sources += [_source_file(MODELS, content["model"]["name"]), _source_file(DATASETS, content["dataset"]["name"])]
+    sources += [_source_file(MODELS, content["model"]), _source_file(DATASETS, content["dataset"])]
     parts = [request.text, __version__, _torch_version(), platform.node(), platform.machine(), str(os.cpu_count())]
     parts.append(os.environ.get("BWBENCH_DATA", ""))  # reading data that are not there takes no time
     parts.append(_MEASURED_BY)
@@ -172,8 +196,8 @@ def _cache_key(request: Request) -> str:
     return digest.hexdigest()[:32]
 
 
-def _source_file(registry: Registry, name: str) -> Path:
-    module = sys.modules.get(registry.load(name).__module__)
+def _source_file(registry: Registry, component: JsonObject) -> Path:
+    module = sys.modules.get(registry.load(str(component["name"])).__module__)
     return Path(getattr(module, "__file__", None) or "")
 
 
@@ -184,13 +208,13 @@ def _torch_version() -> str:
         return "none"
 
 
-def _read_cache(path: Path | None) -> dict[str, Any]:
+def _read_cache(path: Path | None) -> dict[str, Answer]:
     content = read_json(path) if path is not None else None
-    entries = content.items() if isinstance(content, dict) else ()
-    return {key: value for key, value in entries if isinstance(value, dict) and "start_s" in value}
+    known: dict[str, Answer] = content if isinstance(content, dict) else {}
+    return {key: answer for key, answer in known.items() if isinstance(answer, dict) and "start_s" in answer}
 
 
-def _write_cache(path: Path | None, known: dict[str, Any]) -> None:
+def _write_cache(path: Path | None, known: dict[str, Answer]) -> None:
     """Keep the newest; a cache that cannot be written is no reason to fail."""
     if path is None:
         return

@@ -1,32 +1,32 @@
 """The JSON schema of experiment files, for editors: every key, every default, every component with its options.
 
-``python -m bwbench.experiment.config.schema`` writes it beside this file. It is made from the same models that check a
-file, with the built-in components only. What depends on several keys at once only the program itself can check.
+It is made from the same models that check a file, with the built-in components only, when the package is built
+(``setup.py``) or by ``python -m bwbench.experiment.config.experiment_schema [FILE]``. What depends on several keys at
+once only the program itself can check.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from bwbench.base.component import attribute_meanings, options_of
 from bwbench.base.registry import PARTITIONS, Entry, Registry
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
-from bwbench.experiment.config.cell import MAX_SEED, CellConfig
-from bwbench.experiment.config.dotted import CELL_KEYS, COMPONENT_KEYS, SECTIONS
+from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig
+from bwbench.experiment.config.dotted_keys import CELL_KEYS, COMPONENT_KEYS, SECTIONS
+from bwbench.experiment.config.experiment import MODES, WholeConfig
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.load import MAX_REPEATS
-from bwbench.experiment.config.mode import MODES, WholeConfig
-from bwbench.experiment.config.options import attribute_meanings, options_of
 from bwbench.experiment.config.presets import PRESETS
 
-FILE = Path(__file__).with_name("experiment.schema.json")
-
-Schema = dict[str, Any]
+Schema = dict[str, Any]  # as open as JSON Schema itself
 
 _DIMENSIONS = {dimension.name: dimension for dimension in (BANDWIDTH, DURATION, MEMORY, SAMPLES)}
 _OWN: dict[str, Schema] = {
@@ -253,15 +253,19 @@ def _plain(value: Any) -> Any:
 
 
 def as_text(schema: Schema) -> str:
-    """The schema as the file holds it."""
+    """The schema as its file holds it."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
-def main() -> None:
-    """Write the file."""
-    FILE.write_text(as_text(build_schema()), encoding="utf-8")
-    print(FILE)
+def main(arguments: Sequence[str]) -> None:
+    """Write the schema to the file that is named, or print it."""
+    text = as_text(build_schema())
+    if not arguments:
+        sys.stdout.write(text)
+        return
+    (file,) = arguments
+    Path(file).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel
 
 from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, unknown_key, yaml_names
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import Registry
-from bwbench.experiment.config.cell import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
+from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
 from bwbench.network.link import Link
 
 Key = tuple[str, ...]
@@ -62,7 +62,7 @@ def refusal_of_key(key: Key) -> str | None:
     return None if len(rest) == 1 else f"unknown key {show_key(key)!r}: {head}.{rest[0]} has no keys inside"
 
 
-def assign(raw: Mapping[str, Any], key: Key, value: Any) -> tuple[dict[str, Any], Location]:
+def assign(raw: JsonObject, key: Key, value: Json) -> tuple[JsonObject, Location]:
     """A copy of ``raw`` in which ``key`` has ``value``, and the path where it went.
 
     The path differs from the key where a component is spelled ``{sgd: {lr: 0.05}}``: setting ``optimizer.lr`` sets
@@ -85,7 +85,7 @@ def assign(raw: Mapping[str, Any], key: Key, value: Any) -> tuple[dict[str, Any]
     return {**raw, head: new}, (head, *path)
 
 
-def lookup(raw: Any, key: Key) -> Any:
+def lookup(raw: Json, key: Key) -> Json:
     """The value at ``key`` in a configuration as written or resolved; None where there is none."""
     for index, part in enumerate(key):
         if isinstance(raw, list) and len(raw) == 1:
@@ -106,7 +106,7 @@ def lookup(raw: Any, key: Key) -> Any:
     return raw
 
 
-def _assign_in_component(old: Any, rest: Key, value: Any) -> tuple[Any, Location]:
+def _assign_in_component(old: Json, rest: Key, value: Json) -> tuple[Json, Location]:
     if not rest:
         return value, ()
     head = rest[0]
@@ -125,14 +125,19 @@ def _assign_in_component(old: Any, rest: Key, value: Any) -> tuple[Any, Location
         old = {}
     elif not isinstance(old, Mapping):
         return old, rest  # validation refuses the old value
+    return _assign_in_options(old, rest, value)
+
+
+def _assign_in_options(old: JsonObject, rest: Key, value: Json) -> tuple[JsonObject, Location]:
+    head = rest[0]
     if len(old) == 1 and not {"name", "partition", head} & set(old):
         name, options = next(iter(old.items()))
         options = options if isinstance(options, Mapping) else {}
         if head == "name" and len(rest) == 1:
             return ({value: options}, (value,)) if isinstance(value, str) else ({"name": value}, ("name",))
-        new, path = _assign_in_component({"name": name, **options}, rest, value)
+        new, path = _assign_in_options({"name": name, **options}, rest, value)
         return {name: {key: option for key, option in new.items() if key != "name"}}, (name, *path)
     if len(rest) > 1:
-        new, path = _assign_in_component(old.get(head), rest[1:], value)
-        return {**old, head: new}, (head, *path)
+        inner, path = _assign_in_component(old.get(head), rest[1:], value)
+        return {**old, head: inner}, (head, *path)
     return {**old, head: value}, (head,)

@@ -13,9 +13,8 @@ from fixtures_records import Study, write_study
 from bwbench.base.errors import RecordError
 from bwbench.base.registry import FIGURES
 from bwbench.results.analysis.results import Results, load_results
-from bwbench.results.figures import parallel
-from bwbench.results.figures.album import Drawn
-from bwbench.results.figures.parallel import draw_albums
+from bwbench.results.figures import album as parallel
+from bwbench.results.figures.album import Drawn, draw_albums
 
 ARMS = ("ring", "single")
 
