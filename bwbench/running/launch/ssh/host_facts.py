@@ -24,7 +24,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.network.listening import listening_socket
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment, JsonObject
-from bwbench.running.launch.own_proc import PROBLEM, proc_is_own
+from bwbench.running.launch.liveness import FOREIGN_PROC, proc_is_own
 from bwbench.running.launch.ssh.keeper import STATE
 from bwbench.training.datasets.folder import VARIABLE, data_folder
 
@@ -80,7 +80,7 @@ def host_facts(cells: Sequence[JsonObject]) -> HostFacts:
     connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
     return HostFacts(
         environment=capture_environment(),
-        proc_problem=None if proc_is_own() else PROBLEM,
+        proc_problem=None if proc_is_own() else FOREIGN_PROC,
         time_unix_s=time.time(),
         free_bytes=shutil.disk_usage(STATE).free,
         memory_bytes=psutil.virtual_memory().available,

@@ -17,7 +17,7 @@ from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
-from bwbench.running.launch.outcome import LaunchOutcome, describe_exit
+from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
 from bwbench.running.launch.ssh.connection import HostError, close, connected
 from bwbench.running.launch.ssh.host_session import HostSession
 from bwbench.running.launch.ssh.keeper import KeeperOrder
