@@ -8,13 +8,13 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bwbench.experiment.config.hosts import Host
 from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connect, load_asyncssh
-from bwbench.running.launch.ssh.keeper import HEARTBEAT_LIMIT_S
+from bwbench.running.launch.ssh.keeper import HEARTBEAT_LIMIT_S, KeeperOrder, RunEnd
 
 KEEPER = "bwbench.running.launch.ssh.keeper"
 BEAT_S = 3.0
@@ -31,7 +31,7 @@ class HostSession:
         on_line: called with each line that torchrun and its workers print.
 
     Attributes:
-        ended: how torchrun ended there, ``{"returncode", "why"}``; None while it runs, or where the host is lost.
+        ended: how torchrun ended there; None while it runs, or where the host is lost.
         lost: why nothing more will be heard of the host; None while there is hope.
     """
 
@@ -39,7 +39,7 @@ class HostSession:
         self, host: Host, connection: Any, token: str, folder: Path, on_line: Callable[[Host, str], None]
     ) -> None:
         self.host, self.token = host, token
-        self.ended: dict[str, Any] | None = None
+        self.ended: RunEnd | None = None
         self.lost: str | None = None
         self._connection, self._folder, self._on_line = connection, folder, on_line
         self._process: Any = None
@@ -48,9 +48,9 @@ class HostSession:
         self._started = self._stopping = False
         self._contact_s = time.monotonic()
 
-    async def start(self, order: dict[str, Any]) -> None:
+    async def start(self, order: KeeperOrder) -> None:
         """Have a keeper start. Raises HostError."""
-        await ask(self._connection, self.host, KEEPER, ["start"], {**order, "token": self.token})
+        await ask(self._connection, self.host, KEEPER, ["start"], order.to_json())
         self._started = True
 
     async def follow(self) -> None:
@@ -121,15 +121,15 @@ class HostSession:
             await asyncio.sleep(BEAT_S)
             await self._tell({})
 
-    async def _tell(self, content: dict[str, Any]) -> None:
+    async def _tell(self, content: Mapping[str, object]) -> None:
         if self._process is not None:
             with contextlib.suppress(Exception):  # a connection that is gone is noticed where it is read
                 self._process.stdin.write(json.dumps(content) + "\n")
                 await self._process.stdin.drain()
 
-    def _take(self, said: dict[str, Any]) -> None:
+    def _take(self, said: Mapping[str, Any]) -> None:
         if "exit" in said:
-            self.ended = said["exit"]
+            self.ended = RunEnd.from_json(said["exit"])
             return
         name, data = str(said["file"]), base64.b64decode(said["data"])
         if name == "output.log":

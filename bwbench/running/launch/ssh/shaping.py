@@ -12,16 +12,20 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from bwbench.network.link import Link
 from bwbench.network.link.link import MAX_SEED
 from bwbench.network.link.queue import Queue
+from bwbench.records.schema import JsonObject
 
 SHAPER = "bwbench.running.launch.ssh.shaper"  # also in docs/real-hosts.md and so in sudoers of hosts
 BEGIN_LIMIT_S = 90.0  # it gives up by itself after 60 s
 END_LIMIT_S = 30.0
 POLL_S = 0.2
+
+# What a shaper says, one line: ``problem``, or what it did, as ``shaper.main`` has it. It is recorded as it stands.
+ShaperAnswer: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,12 @@ class ShapingRequest:
         spared: ports of ssh, which are never shaped.
     """
 
-    link: Mapping[str, Any]
+    link: JsonObject
     interface: str | None
     peers: Sequence[str]
     spared: Sequence[int]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """What travels."""
         return asdict(self)
 
@@ -80,20 +84,20 @@ class HeldShaping:
     The shaper takes everything back when its standard input ends: with ``end``, or with this process.
 
     Args:
-        request: content of a ``ShapingRequest``; None shapes nothing.
+        request: None shapes nothing.
         hidden: variable that the shaper is not to have: whoever has it is ended with the run.
 
     Attributes:
         said: what was applied, in the shaper's words; None before that.
     """
 
-    def __init__(self, request: Mapping[str, Any] | None, hidden: str) -> None:
+    def __init__(self, request: ShapingRequest | None, hidden: str) -> None:
         self._request = request
         self._environment = {name: value for name, value in os.environ.items() if name != hidden}
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
-        self._answers: list[dict[str, Any]] = []
-        self.said: dict[str, Any] | None = None
+        self._answers: list[ShaperAnswer] = []
+        self.said: ShaperAnswer | None = None
 
     def begin(self, unwanted: Callable[[], str | None]) -> str | None:
         """Shape; returns why that failed, or why nobody wants it any more. Not longer than ``BEGIN_LIMIT_S``."""
@@ -109,7 +113,7 @@ class HeldShaping:
         assert self._process.stdin is not None and self._process.stdout is not None
         output = self._process.stdout.fileno()
         with contextlib.suppress(OSError):  # it has ended, and its answer says why
-            self._process.stdin.write(json.dumps(self._request).encode() + b"\n")
+            self._process.stdin.write(json.dumps(self._request.to_json()).encode() + b"\n")
             self._process.stdin.flush()
         end_s = time.monotonic() + BEGIN_LIMIT_S
         while time.monotonic() < end_s:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import bwbench.running.launch.ssh.shaping as shaping_module
-from bwbench.running.launch.ssh.shaping import HeldShaping
+from bwbench.running.launch.ssh.shaping import HeldShaping, ShapingRequest
 
+REQUEST = ShapingRequest({}, None, ["b"], [22])
 APPLIED = 'say(interface="wlan0", applied="10 Mbit/s")'
 
 
@@ -29,7 +30,7 @@ def shaper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
         monkeypatch.setenv("HIDDEN", "token")
         monkeypatch.setattr(shaping_module, "SHAPER", "made_up_shaper")
-        made.append(HeldShaping({"link": {}}, hidden="HIDDEN"))
+        made.append(HeldShaping(REQUEST, hidden="HIDDEN"))
         return made[-1]
 
     yield make
@@ -47,7 +48,7 @@ def test_nothing_is_asked_where_nothing_is_shaped() -> None:
 
 
 def test_it_holds_from_begin_to_end(shaper: Callable[..., HeldShaping]) -> None:
-    lines = ('assert "HIDDEN" not in os.environ and json.loads(line) == {"link": {}}', APPLIED, "sys.stdin.read()")
+    lines = ('assert "HIDDEN" not in os.environ and json.loads(line)["peers"] == ["b"]', APPLIED, "sys.stdin.read()")
     shaping = shaper(*lines, 'say(restored=True, now="", before="")')
     assert shaping.begin(wanted) is None and shaping.problem() is None
     assert shaping.said == {"interface": "wlan0", "applied": "10 Mbit/s"}

@@ -1,11 +1,14 @@
-"""What an attempt goes on from: a checkpoint of an earlier one, or nothing."""
+"""One attempt at a cell: what it goes on from, how its workers ended, and what status.json says of it."""
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bwbench.experiment.plan.cell import Cell
+from bwbench.records import CellFolder
 from bwbench.records.checkpoint import (
     Checkpoint,
     delete_checkpoints,
@@ -13,8 +16,20 @@ from bwbench.records.checkpoint import (
     find_checkpoint,
     has_checkpoint,
 )
-from bwbench.records.schema import Carried, Environment, Resumed, WireTraffic
+from bwbench.records.schema import (
+    Carried,
+    End,
+    Ending,
+    Environment,
+    JsonObject,
+    LinkRecord,
+    Resumed,
+    Status,
+    WireTraffic,
+)
+from bwbench.results.analysis.trial import summarise
 
+LOG_TAIL_LINES = 15
 # A cell that ended like this may be run again, and then need not begin at step 0. Others are done, or would end alike.
 KEPT_AFTER = ("interrupted", "timeout", "failed")
 
@@ -89,3 +104,67 @@ class Resumption:
     @property
     def _carried(self) -> Carried:
         return self.checkpoint.carried if self.checkpoint is not None else Carried()
+
+
+@dataclass(frozen=True)
+class LaunchOutcome:
+    """Status of the group with the reason, the ranks' end events, and the traffic counted where shaping happens.
+
+    Attributes:
+        lateness: of the emulator between the same two moments, see ``network/lateness.py``.
+    """
+
+    status: Ending
+    reason: str
+    ends: dict[int, End] = field(default_factory=dict)
+    wire: WireTraffic | None = None
+    lateness: JsonObject | None = None
+
+
+def describe_exit(returncode: int) -> str:
+    """Words for an exit status: ``was killed by SIGKILL`` or ``exited with status 1``."""
+    if returncode < 0:
+        try:
+            return f"was killed by {signal.Signals(-returncode).name}"
+        except ValueError:
+            return f"was killed by signal {-returncode}"
+    return f"exited with status {returncode}"
+
+
+def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """The last lines of a rank's log; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 16384))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRecord, resumption: Resumption) -> Status:
+    """How the cell ended, and what the records say about the trial.
+
+    Args:
+        attempt: its folder, inside the cell's.
+    """
+    folder, wall_s = CellFolder(attempt.parent), resumption.wall_s
+    config = cell.config.model_dump(mode="json", by_alias=True)
+    summary = summarise({rank: folder.events(rank) for rank in folder.ranks}, config, link.wire)
+    declared_s = cell.config.compute.step_time_s
+    if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
+        reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
+        outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
+    return Status(
+        id=cell.id,
+        slug=cell.slug,
+        status=outcome.status,
+        reason=outcome.reason,
+        attempt=int(attempt.name.rpartition("-")[2]),
+        resumed_from=resumption.resumed_from,
+        resume_refused=resumption.refused,
+        wall_s=wall_s,
+        overhead_s=wall_s - (summary.training_clock_s or 0.0) - (summary.evaluation_s or 0.0),
+        **dict(summary),
+    )
