@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bwbench.training.loop.optimizers import Adam, Sgd
-
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan.build import build_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.running.tuning.search import search
+from bwbench.training.loop.optimizers import Adam, Sgd
 
 NODES = 4
 TUNING_SEED = 1000

@@ -10,17 +10,16 @@ import signal
 import sys
 from pathlib import Path
 
+from bwbench.experiment.plan.cell import Cell
+from bwbench.records import EventWriter
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.environment import WorkerEnvironment
 from bwbench.training.loop.lean_start import leave_compiler_out
 from bwbench.training.loop.process_groups import connect
 from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial import prepare
 from bwbench.training.loop.worker import SWITCH_INTERVAL_S
-
-from bwbench.experiment.plan.cell import Cell
-from bwbench.records import EventWriter
-from bwbench.training.loop.training_loop import TrainingLoop
 
 PR_SET_PDEATHSIG = 1
 

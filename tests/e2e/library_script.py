@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from bwbench.training.library.replicas import digest
 from torch import nn
 
 from bwbench import distribute
+from bwbench.training.library.replicas import digest
 
 CASE, RANK = sys.argv[1], int(os.environ["RANK"])
 report: dict[str, Any] = {"rank": RANK}

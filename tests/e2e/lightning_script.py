@@ -12,11 +12,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from bwbench.training.library.replicas import digest
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bwbench.training.library.lightning import BwbenchStrategy
+from bwbench.training.library.replicas import digest
 
 METHOD, FOLDER, CASE = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 NUM_SAMPLES, BATCH_SIZE, EPOCH_STEPS = 96, 8, 6

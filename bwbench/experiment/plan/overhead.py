@@ -9,7 +9,7 @@ from functools import lru_cache
 from bwbench.experiment.config.cell import CellConfig
 from bwbench.experiment.plan.describe import Description
 from bwbench.network.link import Link
-from bwbench.network.probe import plan as probe_plan
+from bwbench.network.probe import probe_plan
 
 FIXED_S = 0.5  # namespaces, the relay, records
 WORKER_START_S = 0.5  # of one processor: what workers import besides, and their connecting

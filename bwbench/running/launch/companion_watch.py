@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from bwbench.network.backend import WireCounters
+from bwbench.network.namespaces.backend import WireCounters
 from bwbench.running.launch.dead_links import DeadLinks
 from bwbench.running.launch.stalls import COMPUTING_SHARE, STOPPED_AFTER_S, is_stopped
 from bwbench.running.launch.tcp_table import unanswered

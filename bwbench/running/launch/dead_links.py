@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bwbench.network.backend import WireCounters
+from bwbench.network.namespaces.backend import WireCounters
 from bwbench.running.launch.tcp_table import Unanswered
 
 # No acknowledgement for this long, and several repetitions: with TCP's waits between them, which grow up to 5 s

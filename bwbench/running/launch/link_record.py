@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bwbench.network.lateness import lateness_between
 from bwbench.network.link import Link
+from bwbench.network.namespaces.backend import lateness_between
 from bwbench.network.network import Network
-from bwbench.network.probe.verify import verify
+from bwbench.network.probe.verification import verify
 from bwbench.records import SCHEMA, read_json, write_json_atomic
 from bwbench.running.launch.outcome import LaunchOutcome
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network.backend import WireCounters
-from bwbench.network.lateness import lateness_between
 from bwbench.network.link.node_link import NodeLink
+from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
 from bwbench.running.launch.channel import Channels
 from bwbench.running.launch.dead_links import WORTH_A_WORD_S, DeadLinks

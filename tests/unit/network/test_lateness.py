@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bwbench.network.lateness import lateness_between, lateness_quantile
-from bwbench.network.relay.statistics import RelayStatistics
+from bwbench.network.namespaces.backend import lateness_between, lateness_quantile
+from bwbench.network.relay.shared_memory import RelayStatistics
 
 
 def test_the_difference_of_two_healths_is_what_happened_between_them() -> None:

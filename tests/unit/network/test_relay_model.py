@@ -9,9 +9,9 @@ import pytest
 
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.link.trace import Trace
-from bwbench.network.relay.applied import applied
-from bwbench.network.relay.model import RelayModel
+from bwbench.network.link.variation import Trace
+from bwbench.network.relay.relay_applied import applied
+from bwbench.network.relay.relay_model import RelayModel
 
 RATES = RateTrace([0, 1, 2], [8e6, 4e6])
 TRACE = {"file": "/data/office.tsv", "mean": "6 Mbit/s", "sha256": "0" * 64}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bwbench.network.backend import PairCounter
-from bwbench.network.relay.statistics import RelayStatistics
+from bwbench.network.namespaces.backend import PairCounter
+from bwbench.network.relay.shared_memory import RelayStatistics
 
 
 def test_what_entered_the_link_is_seen_once_it_is_flushed() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UNSHAPED, Link
-from bwbench.network.netem.applied import applied
-from bwbench.network.netem.parameters import NetemQdisc
+from bwbench.network.netem.netem_applied import applied
+from bwbench.network.netem.netem_qdisc import NetemQdisc
 from bwbench.network.netem.shape import NodeShape, cuts_jitter, queue_packets, shape, split_paths
 
 

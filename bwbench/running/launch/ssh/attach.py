@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
-import select
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from bwbench.base.messages import MessageReader
 from bwbench.records import read_json
 from bwbench.running.launch.ssh import keeper
 
@@ -26,10 +25,10 @@ def attach(folder: Path) -> None:
     ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a file, data in
     base64, and ``{"exit": …}`` last.
     """
-    lines = _Lines(sys.stdin.fileno())
+    lines = MessageReader(sys.stdin.fileno())
     offsets: dict[str, int] | None = None
-    while not lines.ended:
-        for said in lines.within(LOOK_S):
+    while not lines.has_ended:
+        for said in lines.ready(LOOK_S):
             with contextlib.suppress(FileNotFoundError):  # ended there, as is said below
                 keeper.beat(folder)
             if "offsets" in said:
@@ -50,23 +49,6 @@ def attach(folder: Path) -> None:
         if isinstance(ended, dict):
             _say({"exit": ended})
             return
-
-
-class _Lines:
-    """JSON lines from a descriptor, taken as they come: a file object would keep some back that select cannot see."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._pending = descriptor, b""
-        self.ended = False
-
-    def within(self, limit_s: float) -> list[dict[str, Any]]:
-        """Those that come in one go, waited for no longer than ``limit_s``."""
-        if self.ended or not select.select([self._descriptor], [], [], limit_s)[0]:
-            return []
-        received = os.read(self._descriptor, 65536)
-        self.ended = not received
-        *lines, self._pending = (self._pending + received).split(b"\n")
-        return [json.loads(line) for line in lines]
 
 
 def _send_new(folder: Path, offsets: dict[str, int]) -> None:

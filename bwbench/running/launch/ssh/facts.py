@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.listening import listening_socket
 from bwbench.base.registry import DATASETS
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network.listening import listening_socket
 from bwbench.records.environment import capture_environment
 from bwbench.running.launch.own_proc import PROBLEM, proc_is_own
 from bwbench.running.launch.ssh.keeper import STATE

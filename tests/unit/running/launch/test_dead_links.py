@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from bwbench.network.backend import PairCounter, WireCounters
+from bwbench.network.namespaces.backend import PairCounter, WireCounters
 from bwbench.running.launch.dead_links import DEAD_AFTER_S, DeadLinks
 from bwbench.running.launch.tcp_table import Unanswered, parse, unanswered
 
