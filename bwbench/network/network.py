@@ -26,7 +26,18 @@ from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkErro
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses
-from bwbench.network.namespaces.agent_protocol import ControlSocket
+from bwbench.network.namespaces.agent_protocol import (
+    AnswerT,
+    AskHealth,
+    ControlSocket,
+    Count,
+    Hold,
+    Open,
+    Play,
+    Request,
+    Signal,
+    Spawn,
+)
 from bwbench.network.namespaces.backend import WireCounters
 
 __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
@@ -70,7 +81,8 @@ class Network:
         nodes: the nodes' addresses and interfaces.
         backend: what carries the link: ``relay``, ``netem`` or ``unshaped``.
         backend_reason: why this one was chosen.
-        applied: the parameters really set, JSON-able.
+        settings: the parameters really set.
+        applied: the same, JSON-able.
     """
 
     def __init__(self, link: Link, num_nodes: int) -> None:
@@ -80,15 +92,15 @@ class Network:
             raise ConfigError([Problem(f"link.{key}: {text}") for key, text in wrong])
         self._agent = AgentClient()
         try:
-            asked = link.model_dump(mode="json", by_alias=True)
-            reply = self._agent.request("open", OPEN_LIMIT_S, link=asked, num_nodes=num_nodes)
+            opened = self._agent.request(Open(link, num_nodes), OPEN_LIMIT_S)
         except BaseException:
             self._agent.close()
             raise
-        self.nodes = tuple(NodeAddresses(**node) for node in reply["nodes"])
-        self.backend: str = reply["backend"]
-        self.backend_reason: str = reply["backend_reason"]
-        self.applied: dict[str, Any] = reply["applied"]
+        self.nodes = opened.nodes
+        self.backend = opened.backend
+        self.backend_reason = opened.backend_reason
+        self.settings = opened.applied
+        self.applied: dict[str, Any] = self.settings.to_json()
 
     def spawn(
         self,
@@ -116,31 +128,28 @@ class Network:
         fds.update({number: fd for number, fd in ((1, stdout), (2, stderr)) if fd is not None})
         exit_read, exit_write = os.pipe()
         try:
-            reply = self._agent.request(
-                "spawn",
-                REQUEST_LIMIT_S,
-                fds=[exit_write, *fds.values()],
+            spawn = Spawn(
                 node=node,
                 argv=[os.fspath(word) for word in argv],
                 env=dict(os.environ if env is None else env),
                 cwd=os.fspath(cwd) if cwd is not None else os.getcwd(),
                 targets=list(fds),
             )
+            spawned = self._agent.request(spawn, REQUEST_LIMIT_S, [exit_write, *fds.values()])
         except BaseException:
             os.close(exit_read)
             raise
         finally:
             os.close(exit_write)
-        return NodeProcess(reply["pid"], exit_read, lambda number: self._signal(reply["child"], number))
+        return NodeProcess(spawned.pid, exit_read, lambda number: self._signal(spawned.child, number))
 
     def counters(self) -> WireCounters:
         """What has crossed the link so far, pair by pair."""
-        return WireCounters.from_json(self._agent.request("counters", REQUEST_LIMIT_S)["counters"])
+        return self._agent.request(Count(), REQUEST_LIMIT_S).counters
 
     def health(self) -> dict[str, Any]:
         """How well the back end keeps up: ``{"backend", "alive", "lateness_p99_s", "cpu_s", "drops", …}``."""
-        health: dict[str, Any] = self._agent.request("health", REQUEST_LIMIT_S)["health"]
-        return health
+        return self._agent.request(AskHealth(), REQUEST_LIMIT_S).health
 
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
@@ -148,18 +157,18 @@ class Network:
         Before that, and after ``hold``, the link is steady, so that it can be measured: traces are at their mean rates,
         and there are no outages. Nothing happens on a link that is constant.
         """
-        self._agent.request("play", REQUEST_LIMIT_S, at_s=at_s)
+        self._agent.request(Play(at_s), REQUEST_LIMIT_S)
 
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
-        self._agent.request("hold", REQUEST_LIMIT_S)
+        self._agent.request(Hold(), REQUEST_LIMIT_S)
 
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
         self._agent.close()
 
     def _signal(self, child: int, number: int) -> None:
-        self._agent.request("signal", REQUEST_LIMIT_S, child=child, number=number)
+        self._agent.request(Signal(child, number), REQUEST_LIMIT_S)
 
 
 class NodeProcess:
@@ -253,8 +262,8 @@ class AgentClient:
         finally:
             theirs.close()
 
-    def request(self, operation: str, limit_s: float, fds: Sequence[int] = (), **content: Any) -> dict[str, Any]:
-        """Have the agent do something, and return its reply.
+    def request(self, request: Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
+        """Have the agent do something, and return its answer.
 
         Raises the error that the agent reports; LinkError where it is gone or takes longer than ``limit_s``.
         """
@@ -262,7 +271,7 @@ class AgentClient:
             number = next(self._numbers)
             try:
                 self._control.connection.settimeout(limit_s)
-                self._control.send({"id": number, "op": operation, **content}, fds)
+                self._control.send({"id": number, "op": request.op, **request.to_json()}, fds)
                 while True:
                     message = self._control.receive()
                     if message is None:
@@ -270,15 +279,17 @@ class AgentClient:
                     if message[0].get("id", number) == number:  # else: the reply to a request that was interrupted
                         break
             except TimeoutError as error:
-                raise LinkError(f"the network's agent did not answer {operation!r} within {limit_s:.0f} s") from error
+                raise LinkError(f"the network's agent did not answer {request.op!r} within {limit_s:.0f} s") from error
             except OSError as error:
                 raise LinkError(
-                    f"the network's agent is gone ({operation!r} was asked of it){self._last_words()}"
+                    f"the network's agent is gone ({request.op!r} was asked of it){self._last_words()}"
                 ) from error
         reply, _ = message
         if "error" in reply:
             raise _ERRORS.get(reply["error"], LinkError)(reply["message"])
-        return reply
+        reply.pop("id", None)
+        answer: AnswerT = request.answer.from_json(reply)
+        return answer
 
     def close(self) -> None:
         """End the agent and everything that it holds. Safe to call twice."""

@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bwbench.base.die_with_parent import die_with_parent
@@ -29,7 +29,23 @@ from bwbench.network.backend_choice import choose
 from bwbench.network.link import Link
 from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.addresses import node_addresses
-from bwbench.network.namespaces.agent_protocol import ControlSocket
+from bwbench.network.namespaces.agent_protocol import (
+    REQUESTS,
+    AskHealth,
+    ControlSocket,
+    Count,
+    Counted,
+    Done,
+    Healthy,
+    Hold,
+    Open,
+    Opened,
+    Play,
+    Request,
+    Signal,
+    Spawn,
+    Spawned,
+)
 from bwbench.network.namespaces.backend import AbstractBackend
 from bwbench.network.namespaces.wiring import Wiring
 from bwbench.network.netem.netem_check import netem_available
@@ -90,16 +106,16 @@ class Agent:
     def __init__(self, control: ControlSocket) -> None:
         self._control = control
         self._children = Children()
-        self._topology: Wiring | None = None
+        self._wiring: Wiring | None = None
         self._backend: AbstractBackend | None = None
-        self._operations = {
-            "open": self._open,
-            "spawn": self._spawn,
-            "signal": self._signal,
-            "counters": self._counters,
-            "health": self._health,
-            "play": self._play,
-            "hold": self._hold,
+        self._operations: dict[type[Request[Any]], Callable[[Any, list[int]], Done]] = {
+            Open: self._open,
+            Spawn: self._spawn,
+            Signal: self._signal,
+            Count: self._count,
+            AskHealth: self._health,
+            Play: self._play,
+            Hold: self._hold,
         }
 
     def serve(self) -> None:
@@ -117,70 +133,68 @@ class Agent:
                 self._children.reap()
             if self._control.connection.fileno() in ready:
                 message = self._control.receive()
-                if message is None or message[0]["op"] == "close":
+                if message is None or message[0].get("op") == "close":
                     self._close()
                     return
                 self._answer(*message)
 
-    def _answer(self, request: dict[str, Any], fds: list[int]) -> None:
+    def _answer(self, message: dict[str, Any], fds: list[int]) -> None:
+        number, op = message.pop("id"), message.pop("op")
         reply: dict[str, Any] = {}
         try:
-            reply = self._operations[request["op"]](request, fds)
+            kind = REQUESTS[op]
+            reply = self._operations[kind](kind.from_json(message), fds).to_json()
         except BwbenchError as error:
-            kind = next((name for name, known in ERRORS.items() if type(error) is known), "LinkError")
-            reply = {"error": "ConfigError" if isinstance(error, ConfigError) else kind, "message": str(error)}
+            name = next((name for name, known in ERRORS.items() if type(error) is known), "LinkError")
+            reply = {"error": "ConfigError" if isinstance(error, ConfigError) else name, "message": str(error)}
         except Exception as error:
             traceback.print_exc()
-            reply = {"error": "LinkError", "message": f"{request['op']} failed: {type(error).__name__}: {error}"}
-        self._control.send({"id": request["id"], **reply})
+            reply = {"error": "LinkError", "message": f"{op} failed: {type(error).__name__}: {error}"}
+        self._control.send({"id": number, **reply})
 
-    def _open(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        link = Link.model_validate(request["link"])
-        num_nodes = int(request["num_nodes"])
+    def _open(self, request: Open, fds: list[int]) -> Opened:
+        link, num_nodes = request.link, request.num_nodes
         name, reason = choose(link, _netem_available(link))
-        self._topology = Wiring(link, num_nodes, name)
-        self._backend = _backend_class(name)(link, self._topology.ports)
+        self._wiring = Wiring(link, num_nodes, name)
+        self._backend = _backend_class(name)(link, self._wiring.ports)
         self._backend.start()
-        nodes = [vars(node_addresses(node)) for node in range(num_nodes)]
-        applied = {**self._topology.settings, **self._backend.applied}
-        return {"backend": name, "backend_reason": reason, "applied": applied, "nodes": nodes}
+        nodes = tuple(node_addresses(node) for node in range(num_nodes))
+        return Opened(name, reason, self._backend.applied.with_wiring(self._wiring.settings), nodes)
 
-    def _spawn(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        assert self._topology is not None
+    def _spawn(self, request: Spawn, fds: list[int]) -> Spawned:
+        assert self._wiring is not None
         pipe, *passed = fds
         try:
-            namespace_fd = self._topology.node_fds[request["node"]]
-            targets = dict(zip(request["targets"], passed, strict=True))
-            inner, outer = self._children.spawn(
-                namespace_fd, request["argv"], request["env"], request["cwd"], targets, pipe
-            )
+            namespace_fd = self._wiring.node_fds[request.node]
+            targets = dict(zip(request.targets, passed, strict=True))
+            inner, outer = self._children.spawn(namespace_fd, request.argv, request.env, request.cwd, targets, pipe)
         finally:
             for fd in passed:
                 os.close(fd)
-        return {"child": inner, "pid": outer}
+        return Spawned(inner, outer)
 
-    def _signal(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def _signal(self, request: Signal, fds: list[int]) -> Done:
         self._children.reap()
-        self._children.signal(request["child"], request["number"])
-        return {}
+        self._children.signal(request.child, request.number)
+        return Done()
 
-    def _counters(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def _count(self, request: Count, fds: list[int]) -> Counted:
         assert self._backend is not None
-        return {"counters": self._backend.counters().to_json()}
+        return Counted(self._backend.counters())
 
-    def _health(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def _health(self, request: AskHealth, fds: list[int]) -> Healthy:
         assert self._backend is not None
-        return {"health": self._backend.health()}
+        return Healthy(self._backend.health().to_json())
 
-    def _play(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def _play(self, request: Play, fds: list[int]) -> Done:
         assert self._backend is not None
-        self._backend.play(request["at_s"])
-        return {}
+        self._backend.play(request.at_s)
+        return Done()
 
-    def _hold(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def _hold(self, request: Hold, fds: list[int]) -> Done:
         assert self._backend is not None
         self._backend.hold()
-        return {}
+        return Done()
 
     def _close(self) -> None:
         if self._backend is not None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bwbench.network.link import Link
+from bwbench.network.namespaces.applied import Applied
 
 _QUANTILES = {"p50_s": 0.5, "p99_s": 0.99, "max_s": 1.0}
 
@@ -104,6 +105,53 @@ class WireCounters:
         return cls({(row.pop("src"), row.pop("dst")): PairCounter(**row) for row in map(dict, rows)})
 
 
+@dataclass(frozen=True)
+class Lateness:
+    """How late the frames left so far, in seconds (None before the first), what was lost by it, and the work done.
+
+    Attributes:
+        lateness_histogram: see above.
+        overruns: frames that came faster than they were read.
+        unsent: frames that the kernel did not take when they were due.
+        wake_ups: how often the process has woken up.
+        cpu_user_s, cpu_system_s: CPU time of it, as it last said so.
+    """
+
+    lateness_p50_s: float | None
+    lateness_p99_s: float | None
+    lateness_max_s: float | None
+    lateness_mean_s: float | None
+    lateness_histogram: Sequence[Sequence[float]]
+    overruns: int
+    unsent: int
+    wake_ups: int
+    cpu_user_s: float
+    cpu_system_s: float
+
+
+@dataclass(frozen=True)
+class Health:
+    """How well a back end keeps up.
+
+    Attributes:
+        cpu_s: CPU time that it has used; None where the kernel does the work, or once it cannot be known.
+        drops: frames lost, at full queues or by the loss that was asked for.
+        lateness: None where nobody can tell: the probe says whether the link is what it should be.
+    """
+
+    backend: str
+    alive: bool
+    cpu_s: float | None
+    drops: int
+    lateness: Lateness | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``link.json`` has it under ``emulator``: all figures side by side, those of the lateness first."""
+        nothing = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s"))
+        figures = nothing if self.lateness is None else vars(self.lateness)
+        return {"backend": self.backend, "alive": self.alive, **figures, "cpu_s": self.cpu_s, "drops": self.drops}
+
+
 class AbstractBackend(ABC):
     """Carries frames between the ports of one air namespace as a link asks.
 
@@ -111,15 +159,15 @@ class AbstractBackend(ABC):
     their offloads are set (see ``wiring.py``). Errors that the machine is to blame for are LinkErrors.
 
     Attributes:
-        applied: the parameters really set, JSON-able; complete once ``start`` has returned. Never what was achieved.
+        applied: what was really set; complete once ``start`` has returned. Never what was achieved.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[Literal["relay", "netem", "unshaped"]]
 
     def __init__(self, link: Link, ports: Sequence[Port]) -> None:
         self.link = link
         self.ports = tuple(ports)
-        self.applied: dict[str, Any] = {}
+        self.applied = Applied(self.name)
 
     @abstractmethod
     def start(self) -> None:
@@ -134,9 +182,8 @@ class AbstractBackend(ABC):
         """What has crossed the link so far. Cheap: called several times a second."""
 
     @abstractmethod
-    def health(self) -> dict[str, Any]:
-        """How well the back end keeps up, in seconds: ``{"backend", "alive", "lateness_p50_s", "lateness_p99_s",
-        "lateness_max_s", "cpu_s", "drops", …}``; None where there is no such figure."""
+    def health(self) -> Health:
+        """How well the back end keeps up."""
 
     def play(self, at_s: float) -> None:  # noqa: B027 - a back end whose links are all constant has nothing to do
         """Let what varies (traces, outages) be ``at_s`` after its begin now. Nothing on a link that is constant."""

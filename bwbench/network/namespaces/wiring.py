@@ -13,6 +13,7 @@ import fcntl
 import os
 import socket
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ from bwbench.network.namespaces.addresses import (
     data_port,
     node_addresses,
 )
+from bwbench.network.namespaces.applied import AppliedWiring
 from bwbench.network.namespaces.backend import Port
 
+_MTU = 1500  # of a veth, which nobody changes
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STSO = 0x0000001F
 _ETHTOOL_SGSO = 0x00000024
@@ -72,7 +75,7 @@ class Wiring:
         air_fd: file descriptor of the air namespace.
         node_fds: file descriptors of the nodes' namespaces.
         ports: the nodes' data ports in the air namespace: up, and connected to nothing yet.
-        settings: what was set, JSON-able.
+        settings: what was set.
     """
 
     def __init__(self, link: Link, num_nodes: int, backend: str) -> None:
@@ -80,9 +83,7 @@ class Wiring:
         self.node_fds: list[int] = []
         self.ports: tuple[Port, ...] = tuple(data_port(node) for node in range(num_nodes))
         largest_bytes = super_packet_bytes(link, num_nodes, backend)
-        self.settings: dict[str, Any] = {
-            "offloads": largest_bytes is not None, "super_packet_bytes": largest_bytes, "mtu": 1500, "tcp": {},
-        }  # fmt: skip
+        self.settings = AppliedWiring(largest_bytes is not None, largest_bytes, _MTU)
         try:
             self._build(link, num_nodes, largest_bytes)
         except OSError as error:
@@ -119,7 +120,7 @@ class Wiring:
                 set_offloads(data_port(node).interface, largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
-                    self.settings["tcp"] = configure_tcp(link.tcp)
+                    self.settings = replace(self.settings, tcp=configure_tcp(link.tcp))
 
 
 def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:
@@ -182,7 +183,7 @@ def set_offloads(interface: str, enabled: bool) -> None:
             fcntl.ioctl(handle, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode(), pointer))
 
 
-def configure_tcp(tcp: TcpSettings) -> dict[str, Any]:
+def configure_tcp(tcp: TcpSettings) -> dict[str, str]:
     """Set what ``tcp`` asks in the present network namespace; returns what holds now, by the names below net.ipv4.
 
     A setting that this kernel does not know is missing in the answer. Raises ConfigError for what the host does not

@@ -14,15 +14,15 @@ import socket
 import struct
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
-from bwbench.network.namespaces.backend import AbstractBackend, PairCounter, Port, WireCounters
-from bwbench.network.netem.netem_applied import applied
+from bwbench.network.namespaces.applied import Applied
+from bwbench.network.namespaces.backend import AbstractBackend, Health, PairCounter, Port, WireCounters
 from bwbench.network.netem.netem_netlink import add_netem, check_netem, read_counts, remove_netem
-from bwbench.network.netem.shape import CORE, NodeLayout, layout, shape
+from bwbench.network.netem.shape import CORE, NodeLayout, applied_netem, layout, shape
 
 _NTF_MASTER = 0x04  # the bridge's table, not the device's own
 _STATIC = 0x40  # NUD_NOARP: never forgotten
@@ -67,7 +67,7 @@ class NetemBackend(AbstractBackend):
     which they are as long as no segment is lost.
     """
 
-    name: ClassVar[str] = "netem"
+    name: ClassVar[Literal["netem"]] = "netem"
 
     def __init__(self, link: Link, ports: Sequence[Port]) -> None:
         super().__init__(link, ports)
@@ -98,7 +98,7 @@ class NetemBackend(AbstractBackend):
                 raise
             raise LinkError(f"cannot build the netem link: {error}; 'bwbench doctor' says what is missing") from error
         seeds_taken = [taken[index].seed == qdisc.seed for index, qdisc in asked.items() if qdisc.seed is not None]
-        self.applied = applied(self.link, self._shapes, all(seeds_taken) if seeds_taken else None)
+        self.applied = applied_netem(self.link, self._shapes, all(seeds_taken) if seeds_taken else None)
 
     def stop(self) -> None:
         """Remove what ``start`` made; the ports stay."""
@@ -135,10 +135,9 @@ class NetemBackend(AbstractBackend):
             )
         return WireCounters(pairs)
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         """The kernel is not asked how late it is: the probe says whether the link is what it should be."""
-        figures = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s", "cpu_s"))
-        return {"backend": self.name, "alive": True, **figures, "drops": self.counters().total().drops}
+        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
 
     def _connect(self, node: NodeLayout) -> None:
         air = self._air
@@ -175,7 +174,7 @@ class UnshapedBackend(AbstractBackend):
     unlike those of an interface they count every segment of a super-packet, with its headers.
     """
 
-    name: ClassVar[str] = "unshaped"
+    name: ClassVar[Literal["unshaped"]] = "unshaped"
     _air: Any = None
 
     def start(self) -> None:
@@ -198,7 +197,7 @@ class UnshapedBackend(AbstractBackend):
         except (NetlinkError, OSError) as error:
             self.stop()
             raise LinkError(f"cannot bridge the nodes: {error}; 'bwbench doctor' says what is missing") from error
-        self.applied = {"bridge": BRIDGE}
+        self.applied = Applied("unshaped", bridge=BRIDGE)
 
     def stop(self) -> None:
         """Remove the bridge and the counters."""
@@ -226,10 +225,9 @@ class UnshapedBackend(AbstractBackend):
         total = PairCounter(frames, num_bytes, acks, acks * ACK_FRAME_BYTES, drops)
         return WireCounters({(WireCounters.ANY_NODE, WireCounters.ANY_NODE): total})
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         """A bridge is never late."""
-        figures = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s", "cpu_s"))
-        return {"backend": self.name, "alive": True, **figures, "drops": self.counters().total().drops}
+        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
 
 
 def _counting(air: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import select
 import signal
 import time
 import traceback
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import LinkError
@@ -16,11 +16,10 @@ from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import ETHERNET_FRAME_BYTES
 from bwbench.network.link.trace_file import load_trace
 from bwbench.network.namespaces import isolation
-from bwbench.network.namespaces.backend import AbstractBackend, WireCounters
+from bwbench.network.namespaces.backend import AbstractBackend, Health, WireCounters
 from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
-from bwbench.network.relay.relay_applied import applied
 from bwbench.network.relay.relay_loop import Relay
-from bwbench.network.relay.relay_model import RelayModel
+from bwbench.network.relay.relay_model import RelayModel, applied_relay
 from bwbench.network.relay.schedule import AbstractSchedule
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.shared_memory import Playback, RelayStatistics
@@ -38,7 +37,7 @@ FAULT_VARIABLE = "BWBENCH_RELAY_FAULT"
 class RelayBackend(AbstractBackend):
     """Runs the relay as a process of its own, forked from the agent; they share the statistics' memory."""
 
-    name: ClassVar[str] = "relay"
+    name: ClassVar[Literal["relay"]] = "relay"
     _pid: int | None = None
     _ended_cpu_s: float | None = None
 
@@ -63,7 +62,7 @@ class RelayBackend(AbstractBackend):
         if verdict != "ready":
             self.stop()
             raise LinkError(f"the relay cannot start: {message or 'it ended'}")
-        self.applied = {**applied(self.link, model), "priority": priority}
+        self.applied = applied_relay(self.link, model, priority)
 
     def stop(self) -> None:
         """End the relay's process."""
@@ -82,13 +81,11 @@ class RelayBackend(AbstractBackend):
         """See the base class; acknowledgements apart, super-packets with the headers of each segment."""
         return self._statistics.counters()
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         """Lateness (due time to sent), CPU time, ``overruns``: frames that came faster than the relay reads."""
         drops = self.counters().total().drops
         alive = self._is_alive()
-        return {
-            "backend": self.name, "alive": alive, **self._statistics.health(), "cpu_s": self._cpu_s(), "drops": drops,
-        }  # fmt: skip
+        return Health(self.name, alive, self._cpu_s(), drops, self._statistics.lateness())
 
     def play(self, at_s: float) -> None:
         """See the base class; the relay reckons from the moment of this call, whenever it notices."""

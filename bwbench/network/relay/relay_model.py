@@ -12,6 +12,7 @@ from bwbench.network.link.chance import Distribution, GilbertElliott
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Outage, Trace
+from bwbench.network.namespaces.applied import Applied, AppliedNode
 
 
 @dataclass(frozen=True)
@@ -142,3 +143,25 @@ def _paths(nodes: tuple[NodeLink, ...]) -> tuple[tuple[Path, ...], ...]:
                     known[src, dst] = path_between(src, dst)
             rows[src] = tuple(known[src, dst] for dst in nodes)
     return tuple(rows[src] for src in nodes)
+
+
+def applied_relay(link: Link, model: RelayModel, priority: str | None = None) -> Applied:
+    """What the relay was told to do.
+
+    Args:
+        model: what was made of the link.
+        priority: how its process is scheduled.
+    """
+    return Applied(
+        backend="relay",
+        usual=AppliedNode.of(link.base),
+        differing={node: AppliedNode.of(link.node(node)) for node in sorted(link.overrides)},
+        jitter_distribution=model.jitter_distribution,
+        reorder=model.reorder,
+        burst_loss=model.burst_loss,
+        medium=link.medium,
+        air=model.air,
+        outages=model.outages,
+        seed=model.seed,
+        priority=priority,
+    )

@@ -11,9 +11,9 @@ import resource
 import time
 from array import array
 from bisect import bisect_left
-from typing import Any, Protocol
+from typing import Protocol
 
-from bwbench.network.namespaces.backend import PairCounter, WireCounters
+from bwbench.network.namespaces.backend import Lateness, PairCounter, WireCounters
 
 _WORD_BYTES = 8
 _PAIR_WORDS = 5
@@ -144,23 +144,23 @@ class RelayStatistics:
                 pairs[src, dst] = figures
         return WireCounters(pairs)
 
-    def health(self) -> dict[str, Any]:
-        """Lateness (None before the first frame), what was lost for other reasons than the link's, and the work."""
+    def lateness(self) -> Lateness:
+        """How late frames left, what was lost for other reasons than the link's, and the work."""
         words = self._words
         bins = words[self._bins_at : self._end].tolist()
         max_s, num_frames = words[_LATENESS_MAX] * 1e-9, sum(bins)
-        return {
-            "lateness_p50_s": _quantile(bins, 0.5, max_s),
-            "lateness_p99_s": _quantile(bins, 0.99, max_s),
-            "lateness_max_s": max_s if num_frames else None,
-            "lateness_mean_s": words[_LATENESS_SUM] * 1e-9 / num_frames if num_frames else None,
-            "lateness_histogram": _compact(bins),
-            "overruns": words[_OVERRUNS],
-            "unsent": words[_UNSENT],
-            "wake_ups": words[_WAKE_UPS],
-            "cpu_user_s": words[_USER] * 1e-9,
-            "cpu_system_s": words[_SYSTEM] * 1e-9,
-        }
+        return Lateness(
+            lateness_p50_s=_quantile(bins, 0.5, max_s),
+            lateness_p99_s=_quantile(bins, 0.99, max_s),
+            lateness_max_s=max_s if num_frames else None,
+            lateness_mean_s=words[_LATENESS_SUM] * 1e-9 / num_frames if num_frames else None,
+            lateness_histogram=_compact(bins),
+            overruns=words[_OVERRUNS],
+            unsent=words[_UNSENT],
+            wake_ups=words[_WAKE_UPS],
+            cpu_user_s=words[_USER] * 1e-9,
+            cpu_system_s=words[_SYSTEM] * 1e-9,
+        )
 
     def close(self) -> None:
         """Let go of the memory. Safe to call twice."""
