@@ -224,10 +224,6 @@ def _netem_available(link: Link) -> bool:
     return netem_available()
 
 
-if __name__ == "__main__":
-    main()
-
-
 class Children:
     """The processes that were started for the parent; each reports its exit status through a pipe of its own."""
 
@@ -328,3 +324,7 @@ def _place_descriptors(fds: Mapping[int, int]) -> None:
     }
     for target, source in spare.items():
         os.dup2(source, target, inheritable=True)
+
+
+if __name__ == "__main__":
+    main()
