@@ -21,7 +21,6 @@ from tests.replicas import SHAPES, attached, vector
 from tests.simulated import Simulation
 
 
-
 def algorithm(interval_ms=2.0, warmup_steps=0):
     return AsyncModelAverage(AsyncModelAverageConfig(sync_interval=f"{interval_ms} ms", warmup_steps=warmup_steps))
 

@@ -22,7 +22,6 @@ from bwbench.methods.traffic import Traffic
 from tests.ranks import run_ranks
 
 
-
 class Model(nn.Module):
     """A few layers, one of which the forward pass does not use."""
 
