@@ -9,8 +9,9 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell import CellConfig
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.presets import PRESETS, Preset
+from bwbench.methods.roles import Standing, standing_by_name
 
-__all__ = ["PRESETS", "Preset", "arm_name"]
+__all__ = ["PRESETS", "Preset", "arm_name", "standing_of"]
 
 Components = tuple[Component, ...]  # algorithm, collective, codecs
 
@@ -29,6 +30,11 @@ def arm_name(config: CellConfig) -> str:
     changes = [(changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
     options, name = min(changes, key=lambda change: len(change[0]))
     return _with_options(name, options)
+
+
+def standing_of(config: CellConfig) -> Standing:
+    """Role and kinship of a cell's method, as its components declare them."""
+    return standing_by_name(config.algorithm.name, config.collective.name, [codec.name for codec in config.compression])
 
 
 def changed_options(given: Components, usual: Components) -> dict[str, object]:

@@ -16,6 +16,7 @@ class Single(AbstractLocalStep):
 
     needs_peers = False
     sends = False
+    role = "reference"
 
     def traffic(
         self,
