@@ -39,6 +39,11 @@ def standing_by_name(algorithm: str, collective: str, codecs: Sequence[str]) -> 
         return Standing(METHOD, _own(algorithm, collective, codecs))
 
 
+def as_role(text: str) -> Role:
+    """A role that was recorded or declared; one that this version does not know is a method's."""
+    return cast(Role, text) if text in get_args(Role) else METHOD
+
+
 def needs_no_link(role: str, shaped: bool) -> bool:
     """Whether no link concerns a cell: one node alone has none, and free averages need none unless told to wait."""
     return role == REFERENCE or (role == HEADROOM and not shaped)
@@ -52,10 +57,10 @@ def may_win(role: str) -> bool:
 @lru_cache(maxsize=1024)  # thousands of cells share a few methods; what failed is asked again
 def _declared(algorithm: str, collective: str, codecs: tuple[str, ...]) -> Standing:
     kind, way = ALGORITHMS.load(algorithm), COLLECTIVES.load(collective)
-    role = kind.role if kind.role in get_args(Role) else METHOD
+    role = as_role(kind.role)
     if kind.mean_of and way.exact and all(COMPRESSIONS.load(codec).lossless for codec in codecs):
-        return Standing(cast(Role, role), f"mean of all {kind.mean_of}")
-    return Standing(cast(Role, role), _own(algorithm, collective, codecs))
+        return Standing(role, f"mean of all {kind.mean_of}")
+    return Standing(role, _own(algorithm, collective, codecs))
 
 
 def _own(algorithm: str, collective: str, codecs: Sequence[str]) -> str:

@@ -9,9 +9,9 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell import CellConfig
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.presets import PRESETS, Preset
-from bwbench.methods.roles import Standing, standing_by_name
+from bwbench.methods.roles import METHOD, Role, Standing, standing_by_name
 
-__all__ = ["PRESETS", "Preset", "arm_name", "standing_of"]
+__all__ = ["PRESETS", "Preset", "arm_name", "role_of_arm", "standing_of"]
 
 Components = tuple[Component, ...]  # algorithm, collective, codecs
 
@@ -35,6 +35,15 @@ def arm_name(config: CellConfig) -> str:
 def standing_of(config: CellConfig) -> Standing:
     """Role and kinship of a cell's method, as its components declare them."""
     return standing_by_name(config.algorithm.name, config.collective.name, [codec.name for codec in config.compression])
+
+
+def role_of_arm(name: str) -> Role:
+    """The role of an arm of which nothing but its name is known: its preset's, or a method's."""
+    preset = PRESETS.get(name)
+    if preset is None:
+        return METHOD
+    algorithm, collective, codecs = preset.axes
+    return standing_by_name(algorithm, collective, codecs.split("+")).role
 
 
 def changed_options(given: Components, usual: Components) -> dict[str, object]:

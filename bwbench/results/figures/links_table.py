@@ -15,7 +15,6 @@ from bwbench.results.analysis.once import once
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
-from bwbench.results.figures.levels import LIMITS
 from bwbench.results.figures.link_names import Asked, LinkName, name_links
 
 _NUMBERS = ["time_s", "low_s", "high_s", "at_least_s"]
@@ -36,10 +35,10 @@ def links_table(results: Results) -> pd.DataFrame:
     cells = results.cells.assign(asked=results.cells["id"].map(asked))
     names = dict(zip(_keys(results), name_links(asked_links(results)), strict=True))
     rows: list[dict[str, Any]] = []
-    for (link, arm), part in cells[~cells["arm"].isin(LIMITS)].groupby(["asked", "arm"], sort=True):
+    for (link, arm), part in cells[~cells["arm"].isin(results.limits)].groupby(["asked", "arm"], sort=True):
         row = {"link": names[str(link)].name, "words": describe_link(json.loads(str(link)))}
         rows.append(row | _time(str(arm), part, arrivals_by_seed(part)))
-    for limit in LIMITS:
+    for limit in results.limits:
         part = cells[cells["arm"] == limit]
         # Beside every link it does the same but for noise, as it does at every bandwidth.
         arrivals = arrivals_over_bandwidths(part.assign(bandwidth_bps=part["asked"]))
@@ -47,7 +46,7 @@ def links_table(results: Results) -> pd.DataFrame:
     table = pd.DataFrame([row for row in rows if row["num"]], columns=_COLUMNS)
     table[_NUMBERS] = table[_NUMBERS].astype(float)
     linked = table[table["link"] != ""]
-    order = [*ranked(linked, "link", "arm"), *ranked(linked, "arm", "link"), "", *LIMITS]
+    order = [*ranked(linked, "link", "arm"), *ranked(linked, "arm", "link"), "", *results.limits]
     return table.sort_values(["link", "arm"], key=lambda column: column.map(order.index)).reset_index(drop=True)
 
 
@@ -73,7 +72,7 @@ def named_links(results: Results) -> dict[str, LinkName]:
 
 
 def _keys(results: Results) -> list[str]:
-    return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in LIMITS})
+    return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits})
 
 
 def _asked(config: Mapping[str, Any]) -> str:

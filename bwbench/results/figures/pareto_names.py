@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bwbench.results.figures import captions
-from bwbench.results.figures.levels import LIMITS
 from bwbench.results.figures.point_names import Named, name_points
 from bwbench.results.figures.style import FAINT, SMALL_PT
 
 _ARROWS_PT = ((0.0, 7.0), (0.0, 13.0), (7.0, 0.0), (13.0, 0.0))  # where a point's arrows lie
 
 
-def name_arms(figure: Figure, axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> None:
+def name_arms(
+    figure: Figure, axes: Axes, table: pd.DataFrame, limits: Sequence[dict[Any, Any]], unit: float, scale: float
+) -> None:
     """Names beside the points; those of the limits on their lines, at the right."""
     right = axes.get_xlim()[1]
     avoid = []
-    for row in table[table["arm"].isin(LIMITS) & (table["y_bound"] == "")].to_dict("records"):
-        label = captions.arm_label(row["arm"], row["num_composed"], row["num"])
+    for row in limits:
+        label = captions.arm_label(row["arm"], row["num_composed"], row["num"], row["role"])
         text = axes.annotate(label, (1, row["y"] / scale), (0, 2), xycoords=("axes fraction", "data"), ha="right",
                              textcoords="offset points", fontsize=SMALL_PT, color=FAINT)  # fmt: skip
         text.set_in_layout(False)
