@@ -25,7 +25,7 @@ from training_parts.arms import NODES, SEEDS, TUNING_SEED, best_lr, grid_of, is_
 from training_parts.pool import Pool
 from training_parts.records import Records
 
-from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan.cell import Cell
 
 BASELINE = "ring"

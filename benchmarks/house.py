@@ -23,7 +23,7 @@ from pathlib import Path
 SHORT = 110  # lines: what is shorter and has one reader next door belongs to it
 LONG = 500
 NAMES_OF_ARMS = re.compile(r"""["'](single|no-communication)["']""")
-DECLARES_ARMS = ("base/registry.py", "experiment/config/presets.py")  # where the two get their names
+DECLARES_ARMS = ("base/registry.py", "experiment/config/method_names.py")  # where the two get their names
 
 
 @dataclass

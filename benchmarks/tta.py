@@ -33,7 +33,7 @@ from training_parts.runs import ENDED, LINKS, Runs
 from training_parts.workloads import QUICK, WORKLOADS, Workload
 
 from bwbench.experiment.config.experiment import why_not_composed
-from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.method_names import PRESETS
 
 NO_PEERS = ("single", "no-communication")  # no link is between them
 QUICK_LR = 0.4

@@ -41,7 +41,7 @@ def list_(
     from bwbench.base.explain import nearest
     from bwbench.base.registry import REGISTRIES
     from bwbench.cli.output import new_table, print_json, size, stdout
-    from bwbench.experiment.config.presets import PRESETS
+    from bwbench.experiment.config.method_names import PRESETS
 
     if kind not in REGISTRIES:
         raise ConfigError(f"list {kind!r}: no such kind.{nearest(kind, REGISTRIES)} Known: {', '.join(REGISTRIES)}")

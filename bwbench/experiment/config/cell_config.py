@@ -34,6 +34,7 @@ from bwbench.network.namespaces.addresses import MAX_NODES
 
 MAX_SEED = 2**32 - 1  # numpy's legacy generators take no more
 Launcher = Literal["local", "external", "ssh"]
+METHOD_KEYS = ("algorithm", "collective", "compression")  # what an arm is made of
 # What stands for a component that an experiment leaves out; a model is always named.
 LEFT_OUT = {
     "dataset": "digits",

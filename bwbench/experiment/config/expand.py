@@ -15,7 +15,7 @@ from bwbench.experiment.config.dotted_keys import Key, assign, lookup, show_key
 from bwbench.experiment.config.experiment import Point
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.matrix import Assignment, Axis, Exclusion, points
-from bwbench.experiment.config.presets import ALONE
+from bwbench.experiment.config.method_names import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
 

@@ -24,7 +24,7 @@ from bwbench.experiment.config.dotted_keys import CELL_KEYS, COMPONENT_KEYS, SEC
 from bwbench.experiment.config.experiment import MODES, WholeConfig
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.load import MAX_REPEATS
-from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.method_names import PRESETS
 
 Schema = dict[str, Any]  # as open as JSON Schema itself
 

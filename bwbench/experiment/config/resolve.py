@@ -17,7 +17,7 @@ from bwbench.experiment.config.auto_collective import auto_collective
 from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
 from bwbench.experiment.config.combinations import Finding, refusals, remarks
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
-from bwbench.experiment.config.presets import PRESETS, Expanded, expand_preset
+from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
 from bwbench.network.link.named_links import absolute_preset
 from bwbench.network.link.trace_file import freeze_link, trace_notes

@@ -14,12 +14,11 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, show, unknown_key
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import ALGORITHMS, COMPRESSIONS, OPTIMIZERS
-from bwbench.experiment.config.arms import arm_name
-from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.component_parsing import parse_component, split_spelling
+from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tuned_table import (
-    METHOD,
     Row,
     Setting,
     TunedTable,
@@ -205,7 +204,7 @@ def _refused(text: str) -> Choice:
 def _lacking(table: TunedTable, config: CellConfig, file: str) -> str:
     """What the table has in place of the row that a cell needs."""
     wanted, arm = setting_of(config), arm_name(config)
-    same_arm = [row for row in table.rows if all(row.setting[key] == wanted[key] for key in METHOD)]
+    same_arm = [row for row in table.rows if all(row.setting[key] == wanted[key] for key in METHOD_KEYS)]
     if not same_arm:
         named = [row for row in table.rows if row.entry.arm == arm]
         if named:

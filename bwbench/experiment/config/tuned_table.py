@@ -19,16 +19,15 @@ from bwbench.base.explain import explain, show
 from bwbench.base.plain_data import Json, JsonObject, canonical, whole_floats_as_int
 from bwbench.base.registry import Registry
 from bwbench.base.yaml_document import parse_yaml, read_text_file
-from bwbench.experiment.config.cell_config import CellConfig, parse_dataset
+from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 
 SCHEMA = 1
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries
 MAX_PROBLEMS = 5  # shown of one file
-METHOD = ("algorithm", "collective", "compression")  # what an arm is made of
 WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target")
 
-Setting = JsonObject  # what a rate belongs to: METHOD and WORKLOAD, components with every option
+Setting = JsonObject  # what a rate belongs to: METHOD_KEYS and WORKLOAD, components with every option
 
 
 class _TablePart(BaseModel):
@@ -223,7 +222,7 @@ def row_of(entry: TunedEntry) -> Row:
     """
     (name, options), rate = next(iter(entry.optimizer.items())), {} if entry.lr is None else {"lr": entry.lr}
     optimizer = parse_component({name: {**options, **rate}}, registry.OPTIMIZERS)
-    setting = {key: _filled(key, getattr(entry, key)) for key in (*METHOD, *WORKLOAD)}
+    setting = {key: _filled(key, getattr(entry, key)) for key in (*METHOD_KEYS, *WORKLOAD)}
     return Row(entry, setting, optimizer)
 
 

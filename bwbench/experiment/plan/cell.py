@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
-from bwbench.experiment.config.arms import standing_of
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.method_names import standing_of
 from bwbench.methods.roles import Role
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
-from bwbench.experiment.config.arms import role_of_arm
+from bwbench.experiment.config.method_names import role_of_arm
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 

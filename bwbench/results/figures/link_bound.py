@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
-from bwbench.experiment.config.presets import baselines
+from bwbench.experiment.config.method_names import baselines
 from bwbench.results.figures.captions import TimeUnit
 from bwbench.results.figures.style import SMALL_PT, arm_style
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.experiment.config.presets import ALONE
+from bwbench.experiment.config.method_names import ALONE
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.speedups import speedup_table

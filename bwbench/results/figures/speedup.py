@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.experiment.config.presets import baselines
+from bwbench.experiment.config.method_names import baselines
 from bwbench.methods.roles import may_win
 from bwbench.results.analysis.comparison import BANDWIDTH_KEY, Comparison, CrossoverRow, compare_cells
 from bwbench.results.analysis.once import once

@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib
 
-from bwbench.experiment.config.arms import role_of_arm
+from bwbench.experiment.config.method_names import role_of_arm
 from bwbench.methods.roles import HEADROOM, REFERENCE
 
 COLUMN_IN = 3.4  # one column of a two-column paper

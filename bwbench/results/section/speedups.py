@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.experiment.config.presets import baselines
+from bwbench.experiment.config.method_names import baselines
 from bwbench.results.analysis.cells import is_reference
 from bwbench.results.analysis.comparison import BANDWIDTH_KEY, ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover

@@ -6,7 +6,6 @@ another: what is tried follows from the costs alone, and every arm has the same 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,19 +13,18 @@ from typing import Any
 from bwbench.base.errors import ConfigError
 from bwbench.base.plain_data import canonical
 from bwbench.base.registry import OPTIMIZERS
-from bwbench.experiment.config.arms import arm_name
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.experiment import Experiment
+from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tuned import with_rate
 from bwbench.experiment.config.tuned_table import RateTrial, Row, setting_of
+from bwbench.experiment.plan.build import MAX_SLUG, UNSAFE
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.cell_identity import identity
-from bwbench.experiment.plan.slug import MAX_LENGTH
 from bwbench.network.link import UNSHAPED
 
 START = 3  # rates that are tried in any case
 FOLDER = ".tuning"  # below the results: shared by all experiments, and skipped by what lists them
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Search:
         """The trial of one learning rate: an ordinary cell."""
         config = self.config.model_copy(update={"optimizer": with_rate(self.config.optimizer, lr)})
         parts = (self.arm, config.model.name, config.dataset.source.name, f"n{config.nodes}", f"lr{lr:g}")
-        name = "-".join(_UNSAFE.sub("-", part).strip("-._") for part in parts)[:MAX_LENGTH].rstrip("-._")
+        name = "-".join(UNSAFE.sub("-", part).strip("-._") for part in parts)[:MAX_SLUG].rstrip("-._")
         return Cell(identity(config), f"{name}-s{config.seed}", FOLDER, self.arm, 0, config)
 
     @property

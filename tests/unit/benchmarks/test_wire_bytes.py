@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bwbench.experiment.config.load import load_experiment
-from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan.build import build_plan
 from bwbench.experiment.plan.sending import traffic_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import Experiment, load_experiment
-from bwbench.experiment.config.arms import arm_name
+from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tuned_table import Made, RateTrial, TunedEntry, read_table, setting_of
 from bwbench.experiment.plan import build_plan
 from bwbench.running.tuning.table import write_table

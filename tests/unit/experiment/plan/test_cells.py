@@ -10,7 +10,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import CellConfig, load_experiment
-from bwbench.experiment.config.arms import arm_name
+from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.plan import Cell, Plan, assess, build_plan, identity
 
 BASE = """\

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import pytest
 
-from bwbench.experiment.config.arms import role_of_arm
+from bwbench.experiment.config.method_names import role_of_arm
 from bwbench.results.analysis.fastest import fastest_by_link
 
 Times = Mapping[str, Sequence[float | None]]  # of each seed; None: not reached within 100 s

@@ -12,7 +12,7 @@ from torch import nn
 from bwbench import Distributed, distribute
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.method_names import PRESETS
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
 
 NUM_RANKS = 3

@@ -10,7 +10,7 @@ import torch
 
 from bwbench import distribute
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.method_names import PRESETS
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
 
 NUM_RANKS = 4

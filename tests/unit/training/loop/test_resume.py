@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config import CellConfig
-from bwbench.experiment.config.presets import PRESETS
+from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.config.resolve import resolve
 from bwbench.records import EventWriter, read_events
 from bwbench.records.checkpoint import find_checkpoint
