@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.method_names import standing_of
 from bwbench.methods.roles import Role
@@ -51,7 +52,7 @@ class Cell:
         """Equal for arms that compute the same mean, and so learn alike; else the arm's own name."""
         return standing_of(self.config).kinship or self.arm
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """What ``cell.json`` holds."""
         return {
             "schema": SCHEMA,
