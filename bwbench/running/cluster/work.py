@@ -83,7 +83,7 @@ def carry_out(work: Work, post: Post) -> Outcome:
         os.environ[SHARE] = "1"  # this process runs cells of this sweep alone
     cell = Cell.from_json(work.cell)
     with _folder(work) as folder:
-        item = PlannedCell(cell, folder, work.status, True, "", work.attempt, work.way)
+        item = PlannedCell(cell, folder, work.status, runs=True, why="", attempt=work.attempt, way=work.way)
         try:
             status = run_item(item, work.wall_limit_s, _Posting(post))
         except CellTakenError as error:

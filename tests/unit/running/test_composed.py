@@ -4,7 +4,7 @@ import shutil
 import pytest
 from simulated_runs import Machine, train
 
-import bwbench.running.composed.run as composed_run
+import bwbench.running.composed as composed_run
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.load import load_experiment
