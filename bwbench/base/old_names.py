@@ -30,7 +30,6 @@ MOVED = {
     "bwbench.launch": "bwbench.running.launch",
     "bwbench.launch.ssh.facts": "bwbench.running.launch.ssh.host_facts",
     "bwbench.library": "bwbench.training.library",
-    "bwbench.lightning": "bwbench.training.library.lightning",
     "bwbench.models": "bwbench.training.models",
     "bwbench.plan": "bwbench.experiment.plan",
     "bwbench.plan.phases": "bwbench.methods.phases",

@@ -15,8 +15,8 @@ from bwbench.experiment.config.auto_collective import algorithm_refusal, codec_r
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.methods.compression.chain import chain_refusal
 from bwbench.network.backend_choice import choose
-from bwbench.network.link.consistency import unknown_nodes
-from bwbench.network.link.tcp import TcpSettings
+from bwbench.network.link.link import unknown_nodes
+from bwbench.network.link.node_link import TcpSettings
 
 MAX_TIME_S = 365 * 86400.0
 

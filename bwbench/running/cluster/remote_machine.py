@@ -24,7 +24,7 @@ from bwbench.base.registry import DATASETS
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import Way
-from bwbench.network.link.freeze import freeze_link
+from bwbench.network.link.trace_file import freeze_link
 from bwbench.records import CellFolder
 from bwbench.records.schema import Event, JsonObject
 from bwbench.running.composed import run_item

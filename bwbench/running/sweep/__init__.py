@@ -1,6 +1,6 @@
 """A whole matrix, unattended: which cells of which files run, in which order, and the loop that runs them.
 
-``bwbench.running.sweep.loop`` is not imported here: planning needs neither networks nor launchers.
+The scheduler is not imported here: planning needs neither networks nor launchers.
 """
 
 from bwbench.running.sweep.cell_selection import Selection

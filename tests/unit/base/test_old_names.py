@@ -11,7 +11,7 @@ import pytest
 from bwbench.base.old_names import MOVED, new_name
 
 
-@pytest.mark.parametrize("old", [old for old in MOVED if old != "bwbench.lightning"])
+@pytest.mark.parametrize("old", MOVED)
 def test_an_old_name_is_the_new_module(old: str) -> None:
     new = importlib.import_module(MOVED[old])
     assert importlib.import_module(old) is new

@@ -12,10 +12,8 @@ from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, Eva
 from bwbench.experiment.plan import cell_identity as table
 from bwbench.experiment.plan.cell_identity import ALWAYS, DEFAULTS, identity, what_counts
 from bwbench.network.link import Link
-from bwbench.network.link.node_override import NodeOverride
-from bwbench.network.link.outage import Outage
-from bwbench.network.link.tcp import TcpSettings
-from bwbench.network.link.trace import Trace, Traces
+from bwbench.network.link.node_link import NodeOverride, TcpSettings
+from bwbench.network.link.variation import Outage, Trace, Traces
 from bwbench.records import iter_cells
 
 RESULTS = Path(__file__).parents[4] / "results"
