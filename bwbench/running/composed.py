@@ -40,9 +40,9 @@ from bwbench.results.analysis.ledger import RankStep, step_ledgers, summarise_le
 from bwbench.results.analysis.scale import gradient_bytes_of
 from bwbench.results.analysis.step_times import NotComposableError
 from bwbench.results.analysis.trial import EventsByRank, evaluations
-from bwbench.running.cell import CellObserver, run_cell
-from bwbench.running.cell import wall_limit_s as wall_limit_of
 from bwbench.running.launch.machine_turn import LIMIT_S
+from bwbench.running.run_cell import CellObserver, run_cell
+from bwbench.running.run_cell import wall_limit_s as wall_limit_of
 
 LOOK_AT_CLAIMS_S = 0.5
 WAIT_LIMIT_S = 2 * LIMIT_S  # for a run elsewhere, which may itself wait for its turn

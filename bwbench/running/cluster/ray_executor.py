@@ -28,8 +28,8 @@ from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.disk import full_disk_said
 from bwbench.records.schema import JsonObject
-from bwbench.running.cell import CellObserver
 from bwbench.running.cluster.remote_machine import MachineAnswer, Work, carry_out, representatives
+from bwbench.running.run_cell import CellObserver
 from bwbench.running.sweep import SweepPlan
 from bwbench.running.sweep.executor import Lost, Machine, Report
 

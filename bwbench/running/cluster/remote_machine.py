@@ -29,7 +29,7 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import Event, JsonObject
 from bwbench.running.composed import run_item
 from bwbench.running.launch.machine_turn import SHARE
-from bwbench.running.sweep.executor import Finished, Machine, Taken, Unfit, pack
+from bwbench.running.sweep.executor import Finished, Machine, TakenElsewhere, Unfit, pack
 from bwbench.training.datasets.folder import data_folder
 
 LOOK_FOR_PARENT_S = 0.5
@@ -145,7 +145,7 @@ class Work:
         )
 
 
-def carry_out(work: Work, post: Post) -> Finished | Taken | Unfit:
+def carry_out(work: Work, post: Post) -> Finished | TakenElsewhere | Unfit:
     """Run a cell on this machine. KeyboardInterrupt ends it as Ctrl-C does.
 
     Args:
@@ -160,7 +160,7 @@ def carry_out(work: Work, post: Post) -> Finished | Taken | Unfit:
         try:
             status = run_item(item, work.wall_limit_s, _Posting(post))
         except CellTakenError:
-            return Taken()
+            return TakenElsewhere()
         except UnfitMachineError as error:
             return Unfit(str(error))
         return Finished(status, None if work.shared else pack(folder / f"attempt-{status.attempt}"))

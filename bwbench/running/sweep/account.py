@@ -9,7 +9,7 @@ from typing import Protocol
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Status
-from bwbench.running.cell import CellObserver, ended_since
+from bwbench.running.run_cell import CellObserver, ended_since
 from bwbench.running.sweep.notify import Notifier
 from bwbench.running.sweep.stopped_arms import StoppedArms
 

@@ -20,8 +20,8 @@ from typing import Protocol
 from bwbench.base.errors import CellTakenError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Status
-from bwbench.running.cell import CellObserver
 from bwbench.running.composed import run_item
+from bwbench.running.run_cell import CellObserver
 
 COMPRESSION = 1  # records are text that shrinks eightfold at the lowest level; the machine has other work to do
 
@@ -74,7 +74,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenElsewhere:
     """Another process runs the cell."""
 
 
@@ -101,7 +101,7 @@ class Report:
     """
 
     key: int
-    end: Finished | Taken | Unfit | Lost
+    end: Finished | TakenElsewhere | Unfit | Lost
 
 
 class Executor(Protocol):
@@ -174,7 +174,7 @@ class ThisMachine:
         try:
             return [Report(key, Finished(self._run(item, wall_limit_s, observer)))]
         except CellTakenError:
-            return [Report(key, Taken())]
+            return [Report(key, TakenElsewhere())]
 
 
 def pack(attempt: Path) -> bytes:

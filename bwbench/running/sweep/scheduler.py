@@ -20,7 +20,7 @@ from bwbench.records import write_record
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import claim_of, claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.cell import CellObserver, wall_limit_s
+from bwbench.running.run_cell import CellObserver, wall_limit_s
 from bwbench.running.sweep.account import Account
 from bwbench.running.sweep.executor import (
     Executor,
@@ -28,7 +28,7 @@ from bwbench.running.sweep.executor import (
     Lost,
     Machine,
     Report,
-    Taken,
+    TakenElsewhere,
     Unfit,
     free_machines,
     unpack,
@@ -162,7 +162,7 @@ class Scheduler:
         with running.claim:
             if isinstance(end, Finished):
                 self._finished(item, end)
-            elif isinstance(end, Taken):
+            elif isinstance(end, TakenElsewhere):
                 self._taken.append(item)
             elif isinstance(end, Unfit):
                 self._unfit[machine.node] = end.why

@@ -10,7 +10,7 @@ from typing import Protocol
 from bwbench.base.errors import CellTakenError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Status
-from bwbench.running.cell import CellObserver, run_cell, wall_limit_s
+from bwbench.running.run_cell import CellObserver, run_cell, wall_limit_s
 from bwbench.running.tuning.searches import Search
 from bwbench.running.tuning.trials import Progress, planned, progress
 

@@ -15,8 +15,8 @@ from bwbench.records import CellFolder, iter_cells, write_json_atomic, write_rec
 from bwbench.records.lock import claimed
 from bwbench.records.schema import End, Status, Step, Wire
 from bwbench.results.analysis.trial import summarise
-from bwbench.running.cell import WALL_LIMIT_FACTOR, WALL_LIMIT_S
 from bwbench.running.composed import run_item
+from bwbench.running.run_cell import WALL_LIMIT_FACTOR, WALL_LIMIT_S
 
 EXPERIMENT = """
 name: study

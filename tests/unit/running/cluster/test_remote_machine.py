@@ -19,7 +19,7 @@ from bwbench.running.cluster import ray_executor
 from bwbench.running.cluster import remote_machine as module
 from bwbench.running.cluster.ray_executor import RayExecutor, check_answers, ray_address
 from bwbench.running.cluster.remote_machine import Work, carry_out, describe_here, representatives
-from bwbench.running.sweep.executor import Finished, Machine, Taken, Unfit, pack, unpack
+from bwbench.running.sweep.executor import Finished, Machine, TakenElsewhere, Unfit, pack, unpack
 from tests.unit.running.cells import planned_cells
 
 
@@ -76,10 +76,10 @@ def test_a_shared_folder_is_written_in_place(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "error, expected", [(CellTakenError("by another"), Taken()), (UnfitMachineError("no"), Unfit("no"))]
+    "error, expected", [(CellTakenError("by another"), TakenElsewhere()), (UnfitMachineError("no"), Unfit("no"))]
 )
 def test_what_is_no_end_of_a_cell_is_told_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: Taken | Unfit
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: TakenElsewhere | Unfit
 ) -> None:
     def fail(*_: Any) -> dict[str, Any]:
         raise error

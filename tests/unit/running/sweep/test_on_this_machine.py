@@ -14,7 +14,7 @@ from bwbench.experiment.plan import Cell, PlannedCell
 from bwbench.records import write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.cell import CellObserver, ended_since
+from bwbench.running.run_cell import CellObserver, ended_since
 from bwbench.running.sweep import plan_sweep
 from bwbench.running.sweep.account import Account, Tally
 from bwbench.running.sweep.executor import ThisMachine

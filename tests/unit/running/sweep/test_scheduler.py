@@ -20,10 +20,10 @@ from bwbench.experiment.plan.assess import PlannedCell, assess
 from bwbench.records import read_json, write_json_atomic, write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import Evaluation, Event, Status
-from bwbench.running.cell import CellObserver
 from bwbench.running.cluster.remote_machine import Work
+from bwbench.running.run_cell import CellObserver
 from bwbench.running.sweep.account import Account, Tally
-from bwbench.running.sweep.executor import Finished, Lost, Machine, Report, Taken, Unfit, pack
+from bwbench.running.sweep.executor import Finished, Lost, Machine, Report, TakenElsewhere, Unfit, pack
 from bwbench.running.sweep.notify import Notifier
 from bwbench.running.sweep.scheduler import MOST_LOSSES, Scheduler
 from tests.unit.running.cells import planned_cells
@@ -96,7 +96,7 @@ class FakeExecutor:
             self.all.remove(machine)
             return [Report(key, Lost("its machine is gone"))]
         if fate in ("unfit", "taken"):
-            return [Report(key, Taken() if fate == "taken" else Unfit("no namespaces"))]
+            return [Report(key, TakenElsewhere() if fate == "taken" else Unfit("no namespaces"))]
         observer.cell_phase(item.cell, "training")
         observer.cell_event(item.cell, 0, EVALUATION)
         return [Report(key, Lost("killed") if fate == "lost" else run(item, machine, fate))]
