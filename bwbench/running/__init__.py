@@ -23,6 +23,6 @@ A worker that torchrun or Slurm has started gets its signal from them. Its compa
 none itself: it ends after the worker, with ``interrupted`` in status.json.
 
 After ``kill -9`` nothing of this runs, and nothing stays either. The kernel ends the agent and with it the workers, and
-the locks behind claims go with their process. The keeper of a host ends its run once nothing has been heard for a while.
+the locks behind claims go with their process. The keeper of a host ends its run once it has heard nothing for a while.
 A task of Ray's ends with the node that ran it. The cell has no status.json then, so it runs again.
 """
