@@ -25,6 +25,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
     torch.set_num_threads(1)
     store, device = dist.HashStore(), loopback()
     results: list = [None] * num_ranks
+    groups: list[dist.ProcessGroup] = []  # kept until all are done: a group that is freed closes on ranks still reading
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
@@ -32,7 +33,9 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
             options = dist.ProcessGroupGloo._Options()
             options._devices = [device]
             options._timeout = timedelta(seconds=timeout_s)
-            results[rank] = work(dist.ProcessGroupGloo(store, rank, num_ranks, options), rank)
+            group = dist.ProcessGroupGloo(store, rank, num_ranks, options)
+            groups.append(group)
+            results[rank] = work(group, rank)
         except BaseException as error:
             errors.append(error)
 

@@ -119,6 +119,18 @@ def test_a_default_of_the_link_that_changes_changes_the_id(monkeypatch: pytest.M
     assert what_counts(config())["link"] == {"bandwidth": "10 Mbit/s", "fairness": "packet"}
 
 
+def test_a_key_that_may_be_none_is_not_taken_for_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEFAULTS["link"], "backend", "netem")  # as if there were a key with a default that is not None
+    dump = CellConfig.model_dump
+
+    def with_none(self: CellConfig, **how: object) -> dict[str, object]:
+        content = dump(self, **how)
+        return {**content, "link": {**content["link"], "backend": None}}
+
+    monkeypatch.setattr(CellConfig, "model_dump", with_none)
+    assert what_counts(config())["link"] == {"bandwidth": "10 Mbit/s", "backend": None}
+
+
 @pytest.mark.parametrize(
     ("known", "name"),
     [(registry.ALGORITHMS, "every-step"), (registry.COLLECTIVES, "ring"), (registry.COMPRESSIONS, "top-k"),
