@@ -53,8 +53,10 @@ from bwbench.records.schema import Status
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import claimed
 from bwbench.running.sweep import freeze_sweep, plan_sweep
-from bwbench.running.sweep.loop import run_sweep
+from bwbench.running.sweep.account import Account
+from bwbench.running.sweep.executor import ThisMachine
 from bwbench.running.sweep.notify import Notifier
+from bwbench.running.sweep.scheduler import Scheduler
 from bwbench.running.sweep.time_left import TimeLeft
 
 def run(item, wall_limit_s, observer):
@@ -75,8 +77,9 @@ foreseen = foresee(sweep.foreseen)
 predicted_s = {name: found.predicted_s for name, found in foreseen.estimates.items()}
 freeze_sweep(sweep)
 with PlainProgress(TimeLeft(foreseen), sweep.todo) as progress:
-    tally = run_sweep(sweep.selected, predicted_s, progress, Notifier(None, print), run=run)
-assert tally.all_done, tally
+    account = Account(sweep.selected, progress, Notifier(None, print))
+    Scheduler(ThisMachine(run), account, predicted_s).work_through(sweep.todo)
+assert account.tally.all_done, account.tally
 """
 
 

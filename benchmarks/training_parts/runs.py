@@ -18,7 +18,7 @@ from bwbench.methods.phases import timing_steps
 from bwbench.records import CellFolder, read_events
 from bwbench.records.schema import Evaluation, Status
 from bwbench.results.analysis.compose import Composition, compose
-from bwbench.running.cell import run_cell
+from bwbench.running.run_cell import run_cell
 from training_parts.arms import one_cell
 from training_parts.pool import Pool
 from training_parts.rates import Rates

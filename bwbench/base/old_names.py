@@ -35,7 +35,7 @@ MOVED = {
     "bwbench.plan.phases": "bwbench.methods.phases",
     "bwbench.plan.traffic": "bwbench.methods.traffic",
     "bwbench.registry": "bwbench.base.registry",
-    "bwbench.runner": "bwbench.running.cell",
+    "bwbench.runner": "bwbench.running.run_cell",
     "bwbench.sweep": "bwbench.running.sweep",
     "bwbench.train": "bwbench.training.loop",
     "bwbench.tuning": "bwbench.running.tuning",

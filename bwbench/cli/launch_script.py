@@ -36,7 +36,7 @@ def launch_script(
     cells on a machine of its own: bwbench launch-script --slurm --array 8 experiments > sweep.sh.
     """
     from bwbench.base.errors import EXIT_OK, ConfigError
-    from bwbench.running.sweep.files import experiment_files, load_experiments
+    from bwbench.running.sweep.sweep_plan import experiment_files, load_experiments
 
     experiments = load_experiments(experiment_files(files))
     launchers = {point.config.launcher for experiment in experiments for point in experiment.points}
@@ -65,25 +65,19 @@ def launch_script(
 
 
 def _array(num_experiments: int, files: Sequence[Path], num_tasks: int, results: Path) -> tuple[str, str]:
-    from bwbench.running.cluster.slurm import array_script
+    from bwbench.running.cluster.job_scripts import ScriptSetting, array_script
 
-    text = array_script(
-        command=[sys.executable, "-m", "bwbench.cli.main"],
-        files=[str(file) for file in files],
-        results=str(results),
-        folder=os.getcwd(),
-        num_tasks=num_tasks,
-        environment=_environment(),
-    )
+    setting = ScriptSetting(sys.executable, os.getcwd(), str(results), _environment())
+    text = array_script([str(file) for file in files], num_tasks, setting)
     return text, f"{num_experiments} experiment(s) in {num_tasks} task(s); submit with sbatch"
 
 
 def _external(experiments: Sequence[Experiment], slurm: bool, results: Path) -> tuple[str, str]:
     from bwbench.experiment.plan.build import build_plan
-    from bwbench.running.cluster.external_script import Setting, slurm_script, torchrun_script
+    from bwbench.running.cluster.job_scripts import ScriptSetting, slurm_script, torchrun_script
 
     cells = [cell for experiment in experiments for cell in build_plan(experiment).cells]
-    setting = Setting(sys.executable, os.getcwd(), str(results), _environment())
+    setting = ScriptSetting(sys.executable, os.getcwd(), str(results), _environment())
     hosts = max(cell.config.nodes for cell in cells)
     if slurm:
         return slurm_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} node(s); submit with sbatch"

@@ -17,7 +17,7 @@ from bwbench.results.analysis.cells import is_composed
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import flat_settings, group_cells
 from bwbench.results.analysis.provenance import provenance_note
-from bwbench.running.sweep.loop import Tally
+from bwbench.running.sweep.account import Tally
 
 Row: TypeAlias = tuple[PlannedCell, CellFolder, Status]
 MOST_REASONS = 20  # of cells that are not done, each of some lines

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from bwbench.base.errors import Problem
     from bwbench.experiment.plan import Cell
-    from bwbench.running.cluster.run import Elsewhere
+    from bwbench.running.cluster.ray_executor import RayCluster
     from bwbench.running.sweep import SweepPlan
-    from bwbench.running.sweep.loop import Tally
+    from bwbench.running.sweep.account import Tally
     from bwbench.running.sweep.notify import Notifier
 
 Files = Annotated[
@@ -113,7 +113,7 @@ def overrides(set_: list[str] | None, mode: str | None) -> list[str]:
     return [*(set_ or []), *([f"mode={mode}"] if mode is not None else [])]
 
 
-def _elsewhere(on: str | None, cells_per_machine: int | None) -> Elsewhere | None:
+def _elsewhere(on: str | None, cells_per_machine: int | None) -> RayCluster | None:
     """Where cells run, if not here; raises ConfigError where that cannot be."""
     from bwbench.base.errors import ConfigError
 
@@ -121,13 +121,13 @@ def _elsewhere(on: str | None, cells_per_machine: int | None) -> Elsewhere | Non
         if cells_per_machine is not None:
             raise ConfigError("--cells-per-machine goes with --on; here, cells of several sweeps take turns")
         return None
-    from bwbench.running.cluster.run import Elsewhere
+    from bwbench.running.cluster.ray_executor import RayCluster
 
-    return Elsewhere.parse(on, cells_per_machine or 1)
+    return RayCluster.parse(on, cells_per_machine or 1)
 
 
 def carry_out(
-    sweep: SweepPlan, fail_fast: bool = False, notify: str | None = None, elsewhere: Elsewhere | None = None
+    sweep: SweepPlan, fail_fast: bool = False, notify: str | None = None, elsewhere: RayCluster | None = None
 ) -> int:
     """Check, freeze and run a sweep, and print how it ended. Returns the exit status."""
     import sys
@@ -138,8 +138,10 @@ def carry_out(
     from bwbench.cli.progress import LiveProgress, PlainProgress
     from bwbench.experiment.plan import Forecast, doubts, foresee
     from bwbench.running.sweep import freeze_sweep
-    from bwbench.running.sweep.loop import Account, Tally, run_sweep
+    from bwbench.running.sweep.account import Account, Tally
+    from bwbench.running.sweep.executor import ThisMachine
     from bwbench.running.sweep.notify import Notifier
+    from bwbench.running.sweep.scheduler import Scheduler
     from bwbench.running.sweep.time_left import TimeLeft
 
     console = stderr()
@@ -155,10 +157,12 @@ def carry_out(
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _EndTold(notifier, tally):
         with LiveProgress(left, sweep.todo) if sys.stderr.isatty() else PlainProgress(left, sweep.todo) as progress:
+            account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
             if elsewhere is None:
-                run_sweep(sweep.selected, predicted_s, progress, notifier, fail_fast, tally=tally)
-            else:
-                elsewhere.run_sweep(sweep, predicted_s, Account(sweep.selected, progress, notifier, fail_fast, tally))
+                Scheduler(ThisMachine(), account, predicted_s).work_through(sweep.todo)
+            elif sweep.todo:
+                with elsewhere.executor(sweep) as executor:
+                    Scheduler(executor, account, predicted_s).work_through(sweep.todo)
     print_outcome(sweep.selected, tally)
     return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
 
@@ -183,7 +187,7 @@ class _EndTold:
             self._notifier.ended("unfit", f"{error}", counts)
 
 
-def check_launcher(sweep: SweepPlan, elsewhere: Elsewhere | None) -> None:
+def check_launcher(sweep: SweepPlan, elsewhere: RayCluster | None) -> None:
     """Raise ConfigError where another program is to start the workers, UnfitMachineError where a host is unfit."""
     from bwbench.base.errors import ConfigError, Problem
 

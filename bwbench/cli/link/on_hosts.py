@@ -20,8 +20,8 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: b
     from bwbench.cli.output import print_json, stderr
     from bwbench.experiment.config.hosts import inventory
     from bwbench.network.interface.shaping_request import check_link
+    from bwbench.running.launch.ssh.host_shaping import host_link
     from bwbench.running.launch.ssh.hosts_link import hold_link
-    from bwbench.running.launch.ssh.shaping import host_link
 
     hosts = inventory(file)
     if len(hosts) < FEWEST:

@@ -19,7 +19,7 @@ from bwbench.experiment.plan.assess import UNREADABLE, PlannedCell, assess
 from bwbench.records import CellFolder
 from bwbench.records.schema import Environment, Status
 from bwbench.results.analysis.trial import evaluations
-from bwbench.running.cell import CellObserver, run_cell, wall_limit_s
+from bwbench.running.run_cell import CellObserver, run_cell, wall_limit_s
 from bwbench.running.tuning.search import Search, State, search_grid
 
 JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine

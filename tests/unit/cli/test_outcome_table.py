@@ -12,7 +12,7 @@ from bwbench.cli import outcome_table
 from bwbench.cli.outcome_table import print_outcome
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.running.sweep import plan_sweep
-from bwbench.running.sweep.loop import Tally
+from bwbench.running.sweep.account import Tally
 from tests.unit.running.sweep.studies import write_study
 
 

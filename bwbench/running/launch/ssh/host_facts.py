@@ -33,7 +33,7 @@ LISTEN_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
-class HostFacts:
+class PreflightFacts:
     """What the controller wants to know of a host before anything starts.
 
     Attributes:
@@ -64,13 +64,13 @@ class HostFacts:
         return {**vars(self), "environment": self.environment.to_json()}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> HostFacts:
+    def from_json(cls, content: Mapping[str, Any]) -> PreflightFacts:
         """What came. Raises ValueError or TypeError where another version of bwbench has said it."""
         known = {one.name: content[one.name] for one in fields(cls) if one.name in content}
         return cls(**{**known, "environment": Environment.model_validate(content["environment"])})
 
 
-def host_facts(cells: Sequence[JsonObject]) -> HostFacts:
+def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
     """What there is to say of this machine.
 
     Args:
@@ -78,7 +78,7 @@ def host_facts(cells: Sequence[JsonObject]) -> HostFacts:
     """
     STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
     connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
-    return HostFacts(
+    return PreflightFacts(
         environment=capture_environment(),
         proc_problem=None if proc_is_own() else FOREIGN_PROC,
         time_unix_s=time.time(),

@@ -12,8 +12,8 @@ from bwbench.base.errors import LinkError
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
 from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected, load_asyncssh
+from bwbench.running.launch.ssh.host_shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER, ShaperAnswer, ShapingRequest
 from bwbench.running.launch.ssh.preflight import examine, refuse_unfit, shaping_requests
-from bwbench.running.launch.ssh.shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER, ShaperAnswer, ShapingRequest
 
 Told: TypeAlias = Callable[[dict[Host, ShaperAnswer]], None]
 

@@ -30,7 +30,7 @@ from bwbench.base.die_with_parent import die_with_parent
 from bwbench.records import read_json, write_json_atomic
 from bwbench.records.disk import LEAST_FREE_BYTES
 from bwbench.records.schema import JsonObject
-from bwbench.running.launch.ssh.shaping import HeldShaping, ShapingRequest
+from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
 STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs

@@ -15,8 +15,8 @@ from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment
 from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected
-from bwbench.running.launch.ssh.host_facts import HostFacts
-from bwbench.running.launch.ssh.shaping import SHAPER, ShapingRequest, host_link
+from bwbench.running.launch.ssh.host_facts import PreflightFacts
+from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapingRequest, host_link
 
 FACTS = "bwbench.running.launch.ssh.host_facts"
 SSH_PORT = 22
@@ -31,7 +31,7 @@ class HostReport:
     """What one host said of itself, and what it lacks."""
 
     host: Host
-    facts: HostFacts | None = None
+    facts: PreflightFacts | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -112,7 +112,7 @@ async def _examine(connection: Any, host: Host, own: Environment, cells: Sequenc
     asked_s = time.time()
     try:
         said = await ask(connection, host, FACTS, ["facts"], {"cells": cells, "data": host.data})
-        found = HostFacts.from_json(said)
+        found = PreflightFacts.from_json(said)
     except HostError as error:
         return HostReport(host, problems=(str(error),))
     except (ValueError, TypeError, KeyError):
@@ -121,7 +121,7 @@ async def _examine(connection: Any, host: Host, own: Environment, cells: Sequenc
     return HostReport(host, found, tuple(_problems(host, found, clock_off_s, own)))
 
 
-def _problems(host: Host, found: HostFacts, clock_off_s: float, own: Environment) -> list[str]:
+def _problems(host: Host, found: PreflightFacts, clock_off_s: float, own: Environment) -> list[str]:
     there, problems = found.environment, []
     if there.bwbench != own.bwbench:
         problems.append(f"bwbench {there.bwbench} there, {own.bwbench} here; install the same")

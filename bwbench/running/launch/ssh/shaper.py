@@ -29,7 +29,7 @@ from bwbench.network.interface.shaping import Prepared, applied, hold, prepare
 from bwbench.network.interface.shaping_request import PeerTraffic
 from bwbench.network.interface.steps import commands
 from bwbench.network.link import Link
-from bwbench.running.launch.ssh.shaping import SHAPER, ShaperAnswer, ShapingRequest
+from bwbench.running.launch.ssh.host_shaping import SHAPER, ShaperAnswer, ShapingRequest
 from bwbench.training.loop.interfaces import interface_towards
 
 OLD_NAME = "bwbench.launch.ssh.shaper"  # of this module, in lines of sudoers that were written for bwbench 0.1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import bwbench.running.launch.ssh.shaping as shaping_module
-from bwbench.running.launch.ssh.shaping import HeldShaping, ShapingRequest
+import bwbench.running.launch.ssh.host_shaping as shaping_module
+from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 
 REQUEST = ShapingRequest({}, None, ["b"], [22])
 APPLIED = 'say(interface="wlan0", applied="10 Mbit/s")'

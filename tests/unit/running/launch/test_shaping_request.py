@@ -9,8 +9,8 @@ import pytest
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.interface.shaping_request import check_link
 from bwbench.network.link import Link
+from bwbench.running.launch.ssh.host_shaping import ShapingRequest, host_link
 from bwbench.running.launch.ssh.preflight import HostReport, shaping_requests
-from bwbench.running.launch.ssh.shaping import ShapingRequest, host_link
 from tests.unit.running.launch.hosts import facts
 
 UNEVEN = Link.model_validate(

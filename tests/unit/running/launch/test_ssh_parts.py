@@ -17,12 +17,12 @@ from bwbench.experiment.config.hosts import Host
 from bwbench.running.launch.ssh import host_session as session_module
 from bwbench.running.launch.ssh import keeper
 from bwbench.running.launch.ssh.connection import HostError, command_line, explain_exit
-from bwbench.running.launch.ssh.host_facts import HostFacts
+from bwbench.running.launch.ssh.host_facts import PreflightFacts
 from bwbench.running.launch.ssh.host_session import HostSession
+from bwbench.running.launch.ssh.host_shaping import ShapingRequest
 from bwbench.running.launch.ssh.keeper import RunEnd, _Lines, _send_new
 from bwbench.running.launch.ssh.launcher import placed
 from bwbench.running.launch.ssh.preflight import HostReport, refuse_unfit
-from bwbench.running.launch.ssh.shaping import ShapingRequest
 from tests.unit.running.launch.hosts import facts
 
 pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
@@ -58,7 +58,7 @@ def test_every_problem_of_every_host_is_a_line() -> None:
         ),
     ],
 )
-def test_where_the_other_hosts_reach_the_first(host: Host, said: HostFacts | None, expected: str) -> None:
+def test_where_the_other_hosts_reach_the_first(host: Host, said: PreflightFacts | None, expected: str) -> None:
     assert HostReport(host, said).address == expected
 
 
@@ -187,7 +187,7 @@ def test_a_host_is_out_of_reach_once_its_keeper_has_given_up(tmp_path: Path, mon
 def test_facts_and_orders_arrive_as_they_were() -> None:
     said = facts(ssh_port=22, addresses={"wlan0": ["10.0.0.1"]}, missing_data=["no data"])
     content = json.loads(json.dumps({**said.to_json(), "of a later version": 1}))
-    assert HostFacts.from_json(content) == said
+    assert PreflightFacts.from_json(content) == said
     request = ShapingRequest({"latency": "1 ms"}, None, ["b"], [22])
     for shaping in (None, request):
         order = keeper.KeeperOrder("ab" * 10, {"id": "x"}, ["-m", "torchrun"], {"A": "b"}, shaping)

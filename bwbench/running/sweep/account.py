@@ -1,24 +1,17 @@
-"""The loop over cells: claims, runs, tells; whatever happens to a cell, the others go on."""
+"""What a sweep has come to: who is told, what is counted, and which cells are not worth running any more."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bwbench.base.errors import CellTakenError, RecordError
+from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.records.lock import claim_of
 from bwbench.records.schema import Status
-from bwbench.running.cell import CellObserver, ended_since, wall_limit_s
-from bwbench.running.composed import run_item
+from bwbench.running.run_cell import CellObserver, ended_since
 from bwbench.running.sweep.notify import Notifier
 from bwbench.running.sweep.stopped_arms import StoppedArms
-
-LOOK_AT_CLAIMS_S = 0.5
-
-RunCell = Callable[[PlannedCell, float, CellObserver], Status]
 
 
 class SweepObserver(CellObserver, Protocol):
@@ -63,60 +56,13 @@ class Tally:
         return {**counts, **({"skipped": self.skipped} if self.skipped else {})}
 
 
-def run_sweep(
-    selected: Sequence[PlannedCell],
-    predicted_s: Mapping[str, float],
-    observer: SweepObserver,
-    notifier: Notifier,
-    fail_fast: bool = False,
-    run: RunCell = run_item,
-    tally: Tally | None = None,
-) -> Tally:
-    """Run every cell that has to, one after another in this order; a failed one does not stop the others.
-
-    Cells that another process runs meanwhile come last: by then they are done, or their process is dead.
-
-    Args:
-        selected: cells to run, and cells that are only counted.
-        predicted_s: for each cell's id, how long it should take at most; far beyond that it is ended as ``timeout``.
-        fail_fast: leave out what remains once a cell has failed.
-        run: runs one cell.
-        tally: is counted up while cells end, so that the caller knows what was reached should this raise.
-
-    Raises:
-        UnfitMachineError: the machine cannot make the networks, or the disk is full.
-        KeyboardInterrupt: handed on after the running cell was recorded as ``interrupted``.
-    """
-    account = Account(selected, observer, notifier, fail_fast, tally if tally is not None else Tally())
-
-    def settle(item: PlannedCell) -> bool:
-        """Run a cell, or leave it out; False where another process is at it."""
-        if account.settled(item):
-            return True
-        if claim_of(item.folder) is not None:
-            return False
-        account.begin(item)
-        try:
-            status = run(item, wall_limit_s(predicted_s.get(item.cell.id, 0.0)), observer)
-        except CellTakenError:
-            return False
-        account.ended(item, status)
-        return True
-
-    taken = [item for item in selected if item.runs and not settle(item)]
-    while taken:
-        observer.waiting(taken)
-        while all(claim_of(item.folder) is not None for item in taken):
-            time.sleep(LOOK_AT_CLAIMS_S)  # without a limit of our own: every cell has one where it runs
-        taken = [item for item in taken if not settle(item)]
-    return account.tally
-
-
 class Account:
     """What a sweep has come to: counts, tells, and says which cells are not worth running any more.
 
     Args:
         selected: cells to run, and cells that are only counted, which is done here.
+        tally: is counted up while cells end, so that the caller knows what was reached should the sweep raise.
+        fail_fast: leave out what remains once a cell has failed.
     """
 
     def __init__(
@@ -124,10 +70,11 @@ class Account:
         selected: Sequence[PlannedCell],
         observer: SweepObserver,
         notifier: Notifier,
-        fail_fast: bool,
-        tally: Tally,
+        tally: Tally | None = None,
+        *,
+        fail_fast: bool = False,
     ) -> None:
-        self.observer, self.tally = observer, tally
+        self.observer, self.tally = observer, tally if tally is not None else Tally()
         self._notifier, self._fail_fast = notifier, fail_fast
         self._arms = StoppedArms()
         self._failed: PlannedCell | None = None

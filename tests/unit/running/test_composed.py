@@ -4,19 +4,21 @@ import shutil
 import pytest
 from simulated_runs import Machine, train
 
-import bwbench.running.composed.run as composed_run
+import bwbench.running.composed as composed_run
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan import assess, build_plan
 from bwbench.experiment.plan.composing import ways
 from bwbench.experiment.plan.described_models import Description
+from bwbench.methods.phases import Phase, timing_steps
 from bwbench.records import CellFolder, iter_cells, write_json_atomic, write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import End, Status, Step, Wire
+from bwbench.results.analysis.compose import compose
 from bwbench.results.analysis.trial import summarise
-from bwbench.running.cell import WALL_LIMIT_FACTOR, WALL_LIMIT_S
-from bwbench.running.composed import run_item
+from bwbench.running.composed import run_item, weighted_ledger
+from bwbench.running.run_cell import WALL_LIMIT_FACTOR, WALL_LIMIT_S
 
 EXPERIMENT = """
 name: study
@@ -226,3 +228,20 @@ def test_a_composed_cell_that_lost_its_files_is_made_from_the_same_parts(machine
     assert len(machines.ran) == ran
     assert second.time_to_target_s == first.time_to_target_s
     assert second.composed == first.composed
+
+
+RARE, OFTEN = (Phase("rounds", None, 50),), (Phase("rounds", None, 8),)
+
+
+def test_rounds_weigh_as_much_as_in_the_whole_run() -> None:
+    machine = Machine(0.05, 1.0, waited_s=0.0)
+    timing = train(OFTEN, machine, timing_steps(OFTEN))
+    found = compose(train(RARE, Machine(), 500), timing, RARE, OFTEN, has_target=False)
+    ledger = weighted_ledger(timing, OFTEN, found.kinds)
+    assert ledger.step_mean_s == pytest.approx(0.05 + 1.0 / 50)
+    assert ledger.step_median_s == pytest.approx(0.05)
+    assert sum(ledger.mean_s.values()) == pytest.approx(ledger.step_mean_s)
+
+
+def test_without_steps_there_is_no_ledger() -> None:
+    assert weighted_ledger({0: []}, OFTEN, []) is None

@@ -1,4 +1,4 @@
-"""The loop over cells, with a runner that only writes status.json."""
+"""Sweeps on this machine, with a runner that only writes status.json."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from bwbench.experiment.plan import Cell, PlannedCell
 from bwbench.records import write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.cell import CellObserver, ended_since
+from bwbench.running.run_cell import CellObserver, ended_since
 from bwbench.running.sweep import plan_sweep
-from bwbench.running.sweep.loop import Tally, run_sweep
+from bwbench.running.sweep.account import Account, Tally
+from bwbench.running.sweep.executor import ThisMachine
 from bwbench.running.sweep.notify import Notifier
+from bwbench.running.sweep.scheduler import Scheduler
 from tests.unit.running.sweep.studies import write_study
 
 SILENT = Notifier(None, print)
@@ -79,8 +81,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def sweep(folder: Path, run: Runs, retry: Sequence[str] = (), fail_fast: bool = False) -> tuple[Tally, Watching]:
-    watching = Watching()
-    return run_sweep(planned(folder, retry), {}, watching, SILENT, fail_fast, run=run), watching
+    watching, items = Watching(), planned(folder, retry)
+    return work_through(items, run, Account(items, watching, SILENT, fail_fast=fail_fast)), watching
+
+
+def work_through(items: Sequence[PlannedCell], run: Runs, account: Account) -> Tally:
+    Scheduler(ThisMachine(run), account, {}).work_through([item for item in items if item.runs])
+    return account.tally
 
 
 def test_every_cell_once_and_again_none(folder: Path) -> None:
@@ -162,7 +169,7 @@ def test_two_at_once_share_the_work(folder: Path) -> None:
     items = planned(folder)
 
     def work(run: Runs) -> None:
-        tallies.append(run_sweep(items, {}, Watching(), SILENT, run=run))
+        tallies.append(work_through(items, run, Account(items, Watching(), SILENT)))
 
     threads = [threading.Thread(target=work, args=(run,)) for run in runs]
     for thread in threads:
@@ -185,7 +192,7 @@ def test_a_cell_whose_process_dies_is_taken_over_at_the_end(folder: Path) -> Non
             holding.__exit__(None, None, None)
 
     watching = Releasing()
-    tally = run_sweep(items, {}, watching, SILENT, run=run)
+    tally = work_through(items, run, Account(items, watching, SILENT))
     assert tally.all_done and run.ran[-1] == items[0].cell.id and watching.of("waiting") == ["1"]
 
 
@@ -198,8 +205,9 @@ def test_a_machine_that_is_unfit_ends_the_sweep_with_what_was_counted(folder: Pa
         return "done", ""
 
     run.outcome, tally = outcome, Tally()
+    items = planned(folder)
     with pytest.raises(UnfitMachineError):
-        run_sweep(planned(folder), {}, Watching(), SILENT, run=run, tally=tally)
+        work_through(items, run, Account(items, Watching(), SILENT, tally))
     assert tally.now == {"done": 4}
     run.outcome = lambda item: ("done", "")
     assert sweep(folder, run)[0].all_done

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,17 @@ import pytest
 from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Status
-from bwbench.running.cluster import ray_address, work
-from bwbench.running.cluster.bundle import pack, unpack
-from bwbench.running.cluster.machines import describe_here, representatives
-from bwbench.running.cluster.ray_address import check_answers
-from bwbench.running.cluster.ray_pool import RayPool
-from bwbench.running.cluster.work import Work, carry_out
-from tests.unit.running.cluster.cells import planned_cells
+from bwbench.running.cluster import ray_executor
+from bwbench.running.cluster import remote_machine as module
+from bwbench.running.cluster.ray_executor import RayExecutor, check_answers, ray_address
+from bwbench.running.cluster.remote_machine import Work, carry_out, describe_here, representatives
+from bwbench.running.sweep.executor import Finished, Machine, TakenElsewhere, Unfit, pack, unpack
+from tests.unit.running.cells import planned_cells
 
 
-def work_for(item: PlannedCell, shared: bool, number: int = 1) -> Work:
-    return Work(item.cell.to_json(), str(item.folder), shared, True, "missing", 0, "whole", number, 60.0)
+def work_for(item: PlannedCell, *, shared: bool, number: int = 1) -> Work:
+    machine = Machine("a", "a", "a", 2.0, shared=shared)
+    return replace(Work.of(item, machine, 60.0, alone=True), number=number)
 
 
 def fake_run(item: PlannedCell, wall_limit_s: float, observer: Any) -> Status:
@@ -40,11 +41,11 @@ def fake_run(item: PlannedCell, wall_limit_s: float, observer: Any) -> Status:
 
 def test_an_attempt_comes_back_with_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (item,) = planned_cells(tmp_path / "results", 1)
-    monkeypatch.setattr(work, "run_item", fake_run)
+    monkeypatch.setattr(module, "run_item", fake_run)
     told: list[tuple[Any, ...]] = []
     outcome = carry_out(work_for(item, shared=False, number=2), lambda *letter: told.append(letter))
     assert told == [("phase", "training", None), ("event", 1, {"event": "eval"})]
-    assert outcome.kind == "ended" and outcome.bundle is not None and not item.folder.exists()
+    assert isinstance(outcome, Finished) and outcome.bundle is not None and not item.folder.exists()
     unpack(outcome.bundle, item.folder)
     assert [path.name for path in item.folder.iterdir()] == ["attempt-2"]
     assert (item.folder / "attempt-2" / "rank0.jsonl").read_text() == "{}\n"
@@ -54,36 +55,39 @@ def test_what_a_killed_process_has_left_is_removed_and_what_another_holds_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (item,) = planned_cells(tmp_path / "results", 1)
-    monkeypatch.setattr(work, "run_item", fake_run)
+    monkeypatch.setattr(module, "run_item", fake_run)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folders = {name: tmp_path / f"{work.TEMPORARY}{name}" for name in ("old", "held", "new")}
+    folders = {name: tmp_path / f"{module.TEMPORARY}{name}" for name in ("old", "held", "new")}
     for name, folder in folders.items():
         (folder / "cell").mkdir(parents=True)
         if name != "new":
             os.utime(folder, (0, 0))
-    with work._held(folders["held"]):
+    with module._held(folders["held"]):
         carry_out(work_for(item, shared=False), lambda *letter: None)
-    assert {path.name for path in tmp_path.glob(f"{work.TEMPORARY}*")} == {folders["held"].name, folders["new"].name}
+    assert {path.name for path in tmp_path.glob(f"{module.TEMPORARY}*")} == {folders["held"].name, folders["new"].name}
 
 
 def test_a_shared_folder_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (item,) = planned_cells(tmp_path / "results", 1)
-    monkeypatch.setattr(work, "run_item", fake_run)
+    monkeypatch.setattr(module, "run_item", fake_run)
     outcome = carry_out(work_for(item, shared=True), lambda *letter: None)
-    assert outcome.bundle is None and (item.folder / "attempt-1" / "rank0.jsonl").is_file()
+    assert isinstance(outcome, Finished) and outcome.bundle is None
+    assert (item.folder / "attempt-1" / "rank0.jsonl").is_file()
 
 
-@pytest.mark.parametrize("error, kind", [(CellTakenError("by another"), "taken"), (UnfitMachineError("no"), "unfit")])
+@pytest.mark.parametrize(
+    "error, expected", [(CellTakenError("by another"), TakenElsewhere()), (UnfitMachineError("no"), Unfit("no"))]
+)
 def test_what_is_no_end_of_a_cell_is_told_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: TakenElsewhere | Unfit
 ) -> None:
     def fail(*_: Any) -> dict[str, Any]:
         raise error
 
     (item,) = planned_cells(tmp_path / "results", 1)
-    monkeypatch.setattr(work, "run_item", fail)
+    monkeypatch.setattr(module, "run_item", fail)
     outcome = carry_out(work_for(item, shared=False), lambda *letter: None)
-    assert outcome.kind == kind and outcome.text == str(error)
+    assert outcome == expected
 
 
 def test_a_bundle_cannot_leave_its_folder(tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_a_bundle_cannot_leave_its_folder(tmp_path: Path) -> None:
 
 ORPHAN = """
 import os, sys, time
-from bwbench.running.cluster.work import _die_with_parent
+from bwbench.running.cluster.remote_machine import _die_with_parent
 if os.fork():
     time.sleep(60)
 _die_with_parent()
@@ -142,19 +146,19 @@ def test_a_machine_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.Monkey
 )
 def test_other_places_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="ray://HOST:PORT"):
-        ray_address.ray_address(text)
+        ray_address(text)
 
 
 def test_what_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_address.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(ray_executor.importlib.util, "find_spec", lambda name: object())
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ray_address.ray_address("ray") == "auto"
+    assert ray_address("ray") == "auto"
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert ray_address.ray_address("ray") == "10.0.0.1:6379"
-    assert ray_address.ray_address("ray://desktop.local:10001") == "ray://desktop.local:10001"
-    monkeypatch.setattr(ray_address.importlib.util, "find_spec", lambda name: None)
+    assert ray_address("ray") == "10.0.0.1:6379"
+    assert ray_address("ray://desktop.local:10001") == "ray://desktop.local:10001"
+    monkeypatch.setattr(ray_executor.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'bwbench\[ray\]'"):
-        ray_address.ray_address("ray")
+        ray_address("ray")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_a_cluster_whose_head_is_gone_is_said() -> None:
         def nodes(self) -> None:
             raise RuntimeError("Failed to get all node info\nand more")
 
-    pool = RayPool.__new__(RayPool)
-    pool._ray, pool._looked_s = Gone(), float("-inf")
+    executor = RayExecutor.__new__(RayExecutor)
+    executor._ray, executor._looked_s = Gone(), float("-inf")
     with pytest.raises(UnfitMachineError, match="does not answer any more.*Failed to get all node info$"):
-        pool.reports(0.0)
+        executor.reports(0.0)

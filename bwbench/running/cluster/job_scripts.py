@@ -1,4 +1,11 @@
-"""Shell files that start the workers of cells under torchrun or Slurm. They carry the cells: a host needs no more."""
+"""Shell files for where another program starts us: an array job of Slurm, one job of it, or torchrun on every host.
+
+What an array job shares with ``--on ray`` is the sweep itself: each task runs ``bwbench sweep --shard I/N``, whose
+scheduler gives cells to that one machine, and the claims in the results folder keep tasks apart. Slurm decides when and
+where a task runs, and nothing of ours watches over it.
+
+The other two start the workers of single cells, of ``launcher: external``. They carry the cells: a host needs no more.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +23,7 @@ _END_OF_CELL = "END_OF_CELL"
 
 
 @dataclass(frozen=True)
-class Setting:
+class ScriptSetting:
     """Where the workers run.
 
     Attributes:
@@ -32,7 +39,41 @@ class Setting:
     environment: Mapping[str, str]
 
 
-def torchrun_script(cells: Sequence[Cell], setting: Setting) -> str:
+def array_script(files: Sequence[str], num_tasks: int, setting: ScriptSetting) -> str:
+    """Text of a batch file: ``num_tasks`` tasks, each alone on a machine, each with its own ``--shard``.
+
+    Every value is quoted for the shell and stands outside the ``#SBATCH`` lines, whose ``%`` Slurm would expand.
+
+    Args:
+        files: experiment files and folders, against the setting's folder where they are relative.
+        setting: seen by all machines.
+    """
+    name = _job_name(files[0].rpartition("/")[2].partition(".")[0]) or "sweep"
+    words = [setting.python, "-m", "bwbench.cli.main", "sweep", f"--results={setting.results}"]
+    exports = [f"export {key}={shlex.quote(value)}" for key, value in sorted(setting.environment.items())]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"#SBATCH --job-name=bwbench-{name}",
+            f"#SBATCH --array=1-{num_tasks}",
+            "#SBATCH --nodes=1",
+            "#SBATCH --ntasks=1",
+            "#SBATCH --exclusive",
+            "# --exclusive: whoever shares a machine shares its cores, and a cell would measure that.",
+            "# What your site asks for (--partition, --time, --account) goes here, or between sbatch and this file.",
+            "# Submit it again to go on: only cells that are missing run.",
+            "set -eu",
+            f"cd {shlex.quote(setting.folder)}",
+            *exports,
+            f"exec {shlex.join(words)} \\",
+            f'  --shard "$SLURM_ARRAY_TASK_ID/{num_tasks}" \\',
+            f"  -- {shlex.join(files)}",
+            "",
+        ]
+    )
+
+
+def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
     """Text of a file that is started once on every host, with NODE and HEAD set: one torchrun a cell.
 
     Every value of the user's is quoted for the shell; cells stand in here-documents that the shell leaves alone.
@@ -68,14 +109,13 @@ def torchrun_script(cells: Sequence[Cell], setting: Setting) -> str:
     )
 
 
-def slurm_script(cells: Sequence[Cell], setting: Setting) -> str:
+def slurm_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
     """Text of a batch file: one ``srun`` a cell, one worker a node of the cluster. As above otherwise."""
     hosts = max(cell.config.nodes for cell in cells)
-    name = _UNFIT_FOR_A_NAME.sub("-", cells[0].experiment).strip("-")[:_LONGEST_NAME]
     return "\n".join(
         [
             "#!/bin/bash",
-            f"#SBATCH --job-name=bwbench-{name or 'cells'}",
+            f"#SBATCH --job-name=bwbench-{_job_name(cells[0].experiment) or 'cells'}",
             f"#SBATCH --nodes={hosts}",
             "#SBATCH --ntasks-per-node=1",
             "#SBATCH --exclusive",
@@ -101,7 +141,12 @@ def slurm_script(cells: Sequence[Cell], setting: Setting) -> str:
     )
 
 
-def _common(setting: Setting) -> list[str]:
+def _job_name(text: str) -> str:
+    """As much of ``text`` as may stand in a line that Slurm reads."""
+    return _UNFIT_FOR_A_NAME.sub("-", text).strip("-")[:_LONGEST_NAME]
+
+
+def _common(setting: ScriptSetting) -> list[str]:
     return [
         *(
             f'if [ -z "${{{key}:-}}" ]; then export {key}={shlex.quote(value)}; fi'

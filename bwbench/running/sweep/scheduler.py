@@ -1,4 +1,7 @@
-"""The loop over cells, on many machines at once: it does what ``sweep.loop`` does, and a lost cell runs again."""
+"""The scheduler of a sweep: which cell runs next and where, what is lost and runs again, when there is no hope.
+
+It decides; ``executor.py`` says what it gives cells to, ``account.py`` what is worth running and what has come of it.
+"""
 
 from __future__ import annotations
 
@@ -11,50 +14,51 @@ from pathlib import Path
 
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import WHOLE
-from bwbench.records import CellFolder, write_record
+from bwbench.records import write_record
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import claim_of, claimed
-from bwbench.records.schema import Status
-from bwbench.running.cell import wall_limit_s
-from bwbench.running.cluster.bundle import unpack
-from bwbench.running.cluster.machines import Machine, free_machines
-from bwbench.running.cluster.pool import Ended, Lost, Pool, Report, Told
-from bwbench.running.cluster.work import Work
-from bwbench.running.sweep.loop import Account
+from bwbench.records.schema import Event, Status
+from bwbench.running.run_cell import CellObserver, wall_limit_s
+from bwbench.running.sweep.account import Account
+from bwbench.running.sweep.executor import (
+    Executor,
+    Finished,
+    Lost,
+    Machine,
+    Report,
+    TakenElsewhere,
+    Unfit,
+    free_machines,
+    unpack,
+)
 
-POLL_S = 0.5
+POLL_S = 0.5  # also how often to look whether another process still holds a cell
 MOST_LOSSES = 3  # a cell that takes its machine along would take them all
 NO_MACHINE_LIMIT_S = 120.0  # a machine that restarts, or a second one that is being started
 
 
-@dataclass
-class _Running:
-    item: PlannedCell
-    machine: Machine
-    claim: contextlib.ExitStack  # held here where the machine does not see the folder
-    has_begun: bool = False
+class Scheduler:
+    """Keeps the machines of an executor busy until all cells are settled. A failed cell does not stop the others.
 
-
-class ClusterLoop:
-    """Keeps every machine of a pool busy until all cells are settled.
+    Cells that another process runs meanwhile come last: by then they are done, or their process is dead.
 
     Args:
         account: says what is worth running, counts and tells.
-        cells_per_machine: that may run at the same time on one physical machine.
+        predicted_s: for each cell's id, how long it should take at most; far beyond that it is ended as ``timeout``.
         no_machine_limit_s: how long to wait for a machine where there is none.
     """
 
     def __init__(
         self,
-        pool: Pool,
+        executor: Executor,
         account: Account,
         predicted_s: Mapping[str, float],
-        cells_per_machine: int = 1,
         no_machine_limit_s: float = NO_MACHINE_LIMIT_S,
     ) -> None:
-        self._pool, self._account, self._predicted_s = pool, account, predicted_s
-        self._cells_per_machine, self._no_machine_limit_s = cells_per_machine, no_machine_limit_s
+        self._executor, self._account, self._predicted_s = executor, account, predicted_s
+        self._no_machine_limit_s = no_machine_limit_s
         self._waiting: deque[PlannedCell] = deque()
         self._taken: list[PlannedCell] = []
         self._running: dict[int, _Running] = {}
@@ -69,13 +73,16 @@ class ClusterLoop:
 
         Raises:
             UnfitMachineError: no machine can run what is left, or the disk of the results is full.
+            KeyboardInterrupt: handed on after the cell that ran here was recorded as ``interrupted``. Cells on other
+                machines end when their executor is closed.
         """
         self._waiting.extend(todo)
         try:
             while self._waiting or self._taken or self._running:
                 self._fill()
-                for report in self._pool.reports(POLL_S):
-                    self._note(report)
+                if self._running or self._waiting or self._taken:
+                    for report in self._executor.reports(POLL_S):
+                        self._note(report)
                 self._look_at_taken()
         finally:
             for running in self._running.values():
@@ -86,39 +93,42 @@ class ClusterLoop:
         machines = [machine for machine in self._usable() if machine.node not in self._unfit]
         passed: list[PlannedCell] = []
         for _ in range(len(self._waiting)):
+            free = self._free(machines)
+            if not free and (machines or passed):
+                break
             item = self._waiting.popleft()
             if self._account.settled(item):
                 continue
             if claim_of(item.folder) is not None:
                 self._taken.append(item)
                 continue
-            busy = [running.machine for running in self._running.values()]
-            free = free_machines(machines, busy, self._cells_per_machine)
             fitting = [machine for machine in free if _fits(machine, item)]
             if fitting:
                 self._start(item, fitting[0])
-                continue
-            passed.append(item)
-            if not free:
-                break
+            else:
+                passed.append(item)
         self._waiting.extendleft(reversed(passed))
         stuck = next((item for item in passed if not any(_fits(machine, item) for machine in machines)), None)
         if stuck is not None:
             self._give_up_without(machines, stuck)
 
     def _usable(self) -> list[Machine]:
-        for machine in self._pool.machines():
+        for machine in self._executor.machines():
             if machine.problem is not None and machine.node not in self._said:
                 self._said.add(machine.node)
                 self._account.observer.note(f"{machine.name} is left out: {machine.problem}")
-        return [machine for machine in self._pool.machines() if machine.problem is None]
+        return [machine for machine in self._executor.machines() if machine.problem is None]
+
+    def _free(self, machines: Sequence[Machine]) -> list[Machine]:
+        busy = [running.machine for running in self._running.values()]
+        return free_machines(machines, busy, self._executor.cells_per_machine)
 
     def _give_up_without(self, machines: Sequence[Machine], item: PlannedCell) -> None:
         """Raise UnfitMachineError once there is no hope for a machine that fits."""
-        if self._running or self._pool.is_asking:
+        if self._running or self._executor.is_asking:
             self._had_machine_s = time.monotonic()
             return
-        there = {machine.node: machine for machine in self._pool.machines()}
+        there = {machine.node: machine for machine in self._executor.machines()}
         reasons = [f"{m.name}: {m.problem or self._unfit.get(m.node)}" for m in there.values() if m not in machines]
         if machines:
             reasons = [
@@ -131,70 +141,49 @@ class ClusterLoop:
 
     def _start(self, item: PlannedCell, machine: Machine) -> None:
         self._had_machine_s = time.monotonic()
-        claim = contextlib.ExitStack()
+        running = _Running(item, machine, contextlib.ExitStack(), self._account.observer)
         try:
             if not machine.shared:
                 with full_disk_said(item.folder):
-                    claim.enter_context(claimed(item.folder))
+                    running.claim.enter_context(claimed(item.folder))
         except CellTakenError:
             self._taken.append(item)
             return
-        folder = CellFolder(item.folder)
-        last = folder.last_attempt.name.rpartition("-")[2] if item.folder.is_dir() and folder.last_attempt else 0
-        work = Work(
-            cell=item.cell.to_json(),
-            folder=str(item.folder.absolute()),
-            shared=machine.shared,
-            alone=self._cells_per_machine == 1,
-            status=item.status,
-            attempt=item.attempt,
-            way=item.way,
-            number=int(last) + 1,
-            wall_limit_s=wall_limit_s(self._predicted_s.get(item.cell.id, 0.0)),
-        )
-        key = self._pool.start(machine, work, self._cells_per_machine)
-        self._running[key] = _Running(item, machine, claim)
+        limit_s = wall_limit_s(self._predicted_s.get(item.cell.id, 0.0))
+        key = self._executor.start(machine, item, limit_s, running)
+        self._running[key] = running
         self._account.begin(item)
-        self._account.observer.cell_phase(item.cell, f"on {machine.name}")
+        if machine.name:
+            self._account.observer.cell_phase(item.cell, f"on {machine.name}")
 
     def _note(self, report: Report) -> None:
-        running = self._running.get(report.key)
-        if running is None:  # of work that was given up
-            return
-        if isinstance(report, Told):
-            running.has_begun = True
-            if report.kind == "phase":
-                self._account.observer.cell_phase(running.item.cell, f"{report.first}, on {running.machine.name}")
-            else:
-                self._account.observer.cell_event(running.item.cell, report.first, report.second)
-            return
-        del self._running[report.key]
+        running = self._running.pop(report.key)
+        item, machine, end = running.item, running.machine, report.end
         with running.claim:
-            if isinstance(report, Lost):
-                self._lost(running, report.why)
+            if isinstance(end, Finished):
+                self._finished(item, end)
+            elif isinstance(end, TakenElsewhere):
+                self._taken.append(item)
+            elif isinstance(end, Unfit):
+                self._unfit[machine.node] = end.why
+                self._account.observer.note(f"{machine.name} is left out: {end.why}")
+                self._waiting.appendleft(item)
             else:
-                self._ended(running, report)
+                self._lost(running, end)
 
-    def _ended(self, running: _Running, report: Ended) -> None:
-        outcome, item, machine = report.outcome, running.item, running.machine
-        if outcome.kind == "taken":
-            self._taken.append(item)
-        elif outcome.kind == "unfit":
-            self._unfit[machine.node] = outcome.text
-            self._account.observer.note(f"{machine.name} is left out: {outcome.text}")
-            self._waiting.appendleft(item)
-        elif outcome.status is not None:
-            if outcome.bundle is not None:
-                with full_disk_said(item.folder):
-                    (item.folder / "status.json").unlink(missing_ok=True)
-                    unpack(outcome.bundle, item.folder)
-                    write_record(item.folder / "status.json", outcome.status)
-            self._account.ended(item, outcome.status)
+    def _finished(self, item: PlannedCell, end: Finished) -> None:
+        """Bring in what the machine has recorded, where it could not write it here itself."""
+        if end.bundle is not None:
+            with full_disk_said(item.folder):
+                (item.folder / "status.json").unlink(missing_ok=True)
+                unpack(end.bundle, item.folder)
+                write_record(item.folder / "status.json", end.status)
+        self._account.ended(item, end.status)
 
-    def _lost(self, running: _Running, why: str) -> None:
+    def _lost(self, running: _Running, end: Lost) -> None:
         item = running.item
         self._losses[item.folder] += running.has_begun  # a machine that was gone before is no fault of the cell's
-        told = f"{item.cell.slug} was lost on {running.machine.name} ({why})"
+        told = f"{item.cell.slug} was lost on {running.machine.name} ({end.why})"
         if self._losses[item.folder] < MOST_LOSSES:
             self._account.observer.note(f"{told}; it runs again")
             self._waiting.appendleft(item)
@@ -203,7 +192,7 @@ class ClusterLoop:
         self._account.ended(item, Status(id=item.cell.id, slug=item.cell.slug, status="interrupted", reason=reason))
 
     def _look_at_taken(self) -> None:
-        """Back to the queue with cells whose process elsewhere has ended."""
+        """Back to the queue with cells whose process elsewhere has ended. Each has a limit where it runs."""
         if not self._taken:
             return
         if not self._waiting and not self._running:
@@ -216,6 +205,29 @@ class ClusterLoop:
         if self._taken != self._said_waiting:
             self._said_waiting = list(self._taken)
             self._account.observer.waiting(self._taken)
+
+
+@dataclass
+class _Running:
+    """A cell on a machine; told by the executor what happens to it, and says to whoever watches where that is.
+
+    Attributes:
+        claim: of the cell, held here where the machine does not see the folder.
+    """
+
+    item: PlannedCell
+    machine: Machine
+    claim: contextlib.ExitStack
+    observer: CellObserver
+    has_begun: bool = False
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        self.has_begun = True
+        self.observer.cell_phase(cell, f"{phase}, on {self.machine.name}" if self.machine.name else phase)
+
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
+        self.has_begun = True
+        self.observer.cell_event(cell, rank, event)
 
 
 def _fits(machine: Machine, item: PlannedCell) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.running.cluster.external_script import Setting, slurm_script, torchrun_script
-from tests.unit.running.cluster.cells import planned_cells
+from bwbench.running.cluster.job_scripts import ScriptSetting, slurm_script, torchrun_script
+from tests.unit.running.cells import planned_cells
 
 NASTY = "it's $(touch stolen) `touch stolen` \"; touch stolen #"
 
@@ -24,7 +24,7 @@ def external(folder: Path, **changes: object) -> Cell:
 @pytest.mark.parametrize("script", [torchrun_script, slurm_script])
 def test_every_name_is_quoted_and_the_cell_arrives_as_it_was(tmp_path: Path, script: object) -> None:
     cell = external(tmp_path / "planned", arm=NASTY)
-    text = script([cell], Setting(f"/nowhere/{NASTY}", str(tmp_path), NASTY, {"BWBENCH_DATA": NASTY}))  # type: ignore[operator]
+    text = script([cell], ScriptSetting(f"/nowhere/{NASTY}", str(tmp_path), NASTY, {"BWBENCH_DATA": NASTY}))  # type: ignore[operator]
     for name in ("scontrol", "srun", "python3"):
         (tmp_path / name).write_text("#!/bin/sh\nexit 0\n")
         (tmp_path / name).chmod(0o755)
@@ -46,6 +46,6 @@ def test_every_name_is_quoted_and_the_cell_arrives_as_it_was(tmp_path: Path, scr
 def test_a_job_asks_for_as_many_nodes_as_the_largest_cell_needs(tmp_path: Path) -> None:
     small = external(tmp_path)
     large = replace(small, config=small.config.model_copy(update={"nodes": small.config.nodes + 3}))
-    text = slurm_script([small, large], Setting("python", "/", "results", {}))
+    text = slurm_script([small, large], ScriptSetting("python", "/", "results", {}))
     assert f"#SBATCH --nodes={large.config.nodes}\n" in text
     assert f"\nrun {small.config.nodes} " in text and f"\nrun {large.config.nodes} " in text

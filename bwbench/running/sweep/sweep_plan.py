@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.experiment.config import load_experiment
+from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.experiment.plan.build import Plan, build_plan
 from bwbench.experiment.plan.cell import Cell
@@ -15,9 +18,57 @@ from bwbench.experiment.plan.composing import ways
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
-from bwbench.running.sweep.files import experiment_files, load_experiments
-from bwbench.running.sweep.selection import Selection
+from bwbench.running.sweep.cell_selection import Selection
 from bwbench.running.sweep.stopped_arms import without_stopped_arms
+
+ENDINGS = (".yaml", ".yml")
+
+
+def experiment_files(paths: Sequence[Path]) -> list[Path]:
+    """Each file once; of a folder its YAML files, by name, without those in folders inside it.
+
+    Raises ConfigError for a folder that has none, or cannot be read; whether a file is there shows when it is read.
+    """
+    found: dict[Path, Path] = {}
+    problems = []
+    for path in paths:
+        try:
+            files = _files_in(path) if path.is_dir() else [path]
+        except OSError as error:
+            problems.append(Problem(f"the folder {path} cannot be read: {error.strerror}"))
+            continue
+        if not files:
+            problems.append(Problem(f"no experiment files (*.yaml) in the folder {path}"))
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    if problems:
+        raise ConfigError(problems)
+    return list(found.values())
+
+
+def load_experiments(files: Sequence[Path], overrides: Sequence[str] = ()) -> list[Experiment]:
+    """All of them, in order. Raises ConfigError with the problems of all files, and where two share a name."""
+    experiments: list[Experiment] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            experiments.append(load_experiment(file, overrides))
+        except ConfigError as error:
+            problems += error.problems
+    names: dict[str, Path] = {}
+    for experiment in experiments:
+        other = names.setdefault(experiment.name, experiment.file)
+        if other is not experiment.file:
+            text = f"name: {experiment.name!r} is also the name of {other}; results lie in a folder of that name"
+            problems.append(Problem(f"{text}, so rename one", str(experiment.file)))
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return experiments
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and path.is_file())
+
 
 DEFAULT_SEED = 0
 

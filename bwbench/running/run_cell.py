@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -65,7 +66,7 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             write_json_atomic(item.folder / "cell.json", item.cell.to_json())
         noting = _Noting(observer, claim)
         with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
-            return _attempt(item, wall_limit_s, noting)
+            return _Attempt.begin(item, noting).run(wall_limit_s)
 
 
 def ended_since(item: PlannedCell) -> Status | None:
@@ -101,79 +102,92 @@ class _Noting:
         self._observer.cell_event(cell, rank, event)
 
 
-def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> Status:
-    (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
-    environment = capture_environment(item.cell.config.plugins)
-    resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
-    attempt = CellFolder(item.folder).new_attempt()
-    write_record(attempt / "environment.json", environment)
-    resumption.begin(attempt)
-    if resumption.words is not None:
-        observer.cell_phase(item.cell, resumption.words)
-    record = LinkFile(item.cell.config.link, attempt)
-    outcome = LaunchOutcome("interrupted", "interrupted")
-    try:
-        if item.cell.config.launcher == "ssh":
-            outcome = _train_on_hosts(item, attempt, record, wall_limit_s, observer)
-        else:
-            with open_network(item.cell.config.link, item.cell.config.nodes) as network:
-                outcome = _train_on(network, item, attempt, resumption, record, wall_limit_s, observer)
-        said = "" if item.cell.config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
-        if outcome.status == "failed" and (full := worker_met_full_disk(attempt, said)):
-            raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
-    except BwbenchError as error:
-        outcome = LaunchOutcome("failed", str(error))
-        if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
-            outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
-            raise  # the next cell would meet the same
-    finally:
-        status = cell_status(item.cell, attempt, outcome, record.record, resumption)
-        write_record(item.folder / "status.json", status)
-        resumption.tidy(attempt, status.status)
-    return status
+@dataclass(frozen=True)
+class _Attempt:
+    """One attempt, from its folder to status.json.
 
+    Attributes:
+        folder: of its records.
+        link: what is known of its link, written as it becomes known.
+    """
 
-def _train_on_hosts(
-    item: PlannedCell, attempt: Path, record: LinkFile, wall_limit_s: float, observer: CellObserver
-) -> LaunchOutcome:
-    """Train on real hosts, whose workers measure the network themselves."""
-    from bwbench.running.launch.ssh.launcher import SshLauncher  # its imports are of no use to any other launcher
+    item: PlannedCell
+    folder: Path
+    resumption: Resumption
+    link: LinkFile
+    observer: CellObserver
 
-    cell = item.cell
-    observer.cell_phase(cell, "starting workers on the hosts")
-    limit_s = max(wall_limit_s, HOSTS_WALL_LIMIT_S)
-    launcher = SshLauncher(cell, attempt)
-    try:
-        return launcher.run(limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
-    finally:
-        record.read_back()
-        if any(launcher.shaped):
-            record.add_applied(launcher.shaped)
+    @classmethod
+    def begin(cls, item: PlannedCell, observer: CellObserver) -> _Attempt:
+        """Make the folder, with what there is to go on from."""
+        (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
+        environment = capture_environment(item.cell.config.plugins)
+        resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
+        folder = CellFolder(item.folder).new_attempt()
+        write_record(folder / "environment.json", environment)
+        resumption.begin(folder)
+        if resumption.words is not None:
+            observer.cell_phase(item.cell, resumption.words)
+        return cls(item, folder, resumption, LinkFile(item.cell.config.link, folder), observer)
 
+    def run(self, wall_limit_s: float) -> Status:
+        """Train, and record how that ended, whatever ends it."""
+        cell = self.item.cell
+        outcome = LaunchOutcome("interrupted", "interrupted")
+        try:
+            if cell.config.launcher == "ssh":
+                outcome = self._train_on_hosts(wall_limit_s)
+            else:
+                with open_network(cell.config.link, cell.config.nodes) as network:
+                    outcome = self._train_on(network, wall_limit_s)
+            said = "" if cell.config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
+            if outcome.status == "failed" and (full := worker_met_full_disk(self.folder, said)):
+                raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
+        except BwbenchError as error:
+            outcome = LaunchOutcome("failed", str(error))
+            if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
+                outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
+                raise  # the next cell would meet the same
+        finally:
+            status = cell_status(cell, self.folder, outcome, self.link.record, self.resumption)
+            write_record(self.item.folder / "status.json", status)
+            self.resumption.tidy(self.folder, status.status)
+        return status
 
-def _train_on(
-    network: Network,
-    item: PlannedCell,
-    attempt: Path,
-    resumption: Resumption,
-    record: LinkFile,
-    wall_limit_s: float,
-    observer: CellObserver,
-) -> LaunchOutcome:
-    """Verify, train, verify: the outcome is ``invalid`` where the link was not what was asked."""
-    cell = item.cell
-    record.add_network(network)
-    observer.cell_phase(cell, "verifying the link")
-    if problem := record.add_measurement(network, "achieved_before"):
-        return LaunchOutcome("invalid", f"the link before training: {problem}")
-    observer.cell_phase(cell, "starting workers")
-    launcher = LocalLauncher(network, cell, item.folder / "cell.json", attempt, resumption)
-    outcome = launcher.run(wall_limit_s, lambda rank, event: observer.cell_event(cell, rank, event))
-    problem = record.add_traffic(network, outcome)
-    if outcome.status not in ("done", "diverged"):
+    def _train_on(self, network: Network, wall_limit_s: float) -> LaunchOutcome:
+        """Verify, train, verify: the outcome is ``invalid`` where the link was not what was asked."""
+        self.link.add_network(network)
+        self._say("verifying the link")
+        if problem := self.link.add_measurement(network, "achieved_before"):
+            return LaunchOutcome("invalid", f"the link before training: {problem}")
+        self._say("starting workers")
+        cell_file = self.item.folder / "cell.json"
+        launcher = LocalLauncher(network, self.item.cell, cell_file, self.folder, self.resumption)
+        outcome = launcher.run(wall_limit_s, self._on_event)
+        problem = self.link.add_traffic(network, outcome)
+        if outcome.status not in ("done", "diverged"):
+            return outcome
+        self._say("verifying the link again")
+        problem = self.link.add_measurement(network, "achieved_after") or problem
+        if problem:
+            return LaunchOutcome("invalid", f"the link after training: {problem}", outcome.ends, outcome.wire)
         return outcome
-    observer.cell_phase(cell, "verifying the link again")
-    problem = record.add_measurement(network, "achieved_after") or problem
-    if problem:
-        return LaunchOutcome("invalid", f"the link after training: {problem}", outcome.ends, outcome.wire)
-    return outcome
+
+    def _train_on_hosts(self, wall_limit_s: float) -> LaunchOutcome:
+        """Train on real hosts, whose workers measure the network themselves."""
+        from bwbench.running.launch.ssh.launcher import SshLauncher  # its imports are of no use to any other launcher
+
+        self._say("starting workers on the hosts")
+        launcher = SshLauncher(self.item.cell, self.folder)
+        try:
+            return launcher.run(max(wall_limit_s, HOSTS_WALL_LIMIT_S), self._on_event)
+        finally:
+            self.link.read_back()
+            if any(launcher.shaped):
+                self.link.add_applied(launcher.shaped)
+
+    def _say(self, phase: str) -> None:
+        self.observer.cell_phase(self.item.cell, phase)
+
+    def _on_event(self, rank: int, event: Event) -> None:
+        self.observer.cell_event(self.item.cell, rank, event)
