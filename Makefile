@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
+.PHONY: help demo test test-all setup check bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 26
@@ -14,7 +14,10 @@ demo: $(VENV)/ready ## four nodes on one 10 Mbit/s WiFi: which method gets there
 	$(BIN)/bwbench run configs/wifi_10mbps.yaml
 	$(BIN)/bwbench plot results/wifi_10mbps
 
-test: $(VENV)/ready ## all tests that this machine can run
+test: $(VENV)/ready ## every package, and one experiment from its file to its figures (some minutes)
+	$(BIN)/python -m pytest -m 'not thorough' $(PYTEST_ARGS)
+
+test-all: $(VENV)/ready ## all tests that this machine can run (half an hour)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 setup: $(VENV)/ready ## the virtual environment that every other target uses

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER
+from bwbench.experiment.plan.composing import CONVERGENCE_FOLDER, TIMING_FOLDER
 from bwbench.records import CellFolder, iter_cells
 from bwbench.results.analysis.composed_error import composed_error
 
@@ -125,13 +125,13 @@ def rows_of(results: Path) -> list[dict[str, Any]]:
     """A row for every cell that was made both ways, and for those that were not, saying so."""
     rows = []
     for folder in iter_cells(results / NAME):
-        cell, status, both = folder.cell, folder.status or {}, composed_error(folder)
+        cell, status, both = folder.cell, folder.status, composed_error(folder)
         row = {
-            "arm": cell["arm"],
-            "link": cell["config"]["link"]["bandwidth"],
-            "status": status.get("status", "missing"),
+            "arm": cell.arm,
+            "link": cell.config["link"]["bandwidth"],
+            "status": status.status if status is not None else "missing",
         }
-        row |= {"wall_s": status.get("wall_s"), "error": None, "reason": status.get("reason")}
+        row |= {"wall_s": getattr(status, "wall_s", None), "error": None, "reason": getattr(status, "reason", None)}
         if both is not None:
             row |= {"whole_s": both.whole_s, "composed_s": both.composed_s, "error": both.error, "inside": both.inside}
             row["interval_s"] = json.loads(folder.composed_file.read_text())["interval_s"]
@@ -143,20 +143,20 @@ def walls_of(results: Path, num_arms: int) -> Walls:
     """What the machine spent on everything below ``results``, and would have spent on whole runs."""
     both = [folder for folder in iter_cells(results / NAME) if ended(folder)]
     others = [folder for folder in iter_cells(results / REST) if ended(folder)] if (results / REST).is_dir() else []
-    beside_s = statistics.fmean(folder.status["overhead_s"] + folder.status["evaluation_s"] for folder in both)
+    beside_s = statistics.fmean(folder.status.overhead_s + folder.status.evaluation_s for folder in both)
     timing = [*stored(results / NAME / TIMING_FOLDER), *stored(results / REST / TIMING_FOLDER)]
     return Walls(
-        whole_s=sum(folder.status["wall_s"] for folder in both)
-        + sum(folder.status["training_clock_s"] + beside_s for folder in others),
-        convergence_s=sum(folder.status["wall_s"] for folder in stored(results / CONVERGENCE_FOLDER)),
-        timing_s=sum(folder.status["wall_s"] for folder in timing),
+        whole_s=sum(folder.status.wall_s for folder in both)
+        + sum(folder.status.training_clock_s + beside_s for folder in others),
+        convergence_s=sum(folder.status.wall_s for folder in stored(results / CONVERGENCE_FOLDER)),
+        timing_s=sum(folder.status.wall_s for folder in timing),
         links=(len(both) + len(others)) // num_arms,
         arms=num_arms,
     )
 
 
 def ended(folder: CellFolder) -> bool:
-    return (folder.status or {}).get("status") == "done"
+    return folder.status is not None and folder.status.status == "done"
 
 
 def stored(folder: Path) -> list[CellFolder]:

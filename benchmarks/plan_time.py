@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.errors import BwbenchError, ConfigError
-from bwbench.experiment.plan import Cell, Estimate, estimate_cells
+from bwbench.experiment.plan import Cell, CellEstimate, estimate_cells
 from bwbench.experiment.plan.calibration import Calibration
 from bwbench.records import iter_cells
+from bwbench.records.schema import Status
 
 MOST_BEFORE, MOST_CALIBRATED = 0.25, 0.10
 SHUFFLES = 20
@@ -75,11 +76,11 @@ class Finished:
     """A whole cell that is done."""
 
     cell: Cell
-    status: dict[str, Any]
+    status: Status
 
     @property
     def wall_s(self) -> float:
-        return float(self.status["wall_s"])
+        return float(self.status.wall_s)
 
 
 def run(text: str, results: Path, limit_s: float) -> None:
@@ -100,11 +101,11 @@ def finished_in(results: Path) -> list[Finished]:
     """Whole cells that are done, of all experiments; those that went on after an interruption are left out."""
     found: dict[str, Finished] = {}
     for folder in iter_cells(results):
-        status = folder.status or {}
-        if status.get("status") != "done" or status.get("composed") or int(status.get("attempt") or 0) != 1:
+        status = folder.status
+        if status is None or status.status != "done" or status.composed or status.attempt != 1:
             continue
         try:
-            cell = Cell.from_json(folder.cell)
+            cell = Cell.from_json(folder.cell.to_json())
         except ConfigError as error:
             print(f"{folder.path}: left out: {error}", file=sys.stderr)
             continue
@@ -114,12 +115,10 @@ def finished_in(results: Path) -> list[Finished]:
 
 def errors_of(asked: Sequence[Finished], known: Calibration) -> dict[str, float]:
     """How far each cell is off, as a share of what it took, by id; too long is positive."""
-    return {
-        one.cell.id: known.predict(one.cell, steps=int(one.status["steps"])).total_s / one.wall_s - 1 for one in asked
-    }
+    return {one.cell.id: known.predict(one.cell, steps=int(one.status.steps)).total_s / one.wall_s - 1 for one in asked}
 
 
-def calibrated_errors(cells: Sequence[Finished], estimates: dict[str, Estimate]) -> dict[str, list[float]]:
+def calibrated_errors(cells: Sequence[Finished], estimates: dict[str, CellEstimate]) -> dict[str, list[float]]:
     """Errors of each cell whenever it was in the half that is predicted from the other one."""
     found: dict[str, list[float]] = {one.cell.id: [] for one in cells}
     for seed in range(SHUFFLES):
@@ -141,7 +140,7 @@ def rows_of(cells: Sequence[Finished]) -> list[dict[str, Any]]:
     before, calibrated = errors_of(cells, nothing_known), calibrated_errors(cells, estimates)
     rows = []
     for one in cells:
-        said = nothing_known.predict(one.cell, steps=int(one.status["steps"]))
+        said = nothing_known.predict(one.cell, steps=int(one.status.steps))
         errors = calibrated[one.cell.id]
         rows.append(
             {
@@ -149,11 +148,11 @@ def rows_of(cells: Sequence[Finished]) -> list[dict[str, Any]]:
                 "link": one.cell.config.link.describe(),
                 "nodes": one.cell.config.nodes,
                 "model": one.cell.config.model.name,
-                "steps": one.status["steps"],
+                "steps": one.status.steps,
                 "wall_s": one.wall_s,
-                "overhead_s": one.status.get("overhead_s"),
-                "training_s": one.status.get("training_clock_s"),
-                "evaluation_s": one.status.get("evaluation_s"),
+                "overhead_s": one.status.overhead_s,
+                "training_s": one.status.training_clock_s,
+                "evaluation_s": one.status.evaluation_s,
                 "predicted_s": said.total_s,
                 "predicted_overhead_s": said.overhead_s,
                 "predicted_training_s": said.training_s,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.records import iter_cells
-from bwbench.results.analysis.ledger import PARTS
+from bwbench.records.schema import PARTS
 from bwbench.results.page.payload import build_payload
 from bwbench.results.page.render import render_page
 

@@ -48,7 +48,8 @@ import sys
 from pathlib import Path
 from bwbench.cli.progress import PlainProgress
 from bwbench.experiment.plan import foresee
-from bwbench.records import CellFolder, write_json_atomic
+from bwbench.records import CellFolder, write_record
+from bwbench.records.schema import Status
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import claimed
 from bwbench.running.sweep import freeze_sweep, plan_sweep
@@ -60,13 +61,13 @@ def run(item, wall_limit_s, observer):
     with claimed(item.folder) as claim:
         claim.note(phase="training")
         attempt = CellFolder(item.folder).new_attempt()
-        write_json_atomic(attempt / "environment.json", capture_environment(), sync=False)
-        status = {"schema": 1, "id": item.cell.id, "slug": item.cell.slug, "status": "done", "reason": "target",
-                  "attempt": 1, "metric": "accuracy", "time_to_target_s": 12.5, "censored_at_s": None,
-                  "samples_to_target": 20000, "final_metric": 0.91, "test_metric": 0.9, "steps": 160, "samples": 20480,
-                  "training_clock_s": 12.9, "evaluation_s": 0.4, "wall_s": 20.0, "overhead_s": 6.7,
-                  "payload_bytes": 10**9, "wire_bytes": 1.1 * 10**9, "replicas_identical": True}
-        write_json_atomic(item.folder / "status.json", status, sync=False)
+        write_record(attempt / "environment.json", capture_environment(), sync=False)
+        status = Status(
+            id=item.cell.id, slug=item.cell.slug, status="done", reason="target", attempt=1, metric="accuracy",
+            time_to_target_s=12.5, censored_at_s=None, samples_to_target=20000, final_metric=0.91, test_metric=0.9,
+            steps=160, samples=20480, training_clock_s=12.9, evaluation_s=0.4, wall_s=20.0, overhead_s=6.7,
+            payload_bytes=10**9, wire_bytes=11 * 10**8, replicas_identical=True)
+        write_record(item.folder / "status.json", status, sync=False)
     return status
 
 sweep = plan_sweep([Path(sys.argv[1])], Path(sys.argv[2]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 from bwbench.records import CellFolder, read_json, write_json_atomic
@@ -22,24 +21,26 @@ def compose(folder: Path, factor: float = 1.02, whole: bool = False) -> float:
     cell = CellFolder(folder)
     status, events = read_json(folder / "status.json"), {rank: cell.events(rank) for rank in cell.ranks}
     time_s = factor * status["time_to_target_s"]
-    curve = [point | {"clock_s": factor * point["clock_s"]} for point in curve_of(events)]
+    curve = [{**point.to_json(), "clock_s": factor * point.clock_s} for point in curve_of(events)]
     ledger = summarise_ledger(events)
     assert ledger is not None
-    convergence, timing = f"conv{cell.cell['arm'].replace('-', '')}", f"timing{cell.cell['id']}"
+    convergence, timing = f"conv{cell.cell.arm.replace('-', '')}", f"timing{cell.cell.id}"
     sources = {"convergence": convergence, "timing": timing, "interval_s": [0.95 * time_s, 1.05 * time_s],
                "timed_steps": 24, "max_payload_ratio": 1.0}  # fmt: skip
-    content = {"schema": 1, "id": cell.cell["id"], **sources, "time_to_target_s": time_s, "censored_at_s": None,
-               "training_clock_s": time_s, "reason": "target", "kinds": [], "curve": curve, "ledger": asdict(ledger),
-               "gradient_bytes": 80_000, "link": {**(cell.link or {}), "wire": None},
-               "environment": cell.environment}  # fmt: skip
+    content = {"schema": 1, "id": cell.cell.id, **sources, "time_to_target_s": time_s, "censored_at_s": None,
+               "training_clock_s": time_s, "reason": "target", "kinds": [], "curve": curve, "ledger": ledger.to_json(),
+               "gradient_bytes": 80_000, "link": {**cell.raw("link.json"), "wire": None},
+               "environment": cell.raw("environment.json")}  # fmt: skip
     write_json_atomic(folder / "composed.json", content)
     experiment = folder.parent
     for store, name, wall_s in ((experiment.parent / ".convergence", convergence, CONVERGENCE_S),
                                 (experiment / ".timing", timing, TIMING_S)):  # fmt: skip
         place = store / f"part-{name}"
         place.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(place / "cell.json", {**cell.cell, "id": name, "slug": "part"})
-        write_json_atomic(place / "status.json", {"schema": 1, "id": name, "status": "done", "wall_s": wall_s})
+        write_json_atomic(place / "cell.json", {**cell.cell.to_json(), "id": name, "slug": "part"})
+        write_json_atomic(
+            place / "status.json", {"schema": 1, "id": name, "slug": "part", "status": "done", "wall_s": wall_s}
+        )
     if not whole:
         shutil.rmtree(folder / "attempt-1")
         write_json_atomic(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from fixtures_records import Study, write_study
@@ -27,21 +26,22 @@ def write_page_study(root: Path) -> list[CellFolder]:
     write_study(root, study)
     cells = list(iter_cells(root))
     for cell in cells:
-        arm = {"int8": SCRIPT_ARM, "qsgd": IMAGE_ARM}.get(cell.cell["arm"])
+        arm = {"int8": SCRIPT_ARM, "qsgd": IMAGE_ARM}.get(cell.cell.arm)
         if arm:
             _change(cell.path / "cell.json", arm=arm)
-        if cell.cell["arm"] == "ring-fp16" and cell.cell["config"]["link"]["bandwidth"] == "10 Mbit/s":
+        if cell.cell.arm == "ring-fp16" and cell.cell.config["link"]["bandwidth"] == "10 Mbit/s":
             _compose(cell)
     return list(iter_cells(root))
 
 
 def _compose(cell: CellFolder) -> None:
     """The cell as if it had been put together: its own curve and ledger, and an interval of the timing run."""
-    reading, time_s = Reader().read(cell), (cell.status or {})["time_to_target_s"]
+    reading, time_s = Reader().read(cell), cell.status.time_to_target_s
     interval_s = [0.98 * time_s, 1.02 * time_s] if time_s else None
-    about = {"schema": 1, "id": cell.cell["id"], "interval_s": interval_s}
-    content = {**about, "curve": reading.curve, "link": cell.link, "environment": cell.environment}
-    content["ledger"] = asdict(reading.ledger) if reading.ledger else None
+    about = {"schema": 1, "id": cell.cell.id, "convergence": "c", "timing": cell.cell.id, "interval_s": interval_s}
+    content = {**about, "curve": [point.to_json() for point in reading.curve], "link": cell.raw("link.json"),
+               "environment": cell.raw("environment.json")}  # fmt: skip
+    content["ledger"] = reading.ledger.to_json() if reading.ledger else None
     (cell.path / "composed.json").write_text(json.dumps(content))
     _change(cell.path / "status.json", composed=about)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bwbench.records.schema import Event, LinkRecord, parse_event
 from bwbench.results.analysis.trial import summarise
 
 PRESETS: dict[str, tuple[str, str, str]] = {
@@ -137,11 +138,16 @@ def _write_cell(folder: Path, study: Study, cell: dict[str, Any], bandwidth_mbps
         "git": {"commit": "0123456789abcdef0123", "dirty": False}, **study.environment,
     }  # fmt: skip
     _dump(attempt / "environment.json", environment)
-    summary = summarise(events, cell, link).to_json()
+    summary = summarise(typed(events), cell["config"], LinkRecord.model_validate(link).wire).to_json()
     wall = {"wall_s": summary["training_clock_s"] + summary["evaluation_s"] + 6.0, "overhead_s": 6.0}
     if status != "unfinished":
         about = {"schema": 1, "id": cell["id"], "slug": cell["slug"], "status": status, "attempt": 1}
         _dump(folder / "status.json", {**about, "reason": reason or "target", **summary, **wall})
+
+
+def typed(events: dict[int, list[dict[str, Any]]]) -> dict[int, list[Event]]:
+    """Events as readers get them."""
+    return {rank: [parse_event(json.dumps(event), "made up", "") for event in found] for rank, found in events.items()}
 
 
 def events_of(study: Study, cell: dict[str, Any], bandwidth_mbps: float | None) -> dict[int, list[dict[str, Any]]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench.methods.phases import Phase, Step, walk
+from bwbench.records.schema import Evaluation, Event, LedgerParts, Start
+from bwbench.records.schema import Step as StepEvent
 
 BATCH = 128
 
-Events = dict[int, list[dict[str, Any]]]
+Events = dict[int, list[Event]]
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,7 @@ def train(
     """One run with an evaluation every ``every`` steps and at the end; the target is met from ``target_step`` on."""
     generator = random.Random(seed)
     evaluated = {*range(every, num_steps + 1, every), num_steps}
-    events: Events = {
-        rank: [{"event": "start", "rank": rank}, _evaluation(0, 0.0, None, False)] for rank in range(ranks)
-    }
+    events: Events = {rank: [Start(rank=rank), _evaluation(0, 0.0, None, False)] for rank in range(ranks)}
     clock_s, begun_s = 0.0, 0.0
     for step in walk(phases, num_steps, evaluated):
         exposed_s, begun_s = _exposed(step, machine, clock_s, begun_s)
@@ -56,9 +55,14 @@ def train(
         duration_s = compute_s + exposed_s
         clock_s += duration_s
         for rank in events:
-            fact = {"event": "step", "step": step.number, "samples": step.number * BATCH, "clock_s": clock_s}
-            ledger = {"compute_s": compute_s, "exposed_s": exposed_s}
-            fact |= {"duration_s": duration_s, "payload_bytes": machine.bytes_of(step.number), "ledger": ledger}
+            fact = StepEvent(
+                step=step.number,
+                samples=step.number * BATCH,
+                clock_s=clock_s,
+                duration_s=duration_s,
+                payload_bytes=machine.bytes_of(step.number),
+                ledger=LedgerParts(compute_s=compute_s, exposed_s=exposed_s),
+            )
             events[rank].append(fact)
         if step.number in evaluated:
             waited_s = machine.waited_s
@@ -75,7 +79,7 @@ def train(
 
 def clock_of(events: Events) -> float:
     """Training clock at the last evaluation."""
-    return float(events[0][-1]["clock_s"])
+    return float(events[0][-1].clock_s)
 
 
 def _exposed(step: Step, machine: Machine, clock_s: float, begun_s: float) -> tuple[float, float]:
@@ -89,7 +93,8 @@ def _exposed(step: Step, machine: Machine, clock_s: float, begun_s: float) -> tu
     return exposed_s, (end_s + exposed_s if step.age == 0 else begun_s)
 
 
-def _evaluation(step: int, clock_s: float, waited_s: float | None, met: bool) -> dict[str, Any]:
-    event = {"event": "eval", "split": "validation", "step": step, "samples": step * BATCH, "clock_s": clock_s}
-    event |= {"mean": {"accuracy": 0.9 if met else 0.5}, "target_met": met, "duration_s": 0.1}
-    return event if waited_s is None else event | {"waited_s": waited_s}
+def _evaluation(step: int, clock_s: float, waited_s: float | None, met: bool) -> Event:
+    mean = {"accuracy": 0.9 if met else 0.5}
+    about = {"split": "validation", "step": step, "samples": step * BATCH, "clock_s": clock_s, "mean": mean}
+    found = Evaluation.model_validate({**about, "target_met": met, "duration_s": 0.1})
+    return found if waited_s is None else found.model_copy(update={"waited_s": waited_s})

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bwbench.experiment.config.mode import why_not_composed
+from bwbench.experiment.config.experiment import why_not_composed
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.cell import Cell, identity
-from bwbench.experiment.plan.composed import Parts, parts_of
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell_identity import identity
+from bwbench.experiment.plan.composing import Parts, parts_of
 from bwbench.methods.phases import timing_steps
 from bwbench.records import CellFolder, read_events
+from bwbench.records.schema import Evaluation, Status
 from bwbench.results.analysis.compose import Composition, compose
 from bwbench.running.cell import run_cell
 from training_parts.arms import one_cell
@@ -76,12 +78,12 @@ class Runs:
             for cell in (self.cell(arm, lr, seed, "10 Mbit/s") for seed in seeds):
                 if why_not_composed(cell.config) is None:
                     events = self.convergence(parts_of(cell).convergence)
-                    last = [event for event in events[0] if event["event"] == "eval"][-1]
-                    print(f"{arm:30} lr {lr:<7g} seed {cell.config.seed}: {last['samples']} samples", flush=True)
+                    last = [event for event in events[0] if isinstance(event, Evaluation)][-1]
+                    print(f"{arm:30} lr {lr:<7g} seed {cell.config.seed}: {last.samples} samples", flush=True)
 
     def whole(self, cell: Cell) -> dict[str, Any]:
         """status.json of a cell that is run as users run it."""
-        return self._run(cell, self._results / "whole" / cell.folder_name)
+        return self._run(cell, self._results / "whole" / cell.folder_name).to_json()
 
     def close(self) -> None:
         """End the workers."""
@@ -98,17 +100,17 @@ class Runs:
         cell = replace(parts.timing, id=identity(config), config=config)
         folder = self._results / "timing" / cell.folder_name
         status = self._run(cell, folder)
-        if status["status"] not in ENDED:
+        if status.status not in ENDED:
             raise SystemExit(f"{cell.slug} cannot be timed; the same command tries it again, and keeps what is there")
         return {rank: CellFolder(folder).events(rank) for rank in CellFolder(folder).ranks}
 
-    def _run(self, cell: Cell, folder: Path) -> dict[str, Any]:
+    def _run(self, cell: Cell, folder: Path) -> Status:
         status = CellFolder(folder).status
-        if status is None or status["status"] not in ENDED:
-            attempt = int((status or {}).get("attempt") or 0)
+        if status is None or status.status not in ENDED:
+            attempt = (status.attempt or 0) if status is not None else 0
             status = run_cell(PlannedCell(cell, folder, "missing", True, "asked for", attempt), RUN_LIMIT_S, Silent())
-        if status["status"] not in ENDED:
-            print(f"  {cell.slug}: {status['status']}: {status['reason'].splitlines()[0]}", file=sys.stderr)
+        if status.status not in ENDED:
+            print(f"  {cell.slug}: {status.status}: {str(status.reason).splitlines()[0]}", file=sys.stderr)
         return status
 
 

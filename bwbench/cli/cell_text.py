@@ -1,82 +1,162 @@
-"""One cell as plain text for a terminal: what ``bwbench show`` prints."""
+"""All that is known of one cell, and the same as plain text for a terminal: what ``bwbench show`` prints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import seconds, size
 from bwbench.cli.plain_table import plain_table
 from bwbench.cli.status import time_to_target
-from bwbench.results.analysis.cells import setting_of
-from bwbench.results.analysis.ledger import PART_NAMES
+from bwbench.records import CellFolder, cell_at
+from bwbench.records.schema import (
+    Config,
+    CurvePoint,
+    End,
+    Json,
+    JsonObject,
+    LedgerSummary,
+    LinkRecord,
+    MeasuredPair,
+    Status,
+)
+from bwbench.results.analysis.cells import setting_of, state_of
+from bwbench.results.analysis.clocks import Clocks
+from bwbench.results.analysis.composed_error import ComposedError, composed_error
+from bwbench.results.analysis.ledger import PART_NAMES, summarise_ledger
+from bwbench.results.analysis.trial import curve_of
 
 _INDENT = "  "
 _EVALUATIONS = 12  # the last ones; --json has all
 
 
-def cell_text(record: Mapping[str, Any]) -> Iterator[str]:
-    """The lines, from the record that ``show.cell_record`` makes."""
+@dataclass(frozen=True)
+class Shown:
+    """All that is known of one cell: its records, and what the event files add up to.
+
+    Attributes:
+        ledger, curve, ends: by events, or by what stands for them; ``ends`` by rank, None of a rank that did not end.
+        logs: the last lines by file, where the cell is not done.
+    """
+
+    folder: CellFolder
+    state: str
+    ledger: LedgerSummary | None
+    curve: Sequence[CurvePoint]
+    ends: dict[int, End | None]
+    composed_error: ComposedError | None
+    logs: dict[str, list[str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The files as they stand, fields that this version ignores included, and the rest."""
+        folder, error = self.folder, self.composed_error
+        whole = folder.raw("composed.json") if folder.composed is not None else None
+        composed = whole if isinstance(whole, dict) else {}
+        return {
+            "folder": str(folder.path),
+            "state": self.state,
+            "cell": folder.raw("cell.json"),
+            "status": folder.raw("status.json"),
+            "attempts": folder.num_attempts,
+            "link": composed.get("link") if composed else folder.raw("link.json"),
+            "environment": composed.get("environment") if composed else folder.raw("environment.json"),
+            "composed": composed or None,
+            "composed_error": {**vars(error), "error": error.error} if error else None,
+            "ledger": self.ledger.to_json() if self.ledger is not None else None,
+            "evaluations": [point.to_json() for point in self.curve],
+            "ends": {rank: end.to_json() if end is not None else None for rank, end in self.ends.items()},
+            "logs": self.logs,
+        }
+
+
+def shown(path: Path) -> Shown:
+    """The cell in ``path``. Raises RecordError where one of its records cannot be read."""
+    folder = cell_at(path)
+    if folder.problem is not None:
+        raise folder.problem
+    digest, state = folder.digest, state_of(folder)
+    events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
+    return Shown(
+        folder=folder,
+        state=state,
+        ledger=summarise_ledger(events, Clocks.of_link(folder.link)) if digest is None else digest.ledger,
+        curve=curve_of(events) if digest is None else digest.curve,
+        ends={rank: next((e for e in reversed(found) if isinstance(e, End)), None) for rank, found in events.items()},
+        composed_error=composed_error(folder),
+        logs={} if state == "done" else folder.log_tails(),
+    )
+
+
+def cell_text(record: Shown) -> Iterator[str]:
+    """The lines, from what ``shown`` found."""
+    folder = record.folder
     sections = (
         ("outcome", _outcome(record)),
-        ("configuration", _configuration(record["cell"]["config"])),
-        ("link", _link(record["link"])),
-        ("time of a step", _ledger(record["ledger"])),
-        ("bytes", _bytes(record)),
-        ("environment", _environment(record["environment"])),
-        ("evaluations on the validation split", _evaluations(record["evaluations"])),
+        ("configuration", _configuration(folder.cell.config)),
+        ("link", _link(folder.link, _part(record.to_json()["link"]))),
+        ("time of a step", _ledger(record.ledger)),
+        ("bytes", _bytes(folder.status, folder.link)),
+        ("environment", _environment(_part(record.to_json()["environment"]))),
+        ("evaluations on the validation split", _evaluations(record.curve)),
     )
-    yield f"{record['cell']['slug']}  (id {record['cell']['id']}, experiment {record['cell'].get('experiment')})"
-    yield str(record["folder"])
+    yield f"{folder.cell.slug}  (id {folder.cell.id}, experiment {folder.cell.experiment})"
+    yield str(folder.path)
     for title, lines in sections:
-        shown = list(lines)
-        if shown:
+        if found := list(lines):
             yield ""
             yield title
-            yield from (f"{_INDENT}{line}" for line in shown)
-    for name, lines in record["logs"].items():
+            yield from (f"{_INDENT}{line}" for line in found)
+    for name, tail in record.logs.items():
         yield ""
         yield f"last lines of {name}"
-        yield from (f"{_INDENT}{line}" for line in lines or ["(empty)"])
+        yield from (f"{_INDENT}{line}" for line in tail or ["(empty)"])
 
 
-def _outcome(record: Mapping[str, Any]) -> Iterator[str]:
-    status = record["status"] or {}
-    reason = str(status.get("reason") or "")
-    if record["logs"]:
+def _part(content: Json) -> JsonObject:
+    """A record as it stands in its file, with all of its fields."""
+    return content if isinstance(content, dict) else {}
+
+
+def _outcome(record: Shown) -> Iterator[str]:
+    status = record.folder.status
+    reason = (status.reason if status is not None else None) or ""
+    if record.logs:
         reason = reason.partition("\n")[0]  # the log's last lines follow below
-    attempt = "" if status.get("composed") else f" in attempt {status.get('attempt') or record['attempts']}"
-    yield from f"{record['state']}{attempt}: {reason}".splitlines()
-    if not status:
+    number = (status.attempt if status is not None else None) or record.folder.num_attempts
+    attempt = "" if status is not None and status.composed is not None else f" in attempt {number}"
+    yield from f"{record.state}{attempt}: {reason}".splitlines()
+    if status is None:
         return
-    if origin := status.get("resumed_from"):
-        yield f"resumed          from step {origin['step']} of attempt {origin['attempt']}"
-    if refused := status.get("resume_refused"):
+    if origin := status.resumed_from:
+        yield f"resumed          from step {origin.step} of attempt {origin.attempt}"
+    if refused := status.resume_refused:
         yield f"not resumed      {refused}"
-    yield f"time to target   {time_to_target(status)}"
-    if composed := status.get("composed"):
-        ends = composed.get("interval_s")
+    composed = status.composed
+    yield f"time to target   {time_to_target(status.time_to_target_s, status.censored_at_s, composed is not None)}"
+    if composed is not None:
+        ends = composed.interval_s
         within = f"; 95 % interval {seconds(ends[0])} to {seconds(ends[1])}" if ends else ""
-        steps = f"{composed['timed_steps']} steps timed on the link (timing run {composed['timing']})"
-        yield f"composed         of convergence run {composed['convergence']} and {steps}{within}"
-    if error := record.get("composed_error"):
-        yield f"composed, too    {seconds(error['composed_s'])}, off by {100 * error['error']:+.1f} %"
-    metric = status.get("metric") or "metric"
-    for name, key in (("final", "final_metric"), ("test", "test_metric")):
-        if status.get(key) is not None:
-            yield f"{f'{name} {metric}':<16} {status[key]:.4g}"
+        steps = f"{composed.timed_steps} steps timed on the link (timing run {composed.timing})"
+        yield f"composed         of convergence run {composed.convergence} and {steps}{within}"
+    if error := record.composed_error:
+        yield f"composed, too    {seconds(error.composed_s)}, off by {100 * error.error:+.1f} %"
+    metric = status.metric or "metric"
+    for name, value in (("final", status.final_metric), ("test", status.test_metric)):
+        if value is not None:
+            yield f"{f'{name} {metric}':<16} {value:.4g}"
     yield (
-        f"training clock   {seconds(status.get('training_clock_s'))}, {status.get('steps')} steps, "
-        f"{status.get('samples')} samples; evaluation {seconds(status.get('evaluation_s'))}, "
-        f"overhead {seconds(status.get('overhead_s'))}"
+        f"training clock   {seconds(status.training_clock_s)}, {status.steps} steps, "
+        f"{status.samples} samples; evaluation {seconds(status.evaluation_s)}, "
+        f"overhead {seconds(status.overhead_s)}"
     )
-    identical = status.get("replicas_identical")
-    if identical is not None:
-        yield f"replicas         {'bit-equal at the end' if identical else 'differ at the end'}"
+    if status.replicas_identical is not None:
+        yield f"replicas         {'bit-equal at the end' if status.replicas_identical else 'differ at the end'}"
 
 
-def _configuration(config: Mapping[str, Any]) -> Iterator[str]:
+def _configuration(config: Config) -> Iterator[str]:
     setting = setting_of(config)
     nodes = "1 node" if setting.nodes == 1 else f"{setting.nodes} nodes"
     samples = f"{nodes} x {setting.accumulate} x batch {setting.batch_size} = {setting.global_batch} samples a step"
@@ -86,87 +166,84 @@ def _configuration(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key:<{width}}  {_inline(value)}"
 
 
-def _link(link: Mapping[str, Any] | None) -> Iterator[str]:
+def _link(link: LinkRecord | None, content: JsonObject) -> Iterator[str]:
+    """``content``: the same as it stands in the file."""
     if link is None:
         yield "nothing recorded"
         return
-    reason = f" ({link['backend_reason']})" if link.get("backend_reason") else ""
-    yield f"asked     {_inline(link.get('requested'))}"
-    yield f"back end  {link.get('backend')}{reason}"
-    applied = link.get("applied") or {}
-    for host in applied.get("hosts") or ():
-        what = f"{host['interface']}: {host['applied']}" if host else "nothing was heard of this host"
+    reason = f" ({link.backend_reason})" if link.backend_reason else ""
+    yield f"asked     {_inline(link.requested)}"
+    yield f"back end  {link.backend}{reason}"
+    hosts = link.applied.hosts if link.applied is not None else ()
+    for host in hosts:
+        what = f"{host.interface}: {host.applied}" if host is not None else "nothing was heard of this host"
         yield f"applied   {what}"
-    if "hosts" not in applied:
-        yield f"applied   {_inline(applied or None)}"
-    for key, when in (("achieved_before", "before training"), ("achieved_after", "after training")):
-        measured = link.get(key)
-        if measured:
-            yield f"measured {when}: {measured.get('verdict')} {'; '.join(measured.get('reasons') or [])}".rstrip()
-            yield from _pairs(measured.get("pairs") or [])
-    if link.get("emulator"):
-        yield f"emulator  {_inline(link['emulator'])}"
+    if not hosts:
+        yield f"applied   {_inline(content.get('applied') or None)}"
+    for measured, when in ((link.achieved_before, "before training"), (link.achieved_after, "after training")):
+        if measured is not None:
+            yield f"measured {when}: {measured.verdict} {'; '.join(measured.reasons)}".rstrip()
+            yield from _pairs(measured.pairs)
+    if emulator := content.get("emulator"):
+        yield f"emulator  {_inline(emulator)}"
 
 
-def _pairs(pairs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _pairs(pairs: Sequence[MeasuredPair]) -> Iterator[str]:
     columns = ("from", "to", "asked goodput", "achieved", "asked RTT", "achieved RTT", "asked loss", "achieved loss")
     rows = []
     for pair in pairs:
-        row = [str(pair.get("src")), str(pair.get("dst"))]
-        row += [_rate(pair.get("asked_goodput_bps")), _rate(pair.get("achieved_goodput_bps"))]
-        row += [_milliseconds(pair.get("asked_rtt_s")), _milliseconds(pair.get("achieved_rtt_s"))]
-        row += ["-" if pair.get(key) is None else f"{100 * pair[key]:.3g} %" for key in ("asked_loss", "achieved_loss")]
+        row = [str(pair.src), str(pair.dst)]
+        row += [_rate(pair.asked_goodput_bps), _rate(pair.achieved_goodput_bps)]
+        row += [_milliseconds(pair.asked_rtt_s), _milliseconds(pair.achieved_rtt_s)]
+        row += ["-" if loss is None else f"{100 * loss:.3g} %" for loss in (pair.asked_loss, pair.achieved_loss)]
         rows.append(row)
     yield from plain_table(columns, rows, right=columns, indent=_INDENT)
 
 
-def _ledger(ledger: Mapping[str, Any] | None) -> Iterator[str]:
+def _ledger(ledger: LedgerSummary | None) -> Iterator[str]:
     if ledger is None:
         yield "no step was recorded"
         return
-    whole = ledger["step_mean_s"] or 1.0
+    whole = ledger.step_mean_s or 1.0
     rows = [
-        [name, _milliseconds(ledger["mean_s"][part]), f"{100 * ledger['mean_s'][part] / whole:.1f} %",
-         _milliseconds(ledger["median_s"][part])]
+        [name, _milliseconds(ledger.mean_s[part]), f"{100 * ledger.mean_s[part] / whole:.1f} %",
+         _milliseconds(ledger.median_s[part])]
         for part, name in PART_NAMES.items()
-        if ledger["mean_s"][part] > 0
+        if ledger.mean_s[part] > 0
     ]  # fmt: skip
-    rows.append(["step", _milliseconds(whole), "100.0 %", _milliseconds(ledger["step_median_s"])])
+    rows.append(["step", _milliseconds(whole), "100.0 %", _milliseconds(ledger.step_median_s)])
     columns = ("part", "mean", "share", "median")
     yield from plain_table(columns, rows, right=columns[1:])
     yield (
-        f"over {ledger['num_steps']} steps of {ledger['num_ranks']} ranks; the parts miss the step by "
-        f"{100 * ledger['additivity_error']:.2f} %"
+        f"over {ledger.num_steps} steps of {ledger.num_ranks} ranks; the parts miss the step by "
+        f"{100 * ledger.additivity_error:.2f} %"
     )
-    if ledger["estimated"]:
+    if ledger.estimated:
         yield "computing and waiting are told apart by an estimate: torch's own DDP hides its waiting"
-    if (ratio := ledger.get("slowest_ratio")) is not None:
-        yield f"rank {ledger['slowest_rank']} is the last to have its gradients: {ratio:.2f} times the fastest's time"
-    if (within_s := ledger.get("clock_uncertainty_s")) is not None:
+    if ledger.slowest_ratio is not None:
+        times = f"{ledger.slowest_ratio:.2f} times the fastest's time"
+        yield f"rank {ledger.slowest_rank} is the last to have its gradients: {times}"
+    if (within_s := ledger.clock_uncertainty_s) is not None:
         yield f"the hosts' clocks were compared to within {_milliseconds(within_s)}: so much may peers and link be off"
-    if ledger["peers_reason"]:
-        yield f"waiting is not split into peers and link: {ledger['peers_reason']}"
+    if ledger.peers_reason:
+        yield f"waiting is not split into peers and link: {ledger.peers_reason}"
 
 
-def _bytes(record: Mapping[str, Any]) -> Iterator[str]:
-    status, wire = record["status"] or {}, (record["link"] or {}).get("wire") or {}
-    steps = status.get("steps") or 0
-    if status.get("payload_bytes") is not None:
-        each = f", {size(status['payload_bytes'] / steps)} a step" if steps else ""
-        until = (
-            f", {size(status['payload_bytes_to_target'])} to target" if status.get("payload_bytes_to_target") else ""
-        )
-        yield f"payload  {size(status['payload_bytes'])} sent by all ranks{each}{until}"
-    if wire.get("bytes") is not None:
-        each = f", {size(wire['per_step_bytes'])} a step" if wire.get("per_step_bytes") is not None else ""
-        ratio = f"; {wire['ratio']:.3f} of the payload" if wire.get("ratio") is not None else ""
-        acks = wire.get("ack_bytes")
-        sent = wire["bytes"] - (acks or 0)
-        yield f"wire     {size(sent)}{each}{ratio}; acknowledgements apart: {size(acks)}"
+def _bytes(status: Status | None, link: LinkRecord | None) -> Iterator[str]:
+    if status is not None and status.payload_bytes is not None:
+        each = f", {size(status.payload_bytes / status.steps)} a step" if status.steps else ""
+        until = f", {size(status.payload_bytes_to_target)} to target" if status.payload_bytes_to_target else ""
+        yield f"payload  {size(status.payload_bytes)} sent by all ranks{each}{until}"
+    wire = link.wire if link is not None else None
+    if wire is not None and wire.bytes is not None:
+        each = f", {size(wire.per_step_bytes)} a step" if wire.per_step_bytes is not None else ""
+        ratio = f"; {wire.ratio:.3f} of the payload" if wire.ratio is not None else ""
+        sent = wire.bytes - (wire.ack_bytes or 0)
+        yield f"wire     {size(sent)}{each}{ratio}; acknowledgements apart: {size(wire.ack_bytes)}"
 
 
-def _environment(environment: Mapping[str, Any] | None) -> Iterator[str]:
-    if environment is None:
+def _environment(environment: JsonObject) -> Iterator[str]:
+    if not environment:
         yield "nothing recorded"
         return
     width = max(len(key) for key in environment)
@@ -174,16 +251,16 @@ def _environment(environment: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"{key:<{width}}  {_inline(value)}"
 
 
-def _evaluations(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _evaluations(points: Sequence[CurvePoint]) -> Iterator[str]:
     if not points:
         yield "none"
         return
-    metrics = [key for key in points[0] if key not in ("step", "samples", "clock_s", "payload_bytes", "target_met")]
+    metrics = list(points[0].metrics)
     columns = ("step", "samples", "clock", *metrics, "target")
     rows = [
-        [str(point["step"]), str(point["samples"]), seconds(point["clock_s"]),
-         *("-" if point.get(metric) is None else f"{point[metric]:.4g}" for metric in metrics),
-         "met" if point["target_met"] else "-"]
+        [str(point.step), str(point.samples), seconds(point.clock_s),
+         *("-" if (value := point.metrics.get(metric)) is None else f"{value:.4g}" for metric in metrics),
+         "met" if point.target_met else "-"]
         for point in points[-_EVALUATIONS:]
     ]  # fmt: skip
     if len(points) > _EVALUATIONS:

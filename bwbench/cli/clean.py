@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,9 @@ def clean(
     for folder in iter_cells(results) if results is not None else ():
         if folder.is_packed or claim_of(folder.path) is not None:
             continue
+        if folder.problem is not None:  # what belongs to it cannot be told
+            print(f"left alone: {folder.problem}", file=sys.stderr)
+            continue
         try:
             with contextlib.nullcontext() if dry_run else claimed(folder.path):
                 for path in _left_in(folder.path):
@@ -58,4 +62,4 @@ def _left_in(cell: Path) -> list[Path]:
     found = list(cell.glob(".*.part"))
     if folder.status is None:
         return [*found, *(attempt for attempt in folder.attempts if not has_checkpoint(attempt))]
-    return [*found, *folder.attempts[:-1]] if folder.status.get("status") == "done" else found
+    return [*found, *folder.attempts[:-1]] if folder.status.status == "done" else found

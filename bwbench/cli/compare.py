@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bwbench.base.errors import EXIT_OK, RecordError
+from bwbench.base.errors import EXIT_OK
 from bwbench.cli.plot import check_folder
 
 
@@ -28,37 +28,28 @@ def compare(
     accuracy. A target that was not reached gives bounds. Notes on what is left out go to stderr.
     """
     from bwbench.cli.compare_text import comparison_json, comparison_lines
-    from bwbench.cli.output import print_json
-    from bwbench.records import iter_cells
-    from bwbench.results.analysis.cells import is_composed
+    from bwbench.cli.output import print_json, say_unreadable
+    from bwbench.records import iter_cells, readable
+    from bwbench.results.analysis.cells import DONE, is_composed, state_of
     from bwbench.results.analysis.comparison import compare_cells
     from bwbench.results.analysis.composed_error import composed_errors, composed_note
     from bwbench.results.analysis.left_out import left_out_notes
     from bwbench.results.analysis.provenance import provenance_note
 
     check_folder(folder)
-    cells, unreadable = [], []
-    for cell in iter_cells(folder):
-        try:
-            known = "arm" in cell.cell and "config" in cell.cell
-        except RecordError as error:
-            unreadable.append(str(error))
-            continue
-        if known:
-            cells.append(cell)
-        else:
-            unreadable.append(f"{cell.path / 'cell.json'}: no arm or no configuration in it")
+    cells, refused = readable(iter_cells(folder))
     comparison = compare_cells(cells, baseline, by)
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
-    done = [cell for cell in cells if (cell.status or {}).get("status") == "done"]
+    done = [cell for cell in cells if state_of(cell) == DONE]
     composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    notes = [*unreadable, *comparison.notes, *left_out, *filter(None, (composed, provenance_note(done)))]
+    notes = [*comparison.notes, *left_out, *filter(None, (composed, provenance_note(done)))]
     if json:
-        print_json({**comparison_json(comparison), "notes": notes})
+        print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
         return EXIT_OK
     for line in comparison_lines(comparison):
         print(line)
     sys.stdout.flush()
+    say_unreadable(refused)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return EXIT_OK

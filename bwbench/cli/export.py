@@ -8,12 +8,15 @@ import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError, RecordError
 from bwbench.cli.plot import check_folder
+
+if TYPE_CHECKING:
+    from bwbench.results.analysis.cells import Row
 
 
 class Format(str, Enum):
@@ -46,24 +49,27 @@ def export(
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
     """
-    from bwbench.records import iter_cells
+    from bwbench.cli.output import say_unreadable
+    from bwbench.records import iter_cells, readable
     from bwbench.results.analysis.export import WHAT
 
     check_folder(folder)
     if out is not None and out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / f'{what.value}.{to.value}'}")
-    readable, skipped = [], []
-    for cell in iter_cells(folder):
+    cells, refused = readable(iter_cells(folder))
+    rows: list[Row] = []
+    for cell in cells:
         try:
-            readable += [cell] if "config" in cell.cell else []
-        except RecordError as error:
-            skipped.append(str(error))
-    rows = list(WHAT[what.value](readable))
-    if what is What.steps and (num_packed := sum(cell.is_packed for cell in readable)):
+            rows += WHAT[what.value]([cell])
+        except RecordError as error:  # of its events, which are read for rows of evaluations and steps alone
+            refused.append(error)
+    skipped = []
+    if what is What.steps and (num_packed := sum(cell.is_packed for cell in cells)):
         skipped.append(f"steps of {num_packed} published cells: records that are published hold none")
     if not rows:
-        why = f" ({skipped[-1]})" if skipped else ""
+        why = f" ({[*refused, *skipped][-1]})" if refused or skipped else ""
         raise ConfigError(f"{folder}: there are no {what.value} to export{why}")
+    say_unreadable(refused)
     for line in skipped:
         print(f"note: left out: {line}", file=sys.stderr)
     if out is None and to is Format.parquet:
@@ -84,7 +90,7 @@ def export(
     return EXIT_OK
 
 
-def _write(rows: list[dict[str, Any]], to: Format, file: Any) -> None:
+def _write(rows: list[Row], to: Format, file: Any) -> None:
     from csv import DictWriter
     from json import dumps
 
@@ -96,11 +102,11 @@ def _write(rows: list[dict[str, Any]], to: Format, file: Any) -> None:
     writer.writerows(rows)
 
 
-def _columns(rows: list[dict[str, Any]]) -> list[str]:
+def _columns(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))
 
 
-def _frame(rows: list[dict[str, Any]]) -> Any:
+def _frame(rows: list[Row]) -> Any:
     """A column of unlike values (a model's option that is a number here and a word there) becomes text."""
     import pandas as pd
 

@@ -5,53 +5,58 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
-from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
+from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
 from bwbench.cli.status import time_to_target
-from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
+from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
+from bwbench.records.schema import Status
 from bwbench.results.analysis.cells import is_composed
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import flat_settings, group_cells
 from bwbench.results.analysis.provenance import provenance_note
 from bwbench.running.sweep.loop import Tally
 
+Row: TypeAlias = tuple[PlannedCell, CellFolder, Status]
 MOST_REASONS = 20  # of cells that are not done, each of some lines
 _METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")
 
 
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
     """Print a table of the cells that are done on stdout, fastest first; what else is to be said of all on stderr."""
-    cells = [(item, cell_at(item.folder)) for item in planned]
-    done = [(item, folder) for item, folder in cells if (folder.status or {}).get("status") == "done"]
-    done.sort(key=lambda row: _time_to_target(row[1].status))
+    found = [(item, cell_at(item.folder)) for item in planned]
+    cells = [(item, folder, folder.status) for item, folder in found if folder.problem is None]
+    done = [(item, folder, status) for item, folder, status in cells if status is not None and status.status == "done"]
+    done.sort(key=lambda row: _time_to_target(row[2]))
     if done:
-        _print_table(done, _Singles(cells))
-    folders = [folder for _, folder in done]
+        _print_table(done, _Singles([(item, status) for item, _, status in cells]))
+    folders = [folder for _, folder, _ in done]
     composed = composed_note(sum(map(is_composed, folders)), len(done), [e.error for e in composed_errors(folders)])
     for note in (composed, provenance_note(folders)):
         if note:
             stderr().print(f"note: {note}")
-    undone = [(item, folder.status) for item, folder in cells if folder.status and folder.status["status"] != "done"]
+    undone = [(item, status) for item, _, status in cells if status is not None and status.status != "done"]
     for item, status in undone[:MOST_REASONS]:
-        stderr().print(f"{item.cell.slug}: {status['status']}: {status.get('reason', '')}")
+        stderr().print(f"{item.cell.slug}: {status.status}: {status.reason or ''}")
     if len(undone) > MOST_REASONS:
         stderr().print(f"… and {len(undone) - MOST_REASONS} more; `bwbench status` lists all")
-    if left := {status: count for status, count in tally.earlier.items() if status != "done"}:
+    say_unreadable([folder.problem for _, folder in found if folder.problem is not None])
+    if left := {status: count for status, count in tally.earlier.items() if status in ENDED_UNDONE}:
         again = " ".join(f"--retry {status}" for status in sorted(left))
         stderr().print(
             f"{sum(left.values())} cell(s) had ended badly before and were left alone; {again} runs them again"
         )
 
 
-def _print_table(done: Sequence[tuple[PlannedCell, CellFolder]], singles: _Singles) -> None:
-    settings = _settings([folder for _, folder in done])
+def _print_table(done: Sequence[Row], singles: _Singles) -> None:
+    settings = _settings([folder for _, folder, _ in done])
     right = ("time to target", "vs single", "samples to target", "final", "payload/step", "wire/step")
     varied = (name.removesuffix(".name") for name in settings)
     table = new_table("method", *varied, "link", *right, "goodput asked", "achieved", right=right)
-    for item, folder in done[:MAX_ROWS]:
-        method, *rest = _row(item, folder, folder.status or {}, singles.time_s(item))
+    for item, folder, status in done[:MAX_ROWS]:
+        method, *rest = _row(item, folder, status, singles.time_s(item))
         flat = flat_settings(folder)
         table.add_row(method, *(str(flat.get(name, "-")) for name in settings), *rest)
     stdout().print(table)
@@ -64,41 +69,41 @@ def _settings(folders: Sequence[CellFolder]) -> list[str]:
     return [name for name, _ in group_cells(folders, {"link"})[0].key]
 
 
-def _row(item: PlannedCell, folder: CellFolder, status: dict[str, Any], single_s: float) -> tuple[str, ...]:
+def _row(item: PlannedCell, folder: CellFolder, status: Status, single_s: float) -> tuple[str, ...]:
     own_s = _time_to_target(status)
     ratio = single_s / own_s if own_s > 0 else math.nan  # 0: a target that is met before the first step
-    wire = (folder.link or {}).get("wire") or {}
+    wire = folder.link.wire if folder.link is not None else None
     asked, achieved = _goodput(folder)
     return (
         f"{item.cell.arm}" + (f" (seed {item.cell.config.seed})" if item.cell.config.seed else ""),
         item.cell.config.link.describe().partition(" (")[0],
-        time_to_target(status),
+        time_to_target(status.time_to_target_s, status.censored_at_s, status.composed is not None),
         f"{ratio:.2f}x" if math.isfinite(ratio) and ratio > 0 else "-",
-        str(status.get("samples_to_target") or "-"),
-        f"{status['final_metric']:.3f}" if status.get("final_metric") is not None else "-",
-        size(_per_step(status, "payload_bytes")),
-        size(wire.get("per_step_bytes", _per_step(status, "wire_bytes"))),
+        str(status.samples_to_target or "-"),
+        f"{status.final_metric:.3f}" if status.final_metric is not None else "-",
+        size(_per_step(status, status.payload_bytes)),
+        size(wire.per_step_bytes if wire is not None else _per_step(status, status.wire_bytes)),
         asked,
         achieved,
     )
 
 
-def _per_step(status: dict[str, Any], key: str) -> float | None:
-    return status[key] / status["steps"] if status.get("steps") and status.get(key) is not None else None
+def _per_step(status: Status, num_bytes: int | None) -> float | None:
+    return num_bytes / status.steps if status.steps and num_bytes is not None else None
 
 
 def _goodput(folder: CellFolder) -> tuple[str, str]:
     """Asked and achieved goodput between neighbours before training, in Mbit/s: lowest and highest of all pairs."""
-    pairs = ((folder.link or {}).get("achieved_before") or {}).get("pairs") or []
-    if not pairs or not pairs[0].get("asked_goodput_bps"):
+    measured = folder.link.achieved_before if folder.link is not None else None
+    if measured is None or not measured.pairs or not (asked_bps := measured.pairs[0].asked_goodput_bps):
         return "-", "-"
-    achieved = sorted(pair["achieved_goodput_bps"] / 1e6 for pair in pairs)
-    return f"{pairs[0]['asked_goodput_bps'] / 1e6:.4g} Mbit/s", f"{achieved[0]:.4g}-{achieved[-1]:.4g}"
+    achieved = sorted((pair.achieved_goodput_bps or 0.0) / 1e6 for pair in measured.pairs)
+    return f"{asked_bps / 1e6:.4g} Mbit/s", f"{achieved[0]:.4g}-{achieved[-1]:.4g}"
 
 
-def _time_to_target(status: dict[str, Any] | None) -> float:
-    reached_s = (status or {}).get("time_to_target_s")
-    return float(reached_s) if reached_s is not None else math.inf
+def _time_to_target(status: Status | None) -> float:
+    reached_s = status.time_to_target_s if status is not None else None
+    return reached_s if reached_s is not None else math.inf
 
 
 class _Singles:
@@ -107,13 +112,13 @@ class _Singles:
     Where every arm has a learning rate of its own, it is the only one that differs in nothing but its optimizer.
     """
 
-    def __init__(self, cells: Sequence[tuple[PlannedCell, CellFolder]]) -> None:
+    def __init__(self, cells: Sequence[tuple[PlannedCell, Status | None]]) -> None:
         self._found: dict[str, list[float]] = {}
-        for item, folder in cells:
-            if item.cell.arm == "single":
-                done = (folder.status or {}).get("status") == "done"
+        for item, status in cells:
+            if item.cell.role == REFERENCE:
+                done = status is not None and status.status == "done"
                 for workload in _workloads(item):
-                    self._found.setdefault(workload, []).append(_time_to_target(folder.status) if done else math.nan)
+                    self._found.setdefault(workload, []).append(_time_to_target(status) if done else math.nan)
 
     def time_s(self, item: PlannedCell) -> float:
         """Its time to target; nan where there is none to compare with."""

@@ -59,13 +59,18 @@ def plot(
     for name in figure or []:
         check_figure(name)
 
-    from bwbench.results.analysis.results import load_results  # pandas and matplotlib take a second to import
-    from bwbench.results.figures.parallel import draw_albums
+    from bwbench.cli.output import say_unreadable
+    from bwbench.results.analysis.results import read_cells, results_of  # pandas and matplotlib take a second to import
+    from bwbench.results.analysis.tables import Reader
+    from bwbench.results.figures.album import draw_albums
     from bwbench.results.figures.style import WIDTHS_IN
 
     formats = [one.value for one in format or Format]
+    reader = Reader()
+    cells, refused = read_cells(folder, reader)
+    say_unreadable(refused)
     drawn = draw_albums(
-        load_results(folder), out or folder / "figures", figure, WIDTHS_IN[width.value], at or (), folders, formats
+        results_of(cells, reader), out or folder / "figures", figure, WIDTHS_IN[width.value], at or (), folders, formats
     )
     if not drawn.paths:
         raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -13,6 +12,7 @@ from rich.text import Text
 from bwbench.cli.output import new_table, seconds, stderr
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
+from bwbench.records.schema import Evaluation, Event, Status
 from bwbench.running.sweep.time_left import TimeLeft
 
 PLAIN_EVERY_S = 2.0  # a log shall show that a cell gets on, not every evaluation
@@ -33,19 +33,19 @@ class _Row:
         self.reason = ""
         self.began_s = time.monotonic()
 
-    def note(self, event: dict[str, Any]) -> None:
-        if event.get("event") == "eval":
-            self.phase = "training" if event.get("split") == "validation" else "testing"
-            self.samples, self.clock_s = int(event.get("samples", 0)), event.get("clock_s")
+    def note(self, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            self.phase = "training" if event.split == "validation" else "testing"
+            self.samples, self.clock_s = event.samples, event.clock_s
             target = self.cell.config.target
             name = target.metric if target else "accuracy"
-            value = (event.get("mean") or {}).get(name)
-            if event.get("split") == "validation" and value is not None:
+            value = event.mean.get(name)
+            if event.split == "validation" and value is not None:
                 self.metric = f"{name} {value:.3f}"
 
-    def finish(self, status: dict[str, Any]) -> None:
-        self.state, self.reason = status["status"], outcome_in_words(status)
-        self.clock_s = status.get("training_clock_s")
+    def finish(self, status: Status) -> None:
+        self.state, self.reason = status.status, outcome_in_words(status)
+        self.clock_s = status.training_clock_s
 
 
 def _key(cell: Cell) -> tuple[str, str]:
@@ -77,7 +77,7 @@ class _Waiting:
         for item in items:
             self.drop(item)
 
-    def finish(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def finish(self, item: PlannedCell, status: Status) -> None:
         self._left.note(item, status)
         self.drop(item)
 
@@ -131,26 +131,26 @@ class PlainProgress:
         if phase.startswith("waiting"):
             self._say(cell, phase)
 
-    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
         """Say how far it is, now and then, as rank 0 reports it."""
         row = self._rows[_key(cell)]
-        if rank != 0 or event.get("event") != "eval" or event.get("split") != "validation":
+        if rank != 0 or not isinstance(event, Evaluation) or event.split != "validation":
             return
         row.note(event)
         if time.monotonic() - self._said_s > PLAIN_EVERY_S:
             self._said_s = time.monotonic()
             self._say(cell, f"{row.metric} after {row.samples} samples, {seconds(row.clock_s)} of training")
 
-    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Say how the cell ended."""
         self._waiting.finish(item, status)
-        self._say(item.cell, f"{status['status']}: {outcome_in_words(status)}")
+        self._say(item.cell, f"{status.status}: {outcome_in_words(status)}")
         del self._rows[_key(item.cell)]
 
-    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Say that another process was quicker."""
         self._waiting.drop(item)
-        self._console.print(f"{item.cell.slug}: {status['status']} meanwhile, by another process")
+        self._console.print(f"{item.cell.slug}: {status.status} meanwhile, by another process")
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
         """Say why it does not run."""
@@ -211,22 +211,22 @@ class LiveProgress:
         """Show the phase in the cell's row."""
         self._rows[_key(cell)].phase = phase
 
-    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
         """Show the newest accuracy."""
         if rank == 0:
             self._rows[_key(cell)].note(event)
 
-    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Show how the cell ended."""
         self._rows[_key(item.cell)].finish(status)
         self._waiting.finish(item, status)
-        self._count(status["status"])
+        self._count(status.status)
 
-    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Count it."""
         self._waiting.drop(item)
         self._rows.pop(_key(item.cell), None)
-        self._count(f"{status['status']} elsewhere")
+        self._count(f"{status.status} elsewhere")
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
         """Count it, and show why."""
@@ -263,13 +263,11 @@ def _share(row: _Row) -> str:
     return f"{row.samples} of at most {row.cell.config.limit.samples} samples"
 
 
-def outcome_in_words(status: dict[str, Any]) -> str:
+def outcome_in_words(status: Status) -> str:
     """The end of a cell in words."""
-    if status["status"] not in ("done", "diverged"):
-        return str(status["reason"])
-    mark = ", composed" if status.get("composed") else ""
-    if status.get("time_to_target_s") is not None:
-        return f"target reached after {seconds(status['time_to_target_s'])} of training{mark}"
-    if status.get("censored_at_s") is not None:
-        return f"target not reached within {seconds(status['censored_at_s'])} of training{mark}"
-    return str(status["reason"])
+    mark = ", composed" if status.composed is not None else ""
+    if status.status in ("done", "diverged") and status.time_to_target_s is not None:
+        return f"target reached after {seconds(status.time_to_target_s)} of training{mark}"
+    if status.status in ("done", "diverged") and status.censored_at_s is not None:
+        return f"target not reached within {seconds(status.censored_at_s)} of training{mark}"
+    return str(status.reason)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,7 @@ from bwbench.cli.plot import check_folder
 
 if TYPE_CHECKING:
     from bwbench.records import CellFolder
+    from bwbench.results.analysis.tables import Reader
 
 
 class ReportFormat(str, Enum):
@@ -56,32 +56,32 @@ def report(
 
 
 def _page(folder: Path) -> str:
-    from bwbench.results.page.payload import build_payload  # pandas and matplotlib take a second to import
+    from bwbench.results.analysis.tables import Reader  # pandas and matplotlib take a second to import
+    from bwbench.results.page.payload import build_payload
     from bwbench.results.page.render import render_page
 
-    return render_page(build_payload(_readable(folder), folder.resolve().name))
+    reader = Reader()
+    return render_page(build_payload(_readable(folder, reader), folder.resolve().name, reader))
 
 
-def _readable(folder: Path) -> list[CellFolder]:
-    from bwbench.base.errors import RecordError
-    from bwbench.records import iter_cells
+def _readable(folder: Path, reader: Reader) -> list[CellFolder]:
+    from bwbench.cli.output import say_unreadable
+    from bwbench.results.analysis.results import read_cells
 
-    readable = []
-    for cell in iter_cells(folder):
-        try:
-            readable += [cell] if "config" in cell.cell else []
-        except RecordError as error:
-            print(f"note: left out: {error}", file=sys.stderr)
-    if not readable:
+    cells, refused = read_cells(folder, reader)
+    say_unreadable(refused)
+    if not cells:
         raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
-    return readable
+    return cells
 
 
 def _section(folder: Path, format: ReportFormat) -> str:
-    from bwbench.results.analysis.results import load_results
+    from bwbench.results.analysis.results import results_of
+    from bwbench.results.analysis.tables import Reader
     from bwbench.results.section import write_section
 
-    results = load_results(folder)
+    reader = Reader()
+    results = results_of(_readable(folder, reader), reader)
     return write_section(results, "latex" if format is ReportFormat.latex else "markdown")
 
 

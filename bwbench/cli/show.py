@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,14 +21,14 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
     """Show one cell: its configuration, the link it asked for and got, where its time went, bytes, and its log."""
-    record = cell_record(find_cell(cell, results))
+    from bwbench.cli.cell_text import cell_text, shown
+
+    record = shown(find_cell(cell, results))
     if json:
         from bwbench.cli.output import print_json
 
-        print_json(record)
+        print_json(record.to_json())
     else:
-        from bwbench.cli.cell_text import cell_text
-
         for line in cell_text(record):
             print(line)
     return EXIT_OK
@@ -62,38 +62,3 @@ def find_cell(name: str, results: Path) -> Path:
         more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
         raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
     return near[0]
-
-
-def cell_record(path: Path) -> dict[str, Any]:
-    """All that is known of the cell in ``path``: the files' contents, and what the event files add up to."""
-    from dataclasses import asdict
-
-    from bwbench.records import cell_at
-    from bwbench.results.analysis.cells import state_of
-    from bwbench.results.analysis.clocks import Clocks
-    from bwbench.results.analysis.composed_error import composed_error
-    from bwbench.results.analysis.ledger import summarise_ledger
-    from bwbench.results.analysis.trial import curve_of
-
-    folder = cell_at(path)
-    digest = folder.digest
-    events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
-    ledger = summarise_ledger(events, Clocks.of_link(folder.link))
-    error = composed_error(folder)
-    ends = {rank: next((e for e in reversed(found) if e.get("event") == "end"), None) for rank, found in events.items()}
-    state = state_of(folder)
-    return {
-        "folder": str(path),
-        "state": state,
-        "cell": folder.cell,
-        "status": folder.status,
-        "attempts": folder.num_attempts,
-        "link": folder.link,
-        "environment": folder.environment,
-        "composed": folder.composed,
-        "composed_error": asdict(error) | {"error": error.error} if error else None,
-        "ledger": (asdict(ledger) if ledger else None) if digest is None else digest.get("ledger"),
-        "evaluations": curve_of(events) if digest is None else digest.get("curve") or [],
-        "ends": ends,
-        "logs": {} if state == "done" else folder.log_tails(),
-    }

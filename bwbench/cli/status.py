@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -15,7 +15,12 @@ from bwbench.cli.plot import check_folder
 
 if TYPE_CHECKING:
     from bwbench.records import CellFolder
+    from bwbench.records.schema import Evaluation
 
+Entry: TypeAlias = dict[str, Any]  # of --json
+_RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "test_metric", "steps", "samples",
+             "training_clock_s", "wire_bytes")  # fmt: skip
+_MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 
 
@@ -77,11 +82,11 @@ class _Overview:
         self._num_composed = 0
         self._errors: list[float] = []
 
-    def take(self, folder: CellFolder) -> dict[str, Any]:
+    def take(self, folder: CellFolder) -> Entry:
         """The entry of a cell, which is counted."""
         from bwbench.results.analysis.provenance import provenance_of
 
-        entry = status_entry(folder)
+        entry = status_entry(folder, links_too=self.counts.total() < _MOST_LINKS)
         self.counts[entry["status"]] += 1
         self._num_composed += entry["composed"]
         if entry["composed_error"] is not None:
@@ -100,62 +105,76 @@ class _Overview:
         return [note for note in (composed, mixed_note(self._provenances)) if note]
 
 
-def status_entry(folder: CellFolder) -> dict[str, Any]:
-    """One cell of ``--json``. Reads cell.json and status.json only, so that ten thousand cells take seconds.
+def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
+    """One cell of ``--json``. Reads no events, so that ten thousand cells take seconds.
+
+    Args:
+        links_too: look into link.json as well, which nothing but its being readable depends on here.
 
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
-    an attempt was cut off, ``unreadable`` where cell.json is broken: one such cell must not hide the others.
+    an attempt was cut off, ``unreadable`` where a record is broken: one such cell must not hide the others.
     """
     from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
     from bwbench.results.analysis.composed_error import composed_error
 
-    try:
-        cell, recorded = folder.cell, folder.status or {}
-    except RecordError as error:
-        slug, _, cell_id = folder.path.name.rpartition("-")
-        named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": "unreadable"}
-        empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
-        empty |= {"composed": False, "composed_error": None}
-        return {**named, **empty, "reason": str(error), "folder": str(folder.path), "running": None}
-    entry = {key: cell.get(key) for key in ("id", "slug", "experiment", "arm", "repeat")}
-    entry |= {"status": state_of(folder), "reason": recorded.get("reason")}
-    entry |= {key: recorded.get(key) for key in ("metric", "time_to_target_s", "censored_at_s", "final_metric")}
-    entry |= {key: recorded.get(key) for key in ("test_metric", "steps", "samples", "training_clock_s", "wire_bytes")}
+    if (problem := _problem(folder, links_too)) is not None:
+        return _unreadable(folder, problem)
+    cell, recorded = folder.cell, folder.status
+    entry: Entry = {key: getattr(cell, key) for key in ("id", "slug", "experiment", "arm", "repeat")}
+    entry |= {"status": state_of(folder), "reason": recorded.reason if recorded is not None else None}
+    entry |= {key: getattr(recorded, key, None) for key in _RECORDED}
     both = composed_error(folder)
     entry |= {"composed": is_composed(folder), "composed_error": both.error if both is not None else None}
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
     if running is not None:
         entry |= {"status": "running", "reason": _in_words(running)}
-    return entry | {"running": running, "folder": str(folder.path), "config": cell.get("config")}
+    return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
 
 
-def running_now(folder: CellFolder) -> dict[str, Any] | None:
+def _problem(folder: CellFolder, links_too: bool) -> RecordError | None:
+    try:
+        return folder.problem if links_too else folder.problem_at_a_glance
+    except RecordError as error:  # of the line of a published cell
+        return error
+
+
+def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
+    from bwbench.experiment.plan.assess import UNREADABLE
+
+    slug, _, cell_id = folder.path.name.rpartition("-")
+    named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
+    empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
+    empty |= {"composed": False, "composed_error": None}
+    return {**named, **empty, "reason": str(problem), "folder": str(folder.path), "running": None}
+
+
+def running_now(folder: CellFolder) -> Entry | None:
     """Who runs a cell and how far it is, from its claim and from what rank 0 has recorded; None where nobody does."""
     from bwbench.records.lock import claim_of
 
     claim = claim_of(folder.path)
     if claim is None:
         return None
-    config = folder.cell.get("config") or {}
-    limit = (config.get("limit") or {}).get("samples")
-    latest = _latest_evaluation(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else {}
-    known = {key: claim.get(key) for key in ("pid", "host", "since_unix_s", "phase")}
+    limit = (folder.cell.config.get("limit") or {}).get("samples")
+    latest = _latest_evaluation(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else None
+    known: Entry = dict(vars(claim))
     known["phase"] = known["phase"] or "opening the link"
-    if latest and str(known["phase"]).startswith("starting"):
+    if latest is not None and str(known["phase"]).startswith("starting"):
         known["phase"] = "training"
-    measured = {key: latest.get(key) for key in ("samples", "clock_s")} | {"metrics": latest.get("mean")}
+    far = None if latest is None else (latest.samples, latest.clock_s, latest.mean)
+    measured = dict(zip(("samples", "clock_s", "metrics"), far or (None, None, None), strict=True))
     return {**known, **measured, "limit_samples": limit}
 
 
-def _latest_evaluation(events: Path) -> dict[str, Any]:
-    """The last evaluation in a file that is being written; empty where there is none yet."""
+def _latest_evaluation(events: Path) -> Evaluation | None:
+    """The last evaluation in a file that is being written; None where there is none yet."""
     from bwbench.records import read_last_events
+    from bwbench.records.schema import Evaluation
 
-    evaluations = [event for event in read_last_events(events) if event.get("event") == "eval"]
-    return evaluations[-1] if evaluations else {}
+    return next((event for event in reversed(read_last_events(events)) if isinstance(event, Evaluation)), None)
 
 
-def _in_words(running: dict[str, Any]) -> str:
+def _in_words(running: Entry) -> str:
     from bwbench.cli.output import seconds
 
     text = f"{running['phase']} on {running['host'] or '?'} (process {running['pid'] or '?'})"
@@ -166,13 +185,14 @@ def _in_words(running: dict[str, Any]) -> str:
     return f"{text}: {share}, {seconds(running['clock_s'])}{metric}"
 
 
-def _print_table(cells: Iterable[dict[str, Any]]) -> None:
+def _print_table(cells: Iterable[Entry]) -> None:
     from bwbench.cli.plain_table import plain_table
 
     rows = []
     for cell in cells:
         row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
-        rows.append([*row, time_to_target(cell), _metric(cell), _first_line(cell["reason"])])
+        time_s = time_to_target(cell["time_to_target_s"], cell["censored_at_s"], cell["composed"])
+        rows.append([*row, time_s, _metric(cell), _first_line(cell["reason"])])
     columns = ["experiment", "arm", "cell", "status", "time to target", "final metric", "reason"]
     if len({row[0] for row in rows}) <= 1:
         columns, rows = columns[1:], [row[1:] for row in rows]
@@ -180,20 +200,20 @@ def _print_table(cells: Iterable[dict[str, Any]]) -> None:
         print(line)
 
 
-def time_to_target(recorded: dict[str, Any]) -> str:
+def time_to_target(reached_s: float | None, censored_at_s: float | None, composed: bool) -> str:
     """``12.3 s``, ``> 60.0 s`` where the target was not reached within the training limit, ``-`` where it has none.
 
     ``composed`` after it where the time was not measured whole.
     """
     from bwbench.cli.output import seconds
 
-    mark = " composed" if recorded.get("composed") else ""
-    if recorded.get("time_to_target_s") is not None:
-        return f"{seconds(recorded['time_to_target_s'])}{mark}"
-    return f"> {seconds(recorded['censored_at_s'])}{mark}" if recorded.get("censored_at_s") is not None else "-"
+    mark = " composed" if composed else ""
+    if reached_s is not None:
+        return f"{seconds(reached_s)}{mark}"
+    return f"> {seconds(censored_at_s)}{mark}" if censored_at_s is not None else "-"
 
 
-def _metric(cell: dict[str, Any]) -> str:
+def _metric(cell: Entry) -> str:
     return "-" if cell["final_metric"] is None else f"{cell['metric'] or 'metric'} {cell['final_metric']:.4g}"
 
 

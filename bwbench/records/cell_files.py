@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from bwbench.records.files import read_json
+from bwbench.records.files import read_json, read_record, read_tail
+from bwbench.records.schema import Digest, Json
+from bwbench.records.schema.record import R
 
+OF_ATTEMPTS = ("link.json", "environment.json")
 LOG_LINES = 20  # of the end of a log; enough for a traceback's end
+LOG_BYTES = 1 << 20  # a progress bar writes lines that never end
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK = re.compile(r"\brank (\d+)")
 
@@ -20,16 +22,28 @@ class AbstractCellFiles(ABC):
     """The recorded files of one cell, read when asked for."""
 
     @abstractmethod
-    def read(self, name: str) -> Any | None:
-        """Content of ``cell.json``, ``status.json`` or ``composed.json``; None where it is missing or not whole."""
+    def read(self, model: type[R], name: str) -> R | None:
+        """The record in ``cell.json``, ``status.json`` or ``composed.json``; None where there is none.
+
+        Raises RecordError where it does not fit.
+        """
+
+    @abstractmethod
+    def raw(self, name: str, attempt: int | None = None) -> Json:
+        """A file as it stands, with fields that this version ignores: for those who only hand it on. None where it is
+        missing or no JSON.
+
+        Args:
+            attempt: that a file of OF_ATTEMPTS is of; the last one where it has none.
+        """
 
     @abstractmethod
     def has(self, name: str) -> bool:
         """Whether there is such a file."""
 
     @abstractmethod
-    def read_of_attempt(self, number: int | None, name: str) -> Any | None:
-        """Content of ``link.json`` or ``environment.json`` of an attempt, of the last one where it has none."""
+    def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
+        """The record in ``link.json`` or ``environment.json`` of an attempt, of the last one where it has none."""
 
     @abstractmethod
     def attempts(self) -> list[Path]:
@@ -40,8 +54,8 @@ class AbstractCellFiles(ABC):
         """How many attempts there were, whether they are still there or not."""
 
     @abstractmethod
-    def digest(self) -> Mapping[str, Any] | None:
-        """``curve``, ``ledger`` and ``gradient_bytes`` of a run whose events are not there; None where they are."""
+    def digest(self) -> Digest | None:
+        """What stands for the events of a run where they are not there; None where they are."""
 
     @abstractmethod
     def log_tails(self, reason: str) -> dict[str, list[str]]:
@@ -55,25 +69,39 @@ class FolderFiles(AbstractCellFiles):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self, name: str) -> Any | None:
-        """Content of a file of the cell."""
-        return read_json(self._path / name)
+    def read(self, model: type[R], name: str) -> R | None:
+        """The record in a file of the cell."""
+        return read_record(model, f"{self._path}/{name}")
 
-    def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-        return os.path.isfile(self._path / name)
-
-    def read_of_attempt(self, number: int | None, name: str) -> Any | None:
-        """By number first, which status.json knows, so that ten thousand folders need no listing."""
-        content = read_json(self._path / f"attempt-{number}" / name) if number else None
+    def raw(self, name: str, attempt: int | None = None) -> Json:
+        """As it stands in the folder."""
+        if name not in OF_ATTEMPTS:
+            whole: Json = read_json(self._path / name)
+            return whole
+        content: Json = read_json(self._path / f"attempt-{attempt}" / name) if attempt else None
         if content is None and (attempts := self.attempts()):
             content = read_json(attempts[-1] / name)
         return content
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return os.path.lexists(f"{self._path}/{name}")  # what is no file is refused once it is read
+
+    def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
+        """By number first, which status.json knows, so that ten thousand folders need no listing."""
+        found = read_record(model, f"{self._path}/attempt-{number}/{name}") if number else None
+        if found is None and (attempts := self.attempts()):
+            found = read_record(model, attempts[-1] / name)
+        return found
+
     def attempts(self) -> list[Path]:
         """Folders of the attempts, oldest first."""
         found = []
-        for entry in os.scandir(self._path):
+        try:
+            entries = list(os.scandir(self._path))
+        except OSError:  # a cell that is only planned may have no folder
+            return []
+        for entry in entries:
             match = _ATTEMPT.fullmatch(entry.name)
             if match and entry.is_dir():
                 found.append((int(match[1]), Path(entry.path)))
@@ -83,7 +111,7 @@ class FolderFiles(AbstractCellFiles):
         """How many folders of attempts there are."""
         return len(self.attempts())
 
-    def digest(self) -> Mapping[str, Any] | None:
+    def digest(self) -> Digest | None:
         """None: the events are there."""
         return None
 
@@ -95,4 +123,4 @@ class FolderFiles(AbstractCellFiles):
 
 
 def _last_lines(log: Path) -> list[str]:
-    return log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+    return read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]

@@ -11,12 +11,13 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bwbench.records.files import SCHEMA, read_json, sync_folder, write_json_atomic
+from bwbench.base.errors import RecordError
+from bwbench.records.files import read_record, sync_folder, write_record
+from bwbench.records.schema import Carried, CheckpointHead, CheckpointPlace, Environment, Extent
 from bwbench.records.store import CellFolder
 
 _FOLDER = re.compile(r"checkpoint-(\d+)")
@@ -24,23 +25,15 @@ _FOLDER = re.compile(r"checkpoint-(\d+)")
 SAME = ("host", "cpu", "cores", "python", "bwbench", "packages", "source_sha256", "plugins_sha256")
 
 
-@dataclass(frozen=True)
-class Extent:
-    """The first bytes of a file, and what they are known by."""
-
-    bytes: int
-    sha256: str
-
-    @classmethod
-    def of(cls, path: Path, num_bytes: int | None = None) -> Extent:
-        """Of the first ``num_bytes`` of a file, of all of it by default. Raises OSError."""
-        digest, left = hashlib.sha256(), os.path.getsize(path) if num_bytes is None else num_bytes
-        found = 0
-        with path.open("rb") as file:
-            while left > 0 and (block := file.read(min(left, 1 << 20))):
-                digest.update(block)
-                found, left = found + len(block), left - len(block)
-        return cls(found, digest.hexdigest())
+def extent_of(path: Path, num_bytes: int | None = None) -> Extent:
+    """Of the first ``num_bytes`` of a file, of all of it by default. Raises OSError."""
+    digest, left = hashlib.sha256(), os.path.getsize(path) if num_bytes is None else num_bytes
+    found = 0
+    with path.open("rb") as file:
+        while left > 0 and (block := file.read(min(left, 1 << 20))):
+            digest.update(block)
+            found, left = found + len(block), left - len(block)
+    return Extent(bytes=found, sha256=digest.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -59,13 +52,13 @@ class Checkpoint:
     step: int
     samples: int
     clock_s: float
-    carried: Mapping[str, Any]
+    carried: Carried
     num_ranks: int
 
     def begin(self, attempt: Path) -> None:
         """Let the records of a new attempt begin with the events up to the checkpoint. Raises OSError."""
         for rank in range(self.num_ranks):
-            left = int(_part(self.folder, rank)["events"]["bytes"])
+            left = _part(self.folder, rank).events.bytes
             old, new = self.folder.parent / f"rank{rank}.jsonl", attempt / f"rank{rank}.jsonl"
             with old.open("rb") as source, new.open("xb") as target:
                 while left > 0 and (block := source.read(min(left, 1 << 20))):
@@ -79,12 +72,12 @@ class Refusal(Exception):  # noqa: N818 (no error: training then begins anew)
     """Why a checkpoint is not gone on from."""
 
 
-def find_checkpoint(cell: Path, num_ranks: int, environment: Mapping[str, Any]) -> tuple[Checkpoint | None, str | None]:
+def find_checkpoint(cell: Path, num_ranks: int, environment: Environment) -> tuple[Checkpoint | None, str | None]:
     """The newest checkpoint of a cell that can be gone on from, and why newer ones cannot; None where there is none.
 
     Args:
         cell: the cell's folder.
-        environment: content of environment.json as it would be now.
+        environment: as it would be recorded now.
     """
     refused: list[str] = []
     for folder in _newest_first(cell):
@@ -95,13 +88,13 @@ def find_checkpoint(cell: Path, num_ranks: int, environment: Mapping[str, Any]) 
     return None, "; ".join(refused) or None
 
 
-def write_rank(folder: Path, rank: int, state: memoryview, facts: Mapping[str, Any], events: Path) -> None:
+def write_rank(folder: Path, rank: int, state: memoryview, place: CheckpointPlace, events: Path) -> None:
     """One rank's part of a checkpoint: on disk when this returns.
 
     Args:
         folder: of the checkpoint while it is written; made where it is missing.
         state: content of ``rank<r>.pt``.
-        facts: ``step``, ``samples``, ``clock_s``, ``world_size`` and ``carried``.
+        place: where training is.
         events: this rank's records so far, on disk already.
 
     Raises OSError where the disk is full or not writable.
@@ -112,8 +105,8 @@ def write_rank(folder: Path, rank: int, state: memoryview, facts: Mapping[str, A
         file.write(state)
         file.flush()
         os.fsync(file.fileno())
-    kept = {"state": vars(Extent.of(path)), "events": vars(Extent.of(events))}
-    write_json_atomic(folder / f"rank{rank}.json", {"schema": SCHEMA, "rank": rank, **facts, **kept})
+    head = CheckpointHead(rank=rank, **dict(place), state=extent_of(path), events=extent_of(events))
+    write_record(folder / f"rank{rank}.json", head)
 
 
 def complete(unfinished_folder: Path, step: int) -> Path:
@@ -163,55 +156,64 @@ def _of_attempt(attempt: Path) -> list[Path]:
     return [attempt / name for name in sorted(found, key=found.__getitem__, reverse=True)]
 
 
-def _checked(folder: Path, num_ranks: int, environment: Mapping[str, Any]) -> Checkpoint:
+def _checked(folder: Path, num_ranks: int, environment: Environment) -> Checkpoint:
     """Raises Refusal with the reason."""
-    _check_environment(read_json(folder.parent / "environment.json"), environment)
+    _check_environment(folder.parent / "environment.json", environment)
     parts = [_part(folder, rank) for rank in range(num_ranks)]
-    for key in ("schema", "step", "samples", "world_size", "carried"):
-        if any(part.get(key) != parts[0].get(key) for part in parts):
-            raise Refusal(f"its ranks differ in {key}: {', '.join(str(part.get(key)) for part in parts)}")
-    if parts[0].get("schema") != SCHEMA:
-        raise Refusal(f"its schema is {parts[0].get('schema')}, and this bwbench writes {SCHEMA}")
-    if parts[0].get("world_size") != num_ranks:
-        raise Refusal(f"it is of {parts[0].get('world_size')} nodes, and the cell has {num_ranks}")
-    for rank, part in enumerate(parts):
-        for kind, path in (("state", folder / f"rank{rank}.pt"), ("events", folder.parent / f"rank{rank}.jsonl")):
-            if vars(Extent.of(path, part[kind]["bytes"] if kind == "events" else None)) != part[kind]:
-                raise Refusal(f"{path.name} is not as it was written (truncated or changed)")
+    for key in ("step", "samples", "world_size", "carried"):
+        values = [getattr(part, key) for part in parts]
+        if any(value != values[0] for value in values):
+            raise Refusal(f"its ranks differ in {key}: {', '.join(map(str, values))}")
     first = parts[0]
+    if first.world_size != num_ranks:
+        raise Refusal(f"it is of {first.world_size} nodes, and the cell has {num_ranks}")
+    for rank, part in enumerate(parts):
+        state, events = folder / f"rank{rank}.pt", folder.parent / f"rank{rank}.jsonl"
+        for path, found, written in (
+            (state, extent_of(state), part.state),
+            (events, extent_of(events, part.events.bytes), part.events),
+        ):
+            if found != written:
+                raise Refusal(f"{path.name} is not as it was written (truncated or changed)")
     return Checkpoint(
         folder=folder,
         attempt=int(folder.parent.name.rpartition("-")[2]),
-        step=int(first["step"]),
-        samples=int(first["samples"]),
-        clock_s=max(float(part["clock_s"]) for part in parts),
-        carried=first["carried"],
+        step=first.step,
+        samples=first.samples,
+        clock_s=max(part.clock_s for part in parts),
+        carried=first.carried,
         num_ranks=num_ranks,
     )
 
 
-def _part(folder: Path, rank: int) -> dict[str, Any]:
-    content = read_json(folder / f"rank{rank}.json")
-    if not isinstance(content, dict) or not isinstance(content.get("carried"), dict):
+def _part(folder: Path, rank: int) -> CheckpointHead:
+    try:
+        found = read_record(CheckpointHead, folder / f"rank{rank}.json")
+    except RecordError as error:
+        raise Refusal(f"rank{rank}.json is missing or not whole: {error}") from None
+    if found is None:
         raise Refusal(f"rank{rank}.json is missing or not whole")
-    for kind in ("state", "events"):
-        if not isinstance(content.get(kind), dict) or not isinstance(content[kind].get("bytes"), int):
-            raise Refusal(f"rank{rank}.json does not say what it belongs to")
-    return content
+    return found
 
 
-def _check_environment(before: Any, now: Mapping[str, Any]) -> None:
-    if not isinstance(before, dict):
+def _check_environment(file: Path, now: Environment) -> None:
+    try:
+        before = read_record(Environment, file)
+    except RecordError as error:
+        raise Refusal(f"its environment cannot be read: {error}") from None
+    if before is None:
         raise Refusal("its environment.json is missing")
-    values = [((before.get("git") or {}).get("commit"), (now.get("git") or {}).get("commit"), "git commit")]
-    values += [(before.get(key), now.get(key), key.replace("_", " ")) for key in SAME]
+    values: list[tuple[object, object, str]] = [
+        (before.git and before.git.commit, now.git and now.git.commit, "git commit"),
+        *((getattr(before, key), getattr(now, key), key.replace("_", " ")) for key in SAME),
+    ]
     for was, is_now, name in values:
         if was != is_now:
             raise Refusal(f"its {name} is {_brief(was)}, and now it is {_brief(is_now)}")
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in sorted(value.items()))
+        return ", ".join(f"{key} {item}" for key, item in sorted(value.items())) or "None"
     text = str(value)
     return text[:12] if len(text) >= 40 else text

@@ -11,10 +11,9 @@ import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from bwbench import __version__
-from bwbench.records.files import SCHEMA
+from bwbench.records.schema import Environment, GitState
 
 _PACKAGES = ("torch", "numpy", "pyroute2", "scikit-learn")
 _TCP_SETTINGS = (
@@ -27,31 +26,30 @@ _TCP_SETTINGS = (
 )
 
 
-def capture_environment(plugins: Sequence[str] = ()) -> dict[str, Any]:
+def capture_environment(plugins: Sequence[str] = ()) -> Environment:
     """Host, kernel, processor, versions and the commit of the program, as written to ``environment.json``.
 
     Args:
         plugins: Python files of the user's that take part.
     """
-    return {
-        "schema": SCHEMA,
-        "time_unix_s": time.time(),
-        "host": platform.node(),
-        "boot_id": _read("/proc/sys/kernel/random/boot_id"),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "load_1min": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "bwbench": __version__,
-        "packages": _versions(),
-        "git": _git_state(),
-        "source_sha256": _source_digest(),
-        "plugins_sha256": {path: _digest(Path(path)) for path in plugins},
-        "root": os.geteuid() == 0,
-    }
+    return Environment(
+        time_unix_s=time.time(),
+        host=platform.node(),
+        boot_id=_read("/proc/sys/kernel/random/boot_id"),
+        kernel=platform.release(),
+        machine=platform.machine(),
+        cpu=_cpu_model(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        load_1min=os.getloadavg()[0],
+        python=platform.python_version(),
+        bwbench=__version__,
+        packages=_versions(),
+        git=_git_state(),
+        source_sha256=_source_digest(),
+        plugins_sha256={path: _digest(Path(path)) for path in plugins},
+        root=os.geteuid() == 0,
+    )
 
 
 def tcp_settings() -> dict[str, str]:
@@ -72,7 +70,7 @@ def _versions() -> dict[str, str]:
 
 
 @functools.cache
-def _git_state() -> dict[str, Any] | None:
+def _git_state() -> GitState | None:
     """Commit of the source tree that runs, and whether it was changed; None outside a checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
@@ -82,7 +80,7 @@ def _git_state() -> dict[str, Any] | None:
         changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "bwbench")
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"commit": commit, "dirty": bool(changed)}
+    return GitState(commit=commit, dirty=bool(changed))
 
 
 @functools.cache

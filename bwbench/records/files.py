@@ -1,17 +1,39 @@
-"""Writing files so that a crash, a ``kill -9`` or a full disk leaves either the old content or the new one."""
+"""Records as files: written so that a crash, a ``kill -9`` or a full disk leaves either the old content or the new one,
+and read so that no file, whatever it is, can hang, flood or confuse the reader."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import os
+import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-SCHEMA = 1  # of every file in a result folder; docs/results-format.md has the history
+from bwbench.base.errors import RecordError
+from bwbench.records.schema.events import Event, parse_event
+from bwbench.records.schema.record import R, Record, parse
+
+MOST_BYTES = 64 << 20  # of one document: a link of 250 nodes takes 100 kB
+MOST_EVENT_BYTES = 2 << 30  # of one rank's events: some five million steps
+REMEDIES = {
+    "cell.json": "delete the folder to plan it anew",
+    "status.json": "get it anew, or delete it to run the cell again",
+}
+REMEDY = "get it anew, or delete the cell's folder to run it again"
+_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe without a writer must not be waited for
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
-def write_json_atomic(path: Path, content: Any, sync: bool = True) -> None:
+def write_record(path: Path, record: Record, sync: bool = True) -> None:
+    """Write a record as ``write_json_atomic`` does."""
+    write_json_atomic(path, record.to_json(), sync)
+
+
+def write_json_atomic(path: Path, content: object, sync: bool = True) -> None:
     """Write ``content`` as JSON by rename: readers see the old file or the whole new one.
 
     With ``sync`` that holds for a machine that loses its power as well; it waits for the disk.
@@ -44,33 +66,80 @@ def sync_folder(folder: Path) -> None:
         os.close(directory)
 
 
-def read_json(path: Path) -> Any | None:
-    """Content of a JSON file; None where it is missing or not (yet) whole."""
+def read_record(model: type[R], path: str | Path) -> R | None:
+    """The record in a file; None where there is none.
+
+    Raises RecordError, which says what is wrong and what to do, where the file is no such record.
+    """
+    content = read_bytes(path)
+    if content is None:
+        return None
+    return parse(model, content, path, REMEDIES.get(os.path.basename(path), REMEDY))
+
+
+def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes | None:
+    """Content of a regular file; None where it is missing.
+
+    Raises RecordError where it is no regular file, has more than ``most_bytes``, or cannot be read.
+    """
     try:
-        with open(path, "rb", buffering=0) as file:  # half the time of a text file, and there are tens of thousands
-            return json.loads(file.read())
-    except (OSError, ValueError):
+        descriptor = os.open(path, _READING)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
+    try:
+        return _content(descriptor, path, most_bytes)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _content(descriptor: int, path: str | Path, most_bytes: int) -> bytes:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
+        raise RecordError(f"{path}: is {kind}, where a record is a regular file; remove it")
+    if found.st_size > most_bytes:
+        size = f"{found.st_size / 1e6:.0f} MB, where a record has {most_bytes / 1e6:.0f} MB at most"
+        raise RecordError(f"{path}: has {size}; {REMEDY}")
+    content = os.read(descriptor, found.st_size + 1)
+    if len(content) == found.st_size:
+        return content
+    blocks, left = [content], most_bytes - len(content)  # it grows meanwhile, or is larger than one read gives
+    while left > 0 and (block := os.read(descriptor, min(left, 1 << 24))):
+        blocks.append(block)
+        left -= len(block)
+    return b"".join(blocks)
+
+
+def read_json(path: Path) -> Any | None:
+    """Content of a JSON file that is no record; None where it is missing or not (yet) whole."""
+    try:
+        return json.loads(read_bytes(path) or b"")
+    except (RecordError, ValueError, RecursionError):
         return None
 
 
-def _finite(value: Any) -> Any:
+def _json_number(value: object) -> object:
     """``value`` with NaN and infinities as None: JSON has no word for them, and a diverged run is full of them."""
     if isinstance(value, float):
-        return value if value - value == 0 else None
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _json_number(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_json_number(item) for item in value]
     return value
 
 
-def dump_line(event: dict[str, Any]) -> str:
-    """One event as one line of JSON, newline included; non-finite numbers become null."""
-    return json.dumps(_finite(event), separators=(",", ":")) + "\n"
+def dump_line(content: Mapping[str, object]) -> str:
+    """One line of JSON, newline included; non-finite numbers become null."""
+    return json.dumps(_json_number(content), separators=(",", ":")) + "\n"
 
 
 class EventWriter:
-    """Append-only file of JSON lines.
+    """Append-only file of events, a line of JSON each.
 
     Events are kept in memory until ``flush``, so that writing costs no time on the training clock.
     """
@@ -78,15 +147,15 @@ class EventWriter:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
-        self._pending: list[dict[str, Any]] = []
+        self._pending: list[Event] = []
 
-    def write(self, event: dict[str, Any]) -> None:
-        """Keep ``event`` for the next flush; it must not be changed afterwards."""
+    def write(self, event: Event) -> None:
+        """Keep ``event`` for the next flush."""
         self._pending.append(event)
 
     def flush(self) -> None:
         """Hand everything kept so far to the operating system. Raises OSError on a full disk."""
-        lines = "".join(dump_line(event) for event in self._pending)
+        lines = "".join(dump_line(event.to_json()) for event in self._pending)
         self._pending.clear()
         self._file.write(lines)
         self._file.flush()
@@ -103,32 +172,51 @@ class EventWriter:
             self._file.close()
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """All whole events of a file of JSON lines; a torn last line (a killed writer) is left out."""
-    try:
-        return _events(path.read_text(encoding="utf-8", errors="replace").splitlines())
-    except FileNotFoundError:
-        return []
+def read_events(path: Path) -> list[Event]:
+    """All events of a file; a torn last line (a killed writer) is left out, a missing file has none.
 
-
-def read_last_events(path: Path, tail_bytes: int = 1 << 18) -> list[dict[str, Any]]:
-    """The whole events among the last ``tail_bytes`` of a file that may be written at this moment."""
-    try:
-        with path.open("rb") as file:
-            size_bytes = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size_bytes - tail_bytes))
-            return _events(file.read().decode("utf-8", errors="replace").splitlines())
-    except FileNotFoundError:
-        return []
-
-
-def _events(lines: list[str]) -> list[dict[str, Any]]:
-    events = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict):
-            events.append(event)
+    Raises RecordError where another line is no event.
+    """
+    *lines, last = (read_bytes(path, MOST_EVENT_BYTES) or b"").split(b"\n")
+    events = [parse_event(line, f"{path}:{number}", REMEDY) for number, line in enumerate(lines, 1) if line]
+    with contextlib.suppress(RecordError):
+        events += [parse_event(last, path, REMEDY)] if last else []
     return events
+
+
+def read_last_events(path: Path, tail_bytes: int = 1 << 18) -> list[Event]:
+    """The whole events among the last ``tail_bytes`` of a file that may be written at this moment."""
+    events = []
+    for line in read_tail(path, tail_bytes).split(b"\n"):
+        with contextlib.suppress(RecordError):  # the first and the last one may be cut
+            events += [parse_event(line, path, REMEDY)] if line else []
+    return events
+
+
+def read_tail(path: Path, tail_bytes: int) -> bytes:
+    """The end of a file; empty where it is no regular file, or cannot be read."""
+    with contextlib.suppress(OSError), _regular(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - tail_bytes))
+        return file.read(tail_bytes)
+    return b""
+
+
+def read_first_event(path: Path) -> Event | None:
+    """The first event, the only line that is read of a file that may be long; None where there is none that fits."""
+    try:
+        with _regular(path) as file:
+            return parse_event(file.readline(_LONGEST_LINE), path, REMEDY)
+    except (OSError, RecordError):
+        return None
+
+
+_LONGEST_LINE = 1 << 20  # of an event; the start of a model of very many buckets
+
+
+def _regular(path: Path) -> BinaryIO:
+    """A regular file, open; raises OSError where it is none."""
+    file = os.fdopen(os.open(path, _READING), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return file

@@ -9,9 +9,8 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import CellTakenError, ConfigError
 from bwbench.records.files import read_json
@@ -45,18 +44,32 @@ def locked(folder: Path, limit_s: float = PLAN_LIMIT_S) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class ClaimNote:
+    """What the process that holds a cell says of itself; None where it has not said it, or it could not be read."""
+
+    pid: int | None = None
+    host: str | None = None
+    since_unix_s: float | None = None
+    phase: str | None = None
+
+
 @dataclass
 class Claim:
     """A cell's claim while it is held; ``note`` says to other processes what is being done."""
 
     _descriptor: int
-    _content: dict[str, Any] = field(default_factory=dict)
+    _content: ClaimNote
 
-    def note(self, **fields: Any) -> None:
-        """Keep ``fields`` in the claim for whoever reads it. Best effort: a full disk is met where it matters."""
-        self._content |= fields
+    def note(self, phase: str) -> None:
+        """Say in the claim what is being done. Best effort: a full disk is met where it matters."""
+        self._content = replace(self._content, phase=phase)
+        self._write()
+
+    def _write(self) -> None:
         with contextlib.suppress(OSError):
-            text = json.dumps(self._content).encode()
+            kept = {key: value for key, value in vars(self._content).items() if value is not None}
+            text = json.dumps(kept).encode()
             os.pwrite(self._descriptor, text, 0)
             os.ftruncate(self._descriptor, len(text))
 
@@ -73,8 +86,8 @@ def claimed(cell_folder: Path) -> Iterator[Claim]:
     if descriptor is None:
         raise CellTakenError(f"{cell_folder.name}: {_holder(path)} is at it")
     try:
-        claim = Claim(descriptor)
-        claim.note(pid=os.getpid(), host=platform.node(), since_unix_s=time.time())
+        claim = Claim(descriptor, ClaimNote(os.getpid(), platform.node(), time.time()))
+        claim._write()
         yield claim
     finally:
         with contextlib.suppress(OSError):
@@ -82,7 +95,7 @@ def claimed(cell_folder: Path) -> Iterator[Claim]:
         os.close(descriptor)
 
 
-def claim_of(cell_folder: Path) -> dict[str, Any] | None:
+def claim_of(cell_folder: Path) -> ClaimNote | None:
     """What the process that runs a cell at this moment says of itself; None where none does."""
     path = cell_folder / CLAIM
     try:
@@ -123,15 +136,15 @@ def _is_named(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _content_of(path: Path) -> dict[str, Any]:
+def _content_of(path: Path) -> ClaimNote:
     """What a claim says; empty where it is never whole: its holder writes over it while it is read."""
     for _ in range(_LOOKS):
         if isinstance(content := read_json(path), dict):
-            return content
+            return ClaimNote(**{key: content.get(key) for key in ClaimNote.__dataclass_fields__})
         time.sleep(_LOOK_AGAIN_S)
-    return {}
+    return ClaimNote()
 
 
 def _holder(path: Path) -> str:
     content = _content_of(path)
-    return f"process {content['pid']} on {content['host']}" if "pid" in content else "another process"
+    return "another process" if content.pid is None else f"process {content.pid} on {content.host}"

@@ -12,32 +12,21 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bwbench.base.errors import ConfigError, RecordError
-from bwbench.records.files import read_json, write_json_atomic
+from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
+from bwbench.records.files import read_record, write_record
 from bwbench.records.lock import CLAIM, claim_of, locked
-from bwbench.records.merge_packed import (
-    COPIED,
-    DUPLICATES,
-    KEPT,
-    REFUSED,
-    REPLACED,
-    SAME,
-    SKIPPED,
-    merge_packed,
-    packed_below,
-    rank_of,
-    stands_before,
-    words_of,
-)
-from bwbench.records.packed import PACKED, read_packed
+from bwbench.records.packed import PACKED, PackedExperiment, PackedFiles, dump, id_of, read_packed, write_packed
+from bwbench.records.schema import CellRecord, JsonObject, PlanRecord, PublishedRun
 from bwbench.records.store import CellFolder
 
-__all__ = ["COPIED", "DUPLICATES", "KEPT", "REFUSED", "REPLACED", "SAME", "SKIPPED", "Merged", "merge"]
+Outcome = tuple[str, str, str]  # name of a published cell, what became of it, and why
+COPIED, SAME, REPLACED, KEPT, SKIPPED, REFUSED = "copied", "already there", "replaced", "kept", "skipped", "refused"
+DUPLICATES = ".duplicates"
+
 
 _PART = ".merging-"  # of a folder that is being copied
 _LOCK = ".merge.lock"
@@ -109,12 +98,20 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
     top = source.resolve().parent if _is_experiment(source) else source.resolve()
     for path in _cells(source.resolve()):
         parent = into / path.parent.relative_to(top)
-        yield _merge_cell(source, path, parent)
+        try:
+            yield _merge_cell(source, path, parent)
+        except PackedRecordsError:
+            raise
+        except RecordError as error:  # of the cell that is there already
+            yield Merged(source, path.name, SKIPPED, f"the same cell in the target is broken: {error}")
     for experiment in packed_below(source.resolve()):
         for name, outcome, why in merge_packed(experiment, into / experiment.relative_to(top)):
             yield Merged(source, name, outcome, why)
     for plan in sorted({path.parent / "plan.json" for path in _cells(source.resolve())}):
-        _merge_plan(plan, into / plan.parent.relative_to(top) / "plan.json")
+        try:
+            _merge_plan(plan, into / plan.parent.relative_to(top) / "plan.json")
+        except RecordError as error:
+            yield Merged(source, plan.name, SKIPPED, str(error))
 
 
 def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
@@ -122,13 +119,13 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
     if why := _unfit(path):
         return Merged(source, name, SKIPPED, why)
     cell = CellFolder(path).cell
-    there = _same_cell(parent, path, str(cell.get("id")))
+    there = _same_cell(parent, path, cell.id)
     if there is None:
         return _beside_published(source, path, parent)
     if claim_of(there) is not None:
         return Merged(source, name, SKIPPED, "the same cell runs in the target at this moment")
-    known = read_json(there / "cell.json")
-    if isinstance(known, dict) and known.get("config") != cell.get("config"):
+    known = read_record(CellRecord, there / "cell.json")
+    if known is not None and known.config != cell.config:
         return Merged(source, name, REFUSED, f"{there} has the same id and another configuration")
     if _digest(path) == _digest(there):
         return Merged(source, name, SAME)
@@ -162,21 +159,15 @@ def _beside_published(source: Path, path: Path, parent: Path) -> Merged:
 
 def _unfit(path: Path) -> str:
     """Why a cell is no finished record; empty where it is one."""
-    try:
-        cell = CellFolder(path).cell
-    except RecordError as error:
-        return str(error)
-    if not isinstance(cell.get("config"), dict) or not cell.get("id"):
-        return "broken: cell.json has no id or no configuration"
+    folder = CellFolder(path)
+    if folder.problem is not None:
+        return f"broken: {folder.problem}"
     if claim_of(path) is not None:
         return "it runs at this moment"
-    folder = CellFolder(path)
-    if not (path / "status.json").is_file():
+    if folder.status is None:
         return "unfinished: an attempt without status.json" if folder.attempts else "planned, not run yet"
-    if folder.status is None or not folder.status.get("status"):
-        return "broken: status.json is not readable"
-    attempt = folder.status.get("attempt")
-    if not folder.status.get("composed") and attempt and not (path / f"attempt-{attempt}").is_dir():
+    attempt = folder.status.attempt
+    if folder.status.composed is None and attempt and not (path / f"attempt-{attempt}").is_dir():
         return f"broken: status.json speaks of attempt-{attempt}, which is not there"
     return ""
 
@@ -226,18 +217,18 @@ def _copy(path: Path, place: Path) -> None:
 
 def _merge_plan(source: Path, target: Path) -> None:
     """Keep the plan of the target, with the cells that only the source has planned behind its own."""
-    theirs = read_json(source)
-    if not isinstance(theirs, dict) or not target.parent.is_dir():
+    theirs = read_record(PlanRecord, source)
+    if theirs is None or not target.parent.is_dir():
         return
     with locked(target.parent):
-        ours: dict[str, Any] | None = read_json(target)
-        if not isinstance(ours, dict):
-            write_json_atomic(target, theirs)
+        ours = read_record(PlanRecord, target)
+        if ours is None:
+            write_record(target, theirs)
             return
-        planned = {cell.get("id") for cell in ours.get("cells", [])}
-        more = [cell for cell in theirs.get("cells", []) if cell.get("id") not in planned]
+        planned = {cell.id for cell in ours.cells}
+        more = [cell for cell in theirs.cells if cell.id not in planned]
         if more:
-            write_json_atomic(target, {**ours, "cells": [*ours.get("cells", []), *more]})
+            write_record(target, ours.model_copy(update={"cells": (*ours.cells, *more)}))
 
 
 def _cells(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
@@ -283,3 +274,125 @@ def _alone(into: Path) -> Iterator[None]:
         except BlockingIOError:
             raise ConfigError(f"another merge into {into} is running; wait for it") from None
         yield
+
+
+def packed_below(folder: Path) -> list[Path]:
+    """Experiments with published cells: ``folder`` itself, or those in it."""
+    children = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    return [place for place in (folder, *sorted(children)) if (place / PACKED).is_file()]
+
+
+def merge_packed(source: Path, into: Path) -> Iterator[Outcome]:
+    """Take the published cells of one experiment into another, made where it is missing.
+
+    What stands where both sides have a cell is decided as for folders; a folder stands before an equal published cell,
+    because it holds more. What does not stand is kept in a published file below ``.duplicates/``.
+
+    Raises PackedRecordsError where one of the files is broken, OSError where the disk is full or not writable.
+    """
+    theirs = read_packed(source)
+    if theirs is None:
+        return
+    with locked(into):
+        ours = read_packed(into)
+        cells = {name: files.content for name, files in ours.cells()} if ours is not None else {}
+        kept, aside = dict(cells), dict[str, JsonObject]()
+        folders = {id_of(entry.name): Path(entry.path) for entry in os.scandir(into) if entry.is_dir()}
+        outcomes = []
+        for name, files in theirs.cells():
+            if (problem := CellFolder(source / name, files).problem) is not None:
+                outcomes.append((name, SKIPPED, f"broken: {problem}"))
+                continue
+            there = folders.get(id_of(name))
+            if there is not None and ((there / "status.json").is_file() or claim_of(there) is not None):
+                try:
+                    outcome, why = _against_folder(files, there)
+                except RecordError as error:
+                    outcome, why = SKIPPED, f"the same cell in the target is broken: {error}"
+                if outcome == KEPT:
+                    aside[_aside_name(name, files.content)] = files.content
+            else:
+                found = ours.find(name) if ours is not None else None
+                try:
+                    outcome, why = _against_packed(files, found[1] if found is not None else None)
+                except RecordError as error:
+                    outcome, why = SKIPPED, f"the same cell in the target is broken: {error}"
+                if found is not None and outcome == REPLACED:
+                    worse = kept.pop(found[0])
+                    aside[_aside_name(found[0], worse)] = worse
+                if outcome == KEPT:
+                    aside[_aside_name(name, files.content)] = files.content
+                if outcome in (COPIED, REPLACED):
+                    kept[name] = files.content
+            outcomes.append((name, outcome, why))
+        if aside:
+            _set_packed_aside(aside, into / DUPLICATES, theirs.experiment)
+        if kept != cells:
+            plan = (ours.plan if ours is not None else None) or theirs.plan
+            write_packed(into, theirs.experiment, kept, _runs(ours, theirs), plan)
+    yield from outcomes
+
+
+def stands_before(one: CellFolder, other: CellFolder) -> bool:
+    """Whether one result of a cell is better than another: done before not done, run whole before composed."""
+    return rank_of(one) > rank_of(other)
+
+
+def rank_of(cell: CellFolder) -> tuple[int, int]:
+    """What decides; larger is better."""
+    status = cell.status
+    if status is None:
+        return 0, 1
+    return (2 if status.status == "done" else 1), (1 if status.composed is None else 0)
+
+
+def words_of(cell: CellFolder) -> str:
+    """How a cell ended: ``done (composed)``."""
+    if cell.status is None:
+        return "unfinished"
+    return cell.status.status if cell.status.composed is None else f"{cell.status.status} (composed)"
+
+
+def _against_folder(files: PackedFiles, there: Path) -> tuple[str, str]:
+    mine, other = CellFolder(there, files), CellFolder(there)
+    if claim_of(there) is not None:
+        return SKIPPED, "the same cell runs in the target at this moment"
+    if mine.cell.config != other.cell.config:
+        return REFUSED, f"{there} has the same id and another configuration"
+    if mine.status == other.status:
+        return SAME, ""
+    if stands_before(mine, other):
+        return SKIPPED, f"{words_of(mine)} here, {words_of(other)} there; delete {there}, and merge again, to take it"
+    return KEPT, f"{words_of(mine)} here, {words_of(other)} there; this one is in {DUPLICATES}"
+
+
+def _against_packed(files: PackedFiles, there: PackedFiles | None) -> tuple[str, str]:
+    if there is None:
+        return COPIED, ""
+    nowhere = Path()
+    mine, other = CellFolder(nowhere, files), CellFolder(nowhere, there)
+    if mine.cell.config != other.cell.config:
+        return REFUSED, "the target has a published cell with the same id and another configuration"
+    if files.content == there.content:
+        return SAME, ""
+    about = f"{words_of(mine)} here, {words_of(other)} there"
+    if stands_before(mine, other):
+        return REPLACED, f"{about}; the other is in {DUPLICATES}"
+    return KEPT, f"{about}; this one is in {DUPLICATES}"
+
+
+def _aside_name(name: str, content: JsonObject) -> str:
+    return f"{name}~{hashlib.sha256(dump(content).encode()).hexdigest()[:_DIGEST_DIGITS]}"
+
+
+def _set_packed_aside(cells: Mapping[str, JsonObject], place: Path, experiment: str) -> None:
+    before = read_packed(place)
+    known = {name: files.content for name, files in before.cells()} if before is not None else {}
+    if not cells.keys() <= known.keys():
+        write_packed(place, experiment, {**known, **cells}, [])
+
+
+def _runs(ours: PackedExperiment | None, theirs: PackedExperiment) -> list[PublishedRun]:
+    runs = [*theirs.runs, *(ours.runs if ours is not None else ())]
+    found = {(run.kind, run.id): run for run in runs}
+    return [found[key] for key in sorted(found)]

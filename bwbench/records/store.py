@@ -10,16 +10,28 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bwbench.base.errors import RecordError
+from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
-from bwbench.records.files import SCHEMA, read_events
+from bwbench.records.files import REMEDIES, read_events
 from bwbench.records.packed import PACKED, id_of, read_packed
+from bwbench.records.schema import (
+    CellRecord,
+    Composed,
+    Config,
+    Digest,
+    Environment,
+    Event,
+    Json,
+    LinkRecord,
+    Status,
+)
+from bwbench.records.schema.record import R
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
@@ -47,25 +59,55 @@ class CellFolder:
         return self.files is not None
 
     @cached_property
-    def cell(self) -> dict[str, Any]:
-        """The planned cell (cell.json); raises RecordError where it is broken or of a newer schema."""
-        content = self._files.read("cell.json")
-        if not isinstance(content, dict):
-            raise RecordError(f"{self.path / 'cell.json'}: not readable as JSON; delete the folder to plan it anew")
-        if content.get("schema", 0) > SCHEMA:
-            raise RecordError(f"{self.path / 'cell.json'}: schema {content['schema']} is newer than this bwbench reads")
-        return content
+    def cell(self) -> CellRecord:
+        """The planned cell (cell.json). Raises RecordError where it is missing, broken or of a newer schema."""
+        found = self._files.read(CellRecord, "cell.json")
+        if found is None:
+            raise RecordError(f"{self.path / 'cell.json'}: is missing; {REMEDIES['cell.json']}")
+        return found
 
     @cached_property
     def flat_config(self) -> dict[str, Any]:
         """The cell's configuration by flat names (``link.latency``); lists as JSON."""
-        return dict(_flatten(self.cell["config"]))
+        return dict(_flatten(self.cell.config))
 
     @cached_property
-    def status(self) -> dict[str, Any] | None:
-        """How the cell ended (status.json); None while it is not finished."""
-        content = self._files.read("status.json")
-        return content if isinstance(content, dict) else None
+    def status(self) -> Status | None:
+        """How the cell ended (status.json); None while it is not finished. Raises RecordError where it does not fit."""
+        return self._files.read(Status, "status.json")
+
+    @cached_property
+    def problem(self) -> RecordError | None:
+        """Why the cell cannot be read; None where it can be.
+
+        This is the one place that decides: of a cell that can be read, no record raises any more but the events of its
+        ranks, which are read line by line.
+
+        Raises PackedRecordsError where a published file is broken as a whole.
+        """
+        if self.problem_at_a_glance is not None:
+            return self.problem_at_a_glance
+        try:
+            _ = self.link, self.composed_beside, self.digest if self.is_packed else None
+        except PackedRecordsError:
+            raise
+        except RecordError as error:
+            return error
+        return None
+
+    @cached_property
+    def problem_at_a_glance(self) -> RecordError | None:
+        """The same without looking into its link, which would take most of the time of a list of ten thousand cells.
+
+        Raises PackedRecordsError as ``problem``.
+        """
+        try:
+            _ = self.cell, self.status, self.composed, self.environment
+        except PackedRecordsError:
+            raise
+        except RecordError as error:
+            return error
+        return None
 
     @cached_property
     def attempts(self) -> list[Path]:
@@ -91,13 +133,16 @@ class CellFolder:
             int(match[1]) for entry in os.scandir(self.last_attempt) if (match := _RANK_FILE.fullmatch(entry.name))
         )
 
-    def events(self, rank: int) -> list[dict[str, Any]]:
-        """The events that one rank recorded in the last attempt; none of a published or a composed cell."""
+    def events(self, rank: int) -> list[Event]:
+        """The events that one rank recorded in the last attempt; none of a published or a composed cell.
+
+        Raises RecordError where a line is none.
+        """
         return read_events(self.last_attempt / f"rank{rank}.jsonl") if self.last_attempt else []
 
     @cached_property
-    def digest(self) -> Mapping[str, Any] | None:
-        """``curve``, ``ledger`` and ``gradient_bytes`` of a cell that has no events: a composed or a published one.
+    def digest(self) -> Digest | None:
+        """What stands for the events of a cell that has none: a composed or a published one.
 
         None where they are to be made from the events.
         """
@@ -106,7 +151,12 @@ class CellFolder:
     def log_tails(self) -> dict[str, list[str]]:
         """Last lines of the logs of the last attempt: of the rank that failed, or of every rank; of a published cell
         that is done, of rank 0 alone."""
-        return self._files.log_tails(str((self.status or {}).get("reason") or ""))
+        return self._files.log_tails((self.status.reason if self.status is not None else None) or "")
+
+    def raw(self, name: str) -> Json:
+        """A file as it stands, with fields that this version ignores: for those who only hand it on; of an attempt that
+        of the one that counts. None where it is missing or no JSON."""
+        return self._files.raw(name, self.status.attempt if self.status is not None else None)
 
     @property
     def composed_file(self) -> Path:
@@ -119,33 +169,40 @@ class CellFolder:
         return self._files.has("composed.json")
 
     @cached_property
-    def composed_content(self) -> dict[str, Any] | None:
-        """Content of composed.json, also of a cell that ran whole as well; None where it was not composed."""
-        content = self._files.read("composed.json")
-        return content if isinstance(content, dict) else None
+    def composed_beside(self) -> Composed | None:
+        """What stands in composed.json, also of a cell that ran whole as well; None where it was not composed."""
+        return self._files.read(Composed, "composed.json")
 
     @cached_property
-    def composed(self) -> dict[str, Any] | None:
-        """What the result was put together from (composed.json); None for a cell that ran whole."""
-        if not (self.status or {}).get("composed"):
+    def composed(self) -> Composed | None:
+        """What the result was put together from (composed.json); None for a cell that ran whole.
+
+        Raises RecordError where it should be there and is not.
+        """
+        if self.status is None or self.status.composed is None:
             return None
-        return self.composed_content or {}
+        if self.composed_beside is None:
+            raise RecordError(
+                f"{self.composed_file}: is missing, and status.json says that the cell was composed; "
+                f"{REMEDIES['status.json']}"
+            )
+        return self.composed_beside
 
     @cached_property
-    def link(self) -> dict[str, Any] | None:
+    def link(self) -> LinkRecord | None:
         """What was asked of the link and what it did (link.json of the last attempt, or of the timing run)."""
-        return self.composed.get("link") if self.composed is not None else self._of_last_attempt("link.json")
+        return self.composed.link if self.composed is not None else self._of_last_attempt(LinkRecord, "link.json")
 
     @cached_property
-    def environment(self) -> dict[str, Any] | None:
+    def environment(self) -> Environment | None:
         """Host, kernel and versions (environment.json of the last attempt, or of the timing run)."""
         if self.composed is not None:
-            return self.composed.get("environment")
-        return self._of_last_attempt("environment.json")
+            return self.composed.environment
+        return self._of_last_attempt(Environment, "environment.json")
 
-    def _of_last_attempt(self, name: str) -> dict[str, Any] | None:
-        content = self._files.read_of_attempt((self.status or {}).get("attempt"), name)
-        return content if isinstance(content, dict) else None
+    def _of_last_attempt(self, model: type[R], name: str) -> R | None:
+        number = self.status.attempt if self.status is not None else None
+        return self._files.read_of_attempt(model, number, name)
 
     def new_attempt(self) -> Path:
         """Make and return the next attempt folder."""
@@ -156,12 +213,26 @@ class CellFolder:
         return path
 
 
+def readable(cells: Iterable[CellFolder]) -> tuple[list[CellFolder], list[RecordError]]:
+    """The cells that can be read, and why each of the others cannot be.
+
+    Raises PackedRecordsError where a published file is broken as a whole.
+    """
+    found, refused = [], []
+    for cell in cells:
+        if (problem := cell.problem) is None:
+            found.append(cell)
+        else:
+            refused.append(problem)
+    return found, refused
+
+
 def cell_at(path: Path) -> CellFolder:
     """The cell whose folder is or would be ``path``: the folder where it has a result, else the published one.
 
     Raises PackedRecordsError where the experiment's published file is broken.
     """
-    if not os.path.isfile(path / "status.json"):
+    if not os.path.lexists(path / "status.json"):
         packed = read_packed(path.parent)
         found = packed.find(path.name) if packed is not None else None
         if found is not None:
@@ -181,7 +252,7 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
             yield found
             return
         raise RecordError(f"no such folder: {folder}")
-    if (folder / "cell.json").is_file():
+    if os.path.lexists(folder / "cell.json"):
         yield cell_at(folder)
         return
     if os.path.isfile(folder / PACKED):
@@ -190,7 +261,7 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
     for child in sorted(
         entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
     ):
-        if os.path.isfile(os.path.join(child, "cell.json")):
+        if os.path.lexists(os.path.join(child, "cell.json")):
             yield CellFolder(Path(child))
         elif not _ATTEMPT.fullmatch(os.path.basename(child)):
             yield from _cells_of_experiment(Path(child))
@@ -200,13 +271,13 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
     cells = {
         entry.name: CellFolder(Path(entry.path))
         for entry in os.scandir(folder)
-        if entry.is_dir() and os.path.isfile(os.path.join(entry.path, "cell.json"))
+        if entry.is_dir() and os.path.lexists(os.path.join(entry.path, "cell.json"))
     }
     if (packed := read_packed(folder)) is not None:
         names = {id_of(name): name for name in cells}
         for packed_name, files in packed.cells():
             name = names.get(id_of(packed_name))
-            if name is not None and os.path.isfile(folder / name / "status.json"):
+            if name is not None and os.path.lexists(folder / name / "status.json"):
                 continue
             cells.pop(name or "", None)
             cells[packed_name] = CellFolder(folder / packed_name, files)
@@ -214,7 +285,7 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
         yield cells.pop(name)  # what has been looked at need not stay in memory
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in config.items():
         key = sys.intern(f"{prefix}{name}")  # thousands of cells have the same names
         if isinstance(value, Mapping):

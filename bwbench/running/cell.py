@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from bwbench.base.errors import BwbenchError, LinkError, UnfitMachineError
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
-from bwbench.records import CellFolder, read_json, write_json_atomic
+from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.disk import full_disk_said, worker_met_full_disk
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import Claim, claimed
-from bwbench.running.launch.cell_status import cell_status
-from bwbench.running.launch.link_record import LinkRecord
+from bwbench.records.schema import Event, Status
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
+from bwbench.running.launch.link_record import LinkFile
 from bwbench.running.launch.local import LocalLauncher
 from bwbench.running.launch.machine_turn import machine_turn
-from bwbench.running.launch.outcome import LaunchOutcome
-from bwbench.running.launch.resumption import Resumption
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
@@ -32,7 +31,7 @@ class CellObserver(Protocol):
     def cell_phase(self, cell: Cell, phase: str) -> None:
         """What is being done with the cell from now on, in words."""
 
-    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
         """A worker reported an event of its record."""
 
 
@@ -41,7 +40,7 @@ def wall_limit_s(predicted_s: float) -> float:
     return WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s
 
 
-def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> Status:
     """One attempt at a cell, from its link to its status.json; needs nothing but the cell and a folder to write to.
 
     The cell is claimed meanwhile. Where another process has ended it since ``item`` was assessed, nothing is run. Cells
@@ -51,7 +50,7 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         wall_limit_s: seconds after which the training is ended as ``timeout``.
 
     Returns:
-        The content of status.json; a cell that failed raises nothing.
+        What was recorded of it; a cell that failed raises nothing.
 
     Raises:
         CellTakenError: another process runs this cell.
@@ -69,14 +68,17 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             return _attempt(item, wall_limit_s, noting)
 
 
-def ended_since(item: PlannedCell) -> dict[str, Any] | None:
-    """What another process has recorded of a cell since it was assessed; None where it still has to run."""
-    recorded = read_json(item.folder / "status.json")
-    if not isinstance(recorded, dict) or recorded.get("status") not in ("done", *ENDED_UNDONE):
+def ended_since(item: PlannedCell) -> Status | None:
+    """What another process has recorded of a cell since it was assessed; None where it still has to run.
+
+    Raises RecordError where that is no record of this version: it is not written over.
+    """
+    recorded = read_record(Status, item.folder / "status.json")
+    if recorded is None or recorded.status not in ("done", *ENDED_UNDONE):
         return None
-    if not item.runs or int(recorded.get("attempt") or 0) > item.attempt:
+    if not item.runs or (recorded.attempt or 0) > item.attempt:
         return recorded
-    return recorded if recorded["status"] == "done" and not recorded.get("composed") else None
+    return recorded if recorded.status == "done" and recorded.composed is None else None
 
 
 def _remove_torn(folder: Path) -> None:
@@ -95,20 +97,20 @@ class _Noting:
         self._claim.note(phase=phase)
         self._observer.cell_phase(cell, phase)
 
-    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
         self._observer.cell_event(cell, rank, event)
 
 
-def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> Status:
     (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
     environment = capture_environment(item.cell.config.plugins)
     resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
     attempt = CellFolder(item.folder).new_attempt()
-    write_json_atomic(attempt / "environment.json", environment)
+    write_record(attempt / "environment.json", environment)
     resumption.begin(attempt)
     if resumption.words is not None:
         observer.cell_phase(item.cell, resumption.words)
-    record = LinkRecord(item.cell.config.link, attempt)
+    record = LinkFile(item.cell.config.link, attempt)
     outcome = LaunchOutcome("interrupted", "interrupted")
     try:
         if item.cell.config.launcher == "ssh":
@@ -125,14 +127,14 @@ def _attempt(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
             raise  # the next cell would meet the same
     finally:
-        status = cell_status(item.cell, attempt, outcome, record.content, resumption)
-        write_json_atomic(item.folder / "status.json", status)
-        resumption.tidy(attempt, status["status"])
+        status = cell_status(item.cell, attempt, outcome, record.record, resumption)
+        write_record(item.folder / "status.json", status)
+        resumption.tidy(attempt, status.status)
     return status
 
 
 def _train_on_hosts(
-    item: PlannedCell, attempt: Path, record: LinkRecord, wall_limit_s: float, observer: CellObserver
+    item: PlannedCell, attempt: Path, record: LinkFile, wall_limit_s: float, observer: CellObserver
 ) -> LaunchOutcome:
     """Train on real hosts, whose workers measure the network themselves."""
     from bwbench.running.launch.ssh.launcher import SshLauncher  # its imports are of no use to any other launcher
@@ -154,7 +156,7 @@ def _train_on(
     item: PlannedCell,
     attempt: Path,
     resumption: Resumption,
-    record: LinkRecord,
+    record: LinkFile,
     wall_limit_s: float,
     observer: CellObserver,
 ) -> LaunchOutcome:

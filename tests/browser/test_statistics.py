@@ -128,11 +128,11 @@ def test_another_target_is_read_from_the_curves(opened, cells, target):
     found = {(arm, bandwidth, int(seed)): one for arm, bandwidth, seeds in points for seed, one in seeds.items()}
     checked = 0
     for cell in cells:
-        if state_of(cell) != DONE or cell.cell["arm"] in ("single", "no-communication"):
+        if state_of(cell) != DONE or cell.cell.arm in ("single", "no-communication"):
             continue
-        setting, curve = setting_of(cell.cell["config"]), reader.read(cell).curve
+        setting, curve = setting_of(cell.cell.config), reader.read(cell).curve
         met = next((point for point in curve if point["accuracy"] >= target), None)
-        arrival = found[cell.cell["arm"], setting.bandwidth_bps, setting.seed]
+        arrival = found[cell.cell.arm, setting.bandwidth_bps, setting.seed]
         if met is None:
             assert arrival["time"] is None
             assert arrival["censoredAt"] == approx((cell.status or {})["training_clock_s"], rel=1e-4)

@@ -17,7 +17,7 @@ pytest.importorskip("ray", reason="the extra [ray] is not installed")
 
 from tests.e2e.ray_nodes import Nodes, ray_nodes  # noqa: E402 (Ray has to be there)
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(400)]
 
 ON = ("--on", "ray", "--cells-per-machine", "2")
 

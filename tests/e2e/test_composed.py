@@ -11,7 +11,6 @@ from tests.e2e.program import TINY, run
 
 pytestmark = [
     pytest.mark.netns,
-    pytest.mark.slow,
     pytest.mark.timeout(500),
 ]  # a dozen runs on a machine that may be busy
 

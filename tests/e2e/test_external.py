@@ -20,7 +20,7 @@ from bwbench.network.node_popen import NodePopen
 from tests.e2e.program import TAG, TINY, family, run, status_of, wait_for
 from tests.hosts.lab import in_own_proc
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(400)]
 
 EXTERNAL = TINY.replace("nodes: 2", "nodes: 4").replace(
     "link: {bandwidth: 100 Mbit/s, latency: 1 ms}", "link: unshaped"

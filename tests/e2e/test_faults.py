@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.program import BWBENCH, TINY, family, run, start, status_of, wait_for
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow]
+pytestmark = [pytest.mark.netns]
 
 LONG = TINY.replace("samples: 1280", "samples: 2000000")
 

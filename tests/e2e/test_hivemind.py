@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.program import TINY, family, run, start, status_of, wait_for_message
 
 pytest.importorskip("hivemind", reason="the extra [hivemind] is not installed")
-pytestmark = [pytest.mark.netns, pytest.mark.slow]
+pytestmark = [pytest.mark.netns]
 
 LONG = TINY.replace("samples: 1280", "samples: 2000000").replace("nodes: 2", "nodes: 3")
 HIVEMIND = "algorithm: {hivemind: {period: 4}}\n"

@@ -10,8 +10,6 @@ import pytest
 
 from tests.e2e.program import TINY, run, status_of
 
-pytestmark = [pytest.mark.slow]
-
 
 def test_two_tasks_run_all_cells_between_them(tmp_path: Path) -> None:
     folder = tmp_path / "it's a $(folder)"

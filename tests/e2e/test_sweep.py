@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.program import BWBENCH, TINY, family, run, start, wait_for
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(400)]
 
 LONG = TINY.replace("samples: 1280", "samples: 2000000")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.program import TINY, run, status_of
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow]
+pytestmark = [pytest.mark.netns]
 
 
 def test_hooks_and_averager_send_what_the_plan_says(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.program import TINY, run, start, wait_for
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(400)]
 
 # One node a trial: half a minute for the whole search.
 TUNED = "algorithm: single" + TINY.replace("{sgd: {lr: 0.05}}", "{tuned: rates.yaml}").replace(

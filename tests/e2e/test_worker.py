@@ -91,7 +91,7 @@ class Workers:
         return [process.returncode for process in self.processes]
 
     def events(self, rank=0, kind=None):
-        found = read_events(self.folder / "attempt-1" / f"rank{rank}.jsonl")
+        found = [event.to_json() for event in read_events(self.folder / "attempt-1" / f"rank{rank}.jsonl")]
         return [event for event in found if kind is None or event["event"] == kind]
 
 

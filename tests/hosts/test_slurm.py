@@ -25,7 +25,6 @@ DAEMONS = [
 ]
 pytestmark = [
     pytest.mark.netns,
-    pytest.mark.slow,
     pytest.mark.skipif(None in DAEMONS, reason="there is no Slurm (Debian: slurm-wlm munge)"),
     pytest.mark.skipif(os.geteuid() != 0, reason="slurmd and host names of its own take root"),
     pytest.mark.timeout(300),

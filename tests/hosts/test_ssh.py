@@ -16,7 +16,6 @@ from tests.hosts.trials import CONTENT, TORCHRUN, nothing_left, on_host, status,
 pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
 pytestmark = [
     pytest.mark.netns,
-    pytest.mark.slow,
     pytest.mark.skipif(SSHD is None, reason="there is no sshd (Debian: openssh-server)"),
     pytest.mark.skipif(os.geteuid() != 0, reason="sshd lets others in for root alone"),
     pytest.mark.timeout(400),

@@ -16,7 +16,7 @@ from tests.netem.nodes import outside
 LIMIT_S = 360
 # A machine that does other work at the same time can spoil the probe's measurement: the program says so (invalid).
 TRIES = 2
-pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 10)]
+pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.timeout(LIMIT_S + 10)]
 
 # A long link with a queue of 0.25 s asks little of a machine: a delay of the whole kernel hardly shows on it.
 EXPERIMENT = """

@@ -147,7 +147,7 @@ def _run(network: Network, words: list[list[str]], limit_s: float | None, torch_
 def _watch(group: NodeGroup, limit_s: float | None) -> int:
     """Until all have ended, one has failed, or time is up; the exit status."""
     from bwbench.cli.link.node_group import status_of
-    from bwbench.running.launch.outcome import describe_exit
+    from bwbench.running.launch.attempt import describe_exit
 
     in_time = group.watch(limit_s)
     failed = {rank: returncode for rank, returncode in group.returncodes.items() if returncode}
@@ -165,13 +165,12 @@ def _watch(group: NodeGroup, limit_s: float | None) -> int:
 def _print_summary(network: Network) -> None:
     """One line: who carried how much, and how late; another one where the link was not what was asked."""
     from bwbench.cli.output import size
-    from bwbench.network.namespaces.backend import lateness_between
-    from bwbench.running.launch.link_record import emulator_unfit
+    from bwbench.running.launch.link_record import emulator_of, emulator_unfit
 
     total, health = network.counters().total(), network.health()
     lateness_s = health.get("lateness_p99_s")
     late = "" if lateness_s is None else f"; p99 of lateness {lateness_s * 1e3:.2f} ms"
     words = f"{network.backend}: {size(total.bytes)} in {total.frames} frames on the wire, {total.drops} dropped{late}"
     print(words, file=sys.stderr)
-    if reason := emulator_unfit(health, lateness_between({}, health)):
+    if reason := emulator_unfit(emulator_of(health, None)):
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)

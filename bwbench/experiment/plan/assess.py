@@ -6,15 +6,16 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.ways import CHECKED, COMPOSED, WHOLE, Way
-from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
-from bwbench.records.packed import read_packed
-from bwbench.records.packed_cell import PackedFiles
+from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
+from bwbench.records import CellFolder, read_record, write_json_atomic, write_record
+from bwbench.records.packed import PackedFiles, read_packed
+from bwbench.records.schema import PlanAbout, PlannedEntry, PlanOrder, PlanRecord, Status
 
 _HOW = {WHOLE: "", COMPOSED: "; to be composed", CHECKED: "; to run whole, and to be composed for comparison"}
+UNREADABLE = "unreadable"
 ENDED_UNDONE = ("failed", "timeout", "diverged", "invalid")  # run again only when asked: they would end the same way
 
 
@@ -24,7 +25,7 @@ class PlannedCell:
 
     Attributes:
         attempt: the one that ``status`` is of; 0 before any has ended.
-        way: how the cell comes by its result, see ``plan/ways.py``.
+        way: how the cell comes by its result, see ``plan/composing.py``.
     """
 
     cell: Cell
@@ -70,17 +71,21 @@ def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
 
 
 def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Collection[str], way: Way) -> PlannedCell:
-    recorded, attempt = read_json(folder / "status.json"), 0
-    if isinstance(recorded, dict):
-        attempt = int(recorded.get("attempt") or 0)
-    elif published is not None:  # whose attempts are not here
-        recorded = published.read("status.json")
-    if not isinstance(recorded, dict):
+    try:
+        recorded = read_record(Status, folder / "status.json")
+        attempt = (recorded.attempt or 0) if recorded is not None else 0
+        if recorded is None and published is not None:  # whose attempts are not here
+            recorded = published.read(Status, "status.json")
+    except PackedRecordsError:
+        raise
+    except RecordError as error:  # it may be a newer version's: it is not written over
+        return PlannedCell(cell, folder, UNREADABLE, False, f"unreadable: {error}")
+    if recorded is None:
         if folder.is_dir() and CellFolder(folder).attempts:
             return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
         return PlannedCell(cell, folder, "missing", True, "not run yet")
-    status = str(recorded.get("status"))
-    if status == "done" and recorded.get("composed") and way != COMPOSED:
+    status = recorded.status
+    if status == "done" and recorded.composed is not None and way != COMPOSED:
         return PlannedCell(cell, folder, "missing", True, "composed so far, to be run whole", attempt)
     if status == "done":
         return PlannedCell(cell, folder, status, False, "done", attempt)
@@ -92,7 +97,7 @@ def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Coll
 
 
 def freeze_plan(
-    planned: Sequence[PlannedCell], experiment_folder: Path, experiment: dict[str, Any], order: dict[str, Any]
+    planned: Sequence[PlannedCell], experiment_folder: Path, experiment: PlanAbout, order: PlanOrder
 ) -> None:
     """Write plan.json and every cell.json that is not there yet: from here on the YAML may change.
 
@@ -112,6 +117,6 @@ def freeze_plan(
             item.folder.mkdir(exist_ok=True)
             # Not waited for the disk: that would take minutes for ten thousand, and a cell that runs mends its own.
             write_json_atomic(item.folder / "cell.json", item.cell.to_json(), sync=False)
-    listed = [{"id": item.cell.id, "slug": item.cell.slug, "folder": item.folder.name} for item in planned]
-    content = {"schema": SCHEMA, "experiment": experiment, "order": order, "cells": listed}
-    write_json_atomic(experiment_folder / "plan.json", content)
+    cells = (PlannedEntry(id=item.cell.id, slug=item.cell.slug, folder=item.folder.name) for item in planned)
+    record = PlanRecord(experiment=experiment, order=order, cells=tuple(cells))
+    write_record(experiment_folder / "plan.json", record)

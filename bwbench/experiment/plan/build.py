@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench import __version__
 from bwbench.experiment.config.arms import arm_name
 from bwbench.experiment.config.experiment import Experiment
-from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.slug import slug
+from bwbench.records.schema import PlanAbout
 
 
 @dataclass(frozen=True)
@@ -27,20 +28,21 @@ class Plan:
     cells: tuple[Cell, ...]
     num_identical: int
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def about(self) -> PlanAbout:
         """The experiment as ``plan.json`` keeps it."""
         experiment = self.experiment
-        return {
-            "name": experiment.name,
-            "file": experiment.file.name,
-            "bwbench_version": __version__,
-            "repeats": experiment.repeats,
-            "seed": experiment.seed,
-            "plugins": [plugin.name for plugin in experiment.plugins],
-            "varying": [".".join(key) for key in experiment.varying],
-            "warnings": list(experiment.warnings),
-            "notes": self.notes,
-        }
+        return PlanAbout(
+            name=experiment.name,
+            file=experiment.file.name,
+            bwbench_version=__version__,
+            repeats=experiment.repeats,
+            seed=experiment.seed,
+            plugins=tuple(plugin.name for plugin in experiment.plugins),
+            varying=tuple(".".join(key) for key in experiment.varying),
+            warnings=tuple(experiment.warnings),
+            notes=tuple(self.notes),
+        )
 
     @property
     def notes(self) -> list[str]:

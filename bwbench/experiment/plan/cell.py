@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.arms import standing_of
+from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.methods.roles import Role
 
 SCHEMA = 1
-_ID_LENGTH = 10
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,16 @@ class Cell:
         """Name of the cell's folder inside ``results/<experiment>/``."""
         return f"{self.slug}-{self.id}"
 
+    @property
+    def role(self) -> Role:
+        """``method``, ``reference`` (one node alone) or ``headroom`` (averages that cost nothing)."""
+        return standing_of(self.config).role
+
+    @property
+    def kinship(self) -> str:
+        """Equal for arms that compute the same mean, and so learn alike; else the arm's own name."""
+        return standing_of(self.config).kinship or self.arm
+
     def to_json(self) -> dict[str, Any]:
         """What ``cell.json`` holds."""
         return {
@@ -54,6 +61,8 @@ class Cell:
             "arm": self.arm,
             "repeat": self.repeat,
             "config": self.config.model_dump(mode="json", by_alias=True),
+            "role": self.role,
+            "kinship": self.kinship,
         }
 
     @classmethod
@@ -78,39 +87,3 @@ class Cell:
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
             raise ConfigError(problems) from None
         return cls(data["id"], data["slug"], data["experiment"], data["arm"], data["repeat"], config)
-
-
-def identity(config: CellConfig) -> str:
-    """The id of a configuration: the first digits of the SHA-256 of its canonical JSON.
-
-    A plugin file counts by its name and by the ``__version__`` that it declares, a trace by what is in it, neither by
-    the folder it lies in, so that an experiment can be copied elsewhere and still find its results. Of the link counts
-    what is not left at its default, so that a new key of later versions changes no identity.
-    """
-    content = config.model_dump(mode="json", by_alias=True)
-    content["link"] = _without_paths(config.link.model_dump(mode="json", by_alias=True, exclude_defaults=True))
-    content["plugins"] = [[Path(path).name, declared_version(Path(path))] for path in config.plugins]
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
-
-
-def _without_paths(value: Any) -> Any:
-    """Traces by their content alone: the name of the file and the mean rate say nothing more."""
-    if isinstance(value, dict):
-        kept = {key: item for key, item in value.items() if not ("sha256" in value and key in ("file", "mean"))}
-        return {key: _without_paths(item) for key, item in kept.items()}
-    return value
-
-
-def declared_version(plugin: Path) -> str | None:
-    """``__version__ = "…"`` of a plugin file, read without running it; None where it has none."""
-    try:
-        tree = ast.parse(plugin.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return None
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == "__version__" for t in node.targets
-        ):
-            return str(node.value.value) if isinstance(node.value, ast.Constant) else None
-    return None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.calibration import Calibration, Prediction
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, parts_of
-from bwbench.experiment.plan.describe import describe
-from bwbench.experiment.plan.estimate import Estimate, estimate_cells, request_of
-from bwbench.experiment.plan.ways import COMPOSED, WHOLE
-from bwbench.records import cell_at, read_json
+from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, parts_of
+from bwbench.experiment.plan.described_models import describe
+from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells, request_of
+from bwbench.records import cell_at, read_record
+from bwbench.records.schema import Status
 
 MOST_READ = 2000  # finished cells that are looked at: more would not make it better
 MOST_PARTED = 200  # finished cells whose parts are: these are shared, and finding out which they are takes a while
@@ -30,7 +30,9 @@ class Forecast:
         parts: by experiment and id of a cell, the runs that a cell brings about besides its own, or in place of it.
     """
 
-    def __init__(self, estimates: Mapping[str, Estimate], parts: Mapping[Key, Sequence[Part]] | None = None) -> None:
+    def __init__(
+        self, estimates: Mapping[str, CellEstimate], parts: Mapping[Key, Sequence[Part]] | None = None
+    ) -> None:
         self.estimates = estimates
         self._parts = parts or {}
         self._calibration = Calibration(estimates)
@@ -47,7 +49,7 @@ class Forecast:
             own += self._calibration.predict(part)
         return own
 
-    def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
+    def note(self, item: PlannedCell, status: Status) -> None:
         """Take in a cell that has finished, and the runs that it brought about."""
         self._calibration.note(item.cell, status)
         for part, store in self._parts.get(_key(item), ()):
@@ -60,13 +62,12 @@ class Forecast:
         if recorded is not None:
             self._calibration.note(item.cell, recorded)
 
-    def note_part(self, part: Cell, status: Mapping[str, Any]) -> None:
+    def note_part(self, part: Cell, status: Status) -> None:
         """Take in a run that composed cells have in common."""
         self._calibration.note(part, status)
 
     def _note_file(self, cell: Cell, file: Path) -> None:
-        recorded = read_json(file)
-        if isinstance(recorded, dict):
+        if (recorded := _status_in(file)) is not None:
             self._calibration.note(cell, recorded)
 
 
@@ -85,7 +86,7 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
     composed += [item for item in planned if item.way != WHOLE and item.status == "done"][-MOST_PARTED:]
     described = describe(list({request_of(item.cell.config): None for item in composed}))
     parts_of_all: dict[tuple[Path, str], Cell] = {}
-    done: dict[Path, dict[str, dict[str, Any]]] = {}
+    done: dict[Path, dict[str, Status]] = {}
     missing: dict[Key, list[Part]] = {}
     for item in composed:
         shapes = described[request_of(item.cell.config)].parameter_shapes
@@ -116,7 +117,15 @@ def _key(item: PlannedCell) -> Key:
     return item.cell.experiment, item.cell.id
 
 
-def _done_in(store: Path) -> dict[str, dict[str, Any]]:
+def _done_in(store: Path) -> dict[str, Status]:
     """What is recorded of the cells of a store that are done, by id."""
-    recorded = (read_json(file) for file in store.glob("*/status.json"))
-    return {str(one.get("id")): one for one in recorded if isinstance(one, dict) and one.get("status") == "done"}
+    recorded = (_status_in(file) for file in store.glob("*/status.json"))
+    return {one.id: one for one in recorded if one is not None and one.status == "done"}
+
+
+def _status_in(file: Path) -> Status | None:
+    """What a cell came to; None where that cannot be read, and so says nothing of other cells."""
+    try:
+        return read_record(Status, file)
+    except RecordError:
+        return None

@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import explain, nearest, show, unknown_key
-from bwbench.base.text_file import read_text_file
 
 BUILT_IN = Path(__file__).with_name("presets.yaml")
 _KEYS = ("summary", "link", "source")
@@ -121,7 +120,11 @@ def _in_version(path: str, version: tuple[int, ...], link_type: type[BaseModel],
 
 def _parse(path: Path, link_type: type[BaseModel], depth: int) -> dict[str, NamedLink]:
     """All presets of a file; raises ConfigError with everything that is wrong in it, by line."""
-    from bwbench.base.yaml_document import MAX_BYTES, parse_yaml  # PyYAML: not for links without a preset
+    from bwbench.base.yaml_document import (  # PyYAML: not for links without a preset
+        MAX_BYTES,
+        parse_yaml,
+        read_text_file,
+    )
 
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
     problems = list(document.problems)
@@ -130,7 +133,8 @@ def _parse(path: Path, link_type: type[BaseModel], depth: int) -> dict[str, Name
         text = f"{show(document.data)} holds no presets; write 'NAME: {{summary: …, link: {{bandwidth: …}}}}'"
         raise ConfigError(document.problem(text))
     for name, entry in document.data.items():
-        if not isinstance(entry, dict) or not isinstance(entry.get("link"), dict):
+        written = entry.get("link") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(written, dict):
             text = f"preset {name!r} has no link; write '{name}: {{link: {{bandwidth: 10 Mbit/s}}}}'"
             problems.append(document.problem(text, (name,)))
             continue
@@ -139,7 +143,7 @@ def _parse(path: Path, link_type: type[BaseModel], depth: int) -> dict[str, Name
             if not isinstance(entry.get(key, ""), str):
                 problems.append(document.problem(f"{key}: {show(entry[key])} is not text", (name, key)))
         try:
-            link = _whole(as_written(entry["link"], path.parent), path.parent, link_type, depth)
+            link = _whole(as_written(written, path.parent), path.parent, link_type, depth)
         except ConfigError as error:
             problems.append(document.problem(f"preset {name!r}: {error}", (name, "link")))
         except ValidationError as error:

@@ -37,7 +37,7 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
     sent = with_wire_bytes(curves[curves["id"].isin(every_step["id"])], every_step)
     equal = int(sent.groupby("id")["samples"].max().min())
     last = sent[sent["samples"] <= equal].sort_values("samples").groupby("id").tail(1)
-    codecs = {str(folder.cell["arm"]): folder.cell["config"].get("compression") or [] for folder in results.done}
+    codecs = {str(folder.cell.arm): folder.cell.config.get("compression") or [] for folder in results.done}
     fp32 = every_step[every_step["compression"] == "none"]
     reference = next((str(arm) for way in _REFERENCES for arm in fp32[fp32["collective"] == way]["arm"]), None)
     if reference is None:
@@ -65,7 +65,7 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
 def stops_at_target(results: Results) -> bool:
     """Whether runs ended where they met their target: then nobody knows what more samples would have given them, and
     those that a lucky evaluation ended would look better than they are."""
-    configs = [folder.cell["config"] for folder in results.done]
+    configs = [folder.cell.config for folder in results.done]
     return any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
 
 

@@ -7,37 +7,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
+from bwbench.records.schema import OUTCOMES, CellRecord, Config, Status
 from bwbench.results.analysis.trial import target_of
 
 PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
 DONE = "done"
 
-OUTCOMES = (
-    "time_to_target_s",
-    "censored_at_s",
-    "samples_to_target",
-    "payload_bytes_to_target",
-    "wire_bytes_to_target",
-    "final_metric",
-    "test_metric",
-    "steps",
-    "samples",
-    "training_clock_s",
-    "evaluation_s",
-    "wall_s",
-    "overhead_s",
-    "payload_bytes",
-    "wire_bytes",
-    "replicas_identical",
-)
+Row: TypeAlias = dict[str, Any]  # of a table: a name and a value each column
 
 
 @dataclass(frozen=True)
@@ -67,13 +52,8 @@ class Setting:
         """Samples of one optimizer step over all nodes."""
         return self.batch_size * self.accumulate * self.nodes
 
-    @property
-    def is_single(self) -> bool:
-        """One node, no network: the reference that belongs to every number of nodes and every link."""
-        return self.algorithm == "single"
 
-
-def setting_of(config: Mapping[str, Any]) -> Setting:
+def setting_of(config: Config) -> Setting:
     """The setting in a cell's configuration, which is read leniently: no plugin and no component is imported."""
     bandwidth_bps, rtt_s, link = _link_facts(json.dumps(config.get("link") or {}, sort_keys=True))
     target = target_of(config)
@@ -106,7 +86,7 @@ def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
     return _bandwidth_bps(link), rtt_s, describe_link(link)
 
 
-def _bandwidth_bps(link: Mapping[str, Any]) -> float | None:
+def _bandwidth_bps(link: Config) -> float | None:
     """The bandwidth, or the slower direction of a link that gives both (the mean of a trace); None without shaping."""
     if not _shaped(link) or link.get("bandwidth") is not None:
         return _quantity(BANDWIDTH.parse, link.get("bandwidth")) if _shaped(link) else None
@@ -116,6 +96,26 @@ def _bandwidth_bps(link: Mapping[str, Any]) -> float | None:
         return None
 
 
+def standing_of(cell: CellRecord) -> ArmStanding:
+    """Role and kinship of a cell's arm as recorded; of an older cell as its components declare them by now."""
+    if cell.role is not None and cell.kinship is not None:
+        return ArmStanding(as_role(cell.role), cell.kinship)
+    codecs = [name_of(codec) for codec in cell.config.get("compression") or ["none"]]
+    found = standing_by_name(name_of(cell.config.get("algorithm")), name_of(cell.config.get("collective")), codecs)
+    return ArmStanding(found.role, found.kinship or cell.arm)
+
+
+def is_reference(cell: CellRecord) -> bool:
+    """One node, no network: the reference that belongs to every number of nodes and every link."""
+    return standing_of(cell).role == REFERENCE
+
+
+def concerns_no_link(cell: CellRecord) -> bool:
+    """Whether a cell belongs beside every link: see ``methods.roles.needs_no_link``."""
+    role = standing_of(cell).role
+    return role != METHOD and needs_no_link(role, setting_of(cell.config).bandwidth_bps is not None)
+
+
 def name_of(component: object) -> str:
     """Name of a component as it stands in cell.json; empty where there is none."""
     if isinstance(component, Mapping):
@@ -123,7 +123,7 @@ def name_of(component: object) -> str:
     return "" if component is None else str(component)
 
 
-def describe_link(link: Mapping[str, Any]) -> str:
+def describe_link(link: Config) -> str:
     """A link in a few words for captions, with the round trip: ``10 Mbit/s, RTT 5 ms, shared air``."""
     if not _shaped(link):
         return "unshaped link"
@@ -137,43 +137,41 @@ def describe_link(link: Mapping[str, Any]) -> str:
 def state_of(folder: CellFolder) -> str:
     """Status of a cell; ``missing`` or ``unfinished`` where there is no status.json."""
     if folder.status is not None:
-        return str(folder.status.get("status", UNFINISHED))
+        return folder.status.status
     return UNFINISHED if folder.attempts else PLANNED
 
 
-def cell_row(folder: CellFolder) -> dict[str, Any]:
+def cell_row(folder: CellFolder) -> Row:
     """Flat row of one cell: who it is, its setting, and what status.json says of it."""
-    cell, status = folder.cell, folder.status or {}
-    setting = setting_of(cell["config"])
-    row: dict[str, Any] = {key: cell.get(key) for key in ("id", "slug", "experiment", "arm", "repeat")}
-    row |= {**vars(setting), "global_batch": setting.global_batch}
-    row |= {"status": state_of(folder), "reason": status.get("reason")}
-    row |= {key: status.get(key) for key in OUTCOMES}
+    cell, status = folder.cell, folder.status
+    row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
+    setting = setting_of(cell.config)
+    row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
+    row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
+    row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
     if row["samples"] is not None and row["samples"] == row["samples_to_target"]:
         # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
         row |= {f"{what}_to_target": row[what] for what in ("payload_bytes", "wire_bytes")}
-    row |= {"composed": is_composed(folder), "timing_share": _timing_share(status)}
+    row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}
     return row
 
 
 def is_composed(folder: CellFolder) -> bool:
     """Whether the cell's time is put together from a convergence run and a timing run, and not measured whole."""
-    return bool((folder.status or {}).get("composed"))
+    return folder.status is not None and folder.status.composed is not None
 
 
-def _timing_share(status: Mapping[str, Any]) -> float:
+def _timing_share(status: Status) -> float:
     """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
-    composed, time_s = status.get("composed"), status.get("time_to_target_s")
-    ends = composed.get("interval_s") if isinstance(composed, Mapping) else None
-    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, (int, float)) for end in ends):
+    if status.composed is None or status.composed.interval_s is None:
         return 0.0
-    low, high = ends
-    if low <= 0 < high and time_s:  # so wide that it was cut off at 0: no lower than it is high
-        low = time_s**2 / high
+    low, high = status.composed.interval_s
+    if low <= 0 < high and status.time_to_target_s:  # so wide that it was cut off at 0: no lower than it is high
+        low = status.time_to_target_s**2 / high
     return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
 
 
-def _shaped(link: Mapping[str, Any]) -> bool:
+def _shaped(link: Config) -> bool:
     """Whether it asks for anything: a rate may be given as one, as two, or by a trace."""
     rates = ("bandwidth", "up", "down", "trace")
     return isinstance(link, Mapping) and bool(link.get("shaped", True)) and any(link.get(name) for name in rates)

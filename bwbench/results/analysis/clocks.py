@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-MOMENTS = ("achieved_before", "achieved_during", "achieved_after")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """At ``mono_s`` of rank 0's clock another one showed ``offset_s`` more, give or take ``uncertainty_s``."""
-
-    mono_s: float
-    offset_s: float
-    uncertainty_s: float
+from bwbench.records.schema import ComparedClock, LinkRecord
 
 
 @dataclass(frozen=True)
@@ -28,16 +18,15 @@ class Clocks:
             last one they are taken to stay apart as they were.
     """
 
-    found: Mapping[int, Sequence[Comparison]]
+    found: Mapping[int, Sequence[ComparedClock]]
 
     @classmethod
-    def of_link(cls, link: Mapping[str, Any] | None) -> Clocks | None:
+    def of_link(cls, link: LinkRecord | None) -> Clocks | None:
         """From link.json; None where nothing was compared, as on one machine."""
-        found: dict[int, list[Comparison]] = {}
-        for measured in _measurements(link or {}):
-            for one in measured.get("clocks") or ():
-                values = (float(one["mono_s"]), float(one["offset_s"]), float(one["uncertainty_s"]))
-                found.setdefault(int(one["rank"]), []).append(Comparison(*values))
+        found: dict[int, list[ComparedClock]] = {}
+        for measured in (*link.achieved_during, *link.measurements) if link is not None else ():
+            for one in measured.clocks:
+                found.setdefault(one.rank, []).append(one)
         if not found:
             return None
         return cls({rank: sorted(ofs, key=lambda one: one.mono_s) for rank, ofs in found.items()})
@@ -67,9 +56,3 @@ class Clocks:
         """
         worst = sorted(max(one.uncertainty_s for one in of_rank) for of_rank in self.found.values())
         return sum(worst[-2:])
-
-
-def _measurements(link: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for moment in MOMENTS:
-        found = link.get(moment)
-        yield from found if isinstance(found, list) else [found] if found else []

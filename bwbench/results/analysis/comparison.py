@@ -98,7 +98,7 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
     """
     by_experiment: dict[str, list[CellFolder]] = {}
     for folder in folders:
-        by_experiment.setdefault(str(folder.cell.get("experiment", folder.path.parent.name)), []).append(folder)
+        by_experiment.setdefault(folder.cell.experiment, []).append(folder)
     everything = [folder for cells in by_experiment.values() for folder in cells]
     _check_baseline(everything, baseline)
     _check_key(everything, by)
@@ -108,20 +108,20 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
             _compare_group(comparison, experiment, group, baseline, by)
     if not comparison.rows and not comparison.pareto:
         raise ConfigError(_nothing_to_compare(everything))
-    if all(value_at(folder.cell["config"], "stop") == "target" for folder in everything):
+    if all(value_at(folder.cell.config, "stop") == "target" for folder in everything):
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
     comparison.rows.sort(key=_row_order)
     return comparison
 
 
 def _check_baseline(folders: Sequence[CellFolder], baseline: str) -> None:
-    arms = sorted({str(folder.cell["arm"]) for folder in folders})
+    arms = sorted({str(folder.cell.arm) for folder in folders})
     if baseline not in arms:
         raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
 
 
 def _check_key(folders: Sequence[CellFolder], by: str) -> None:
-    known = sorted({key for folder in folders for key in keys_of(folder.cell["config"])})
+    known = sorted({key for folder in folders for key in keys_of(folder.cell.config)})
     if by not in known:
         raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
 
@@ -177,7 +177,7 @@ class _Arm:
 def _arms(done: Sequence[CellFolder]) -> Iterator[_Arm]:
     by_name: dict[str, list[CellFolder]] = {}
     for folder in done:
-        by_name.setdefault(str(folder.cell["arm"]), []).append(folder)
+        by_name.setdefault(str(folder.cell.arm), []).append(folder)
     for name, folders in sorted(by_name.items()):
         rows = [cell_row(folder) for folder in folders]
         arrivals = by_seed(rows)
@@ -213,7 +213,7 @@ def _crossover_row(
 
 def _ordered(condition: Condition, by: str, arm: _Arm) -> Condition:
     """The condition with the asked key first, its value as the arm has it; arms that no link concerns share theirs."""
-    value = condition[by] if by in condition else value_at(arm.folders[0].cell["config"], by)
+    value = condition[by] if by in condition else value_at(arm.folders[0].cell.config, by)
     return {by: value, **{key: other for key, other in condition.items() if key not in (by, f"{by}.name")}}
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench.methods.phases import Phase, walk
-from bwbench.results.analysis.step_times import EventsByRank, Kind, NotComposableError, Price, Timed, steps_of
-from bwbench.results.analysis.trial import curve_of
+from bwbench.records.schema import CurvePoint, Kind
+from bwbench.results.analysis.step_times import NotComposableError, Price, Timed, steps_of
+from bwbench.results.analysis.trial import EventsByRank, curve_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Composition:
         max_payload_ratio: largest bytes of a step over those of the timed steps of its kind, or the inverse.
     """
 
-    curve: tuple[dict[str, Any], ...]
+    curve: tuple[CurvePoint, ...]
     time_to_target_s: float | None
     censored_at_s: float | None
     samples_to_target: int | None
@@ -81,36 +81,38 @@ def compose(
     steps = steps_of(convergence)
     if not steps:
         raise NotComposableError("the convergence run has recorded no steps")
-    evaluated = [point for point in curve_of(convergence) if point["step"] > 0]
-    walked = list(walk(phases, len(steps), {point["step"] for point in evaluated}))
+    evaluated = [point for point in curve_of(convergence) if point.step > 0]
+    walked = list(walk(phases, len(steps), {point.step for point in evaluated}))
     timed = Timed.of(timing, timing_phases)
     timed.check(walked)
     prices = [timed.price(step, taken, seconds_per_byte) for step, taken in zip(walked, steps, strict=True)]
-    waits = {point["step"]: timed.wait_s(walked[point["step"] - 1].age) for point in evaluated}
+    waits = {point.step: timed.wait_s(walked[point.step - 1].age) for point in evaluated}
     clocks = _clocks(prices, waits)
 
     last = _last_step(clocks, limit_s)
-    curve = [dict(point) for point in curve_of(convergence) if point["step"] <= last]
-    for point in curve:
-        point["clock_s"] = clocks[point["step"]]
-    arrival = next((point for point in curve if point["target_met"]), None) if has_target else None
+    curve = [
+        point.model_copy(update={"clock_s": clocks[point.step]})
+        for point in curve_of(convergence)
+        if point.step <= last
+    ]
+    arrival = next((point for point in curve if point.target_met), None) if has_target else None
     if arrival is not None and ends_at_target:
-        last = arrival["step"]
-    counted = arrival["step"] if arrival is not None else last
+        last = arrival.step
+    counted = arrival.step if arrival is not None else last
     kinds = timed.kinds(walked[:counted], prices[:counted], [step for step in waits if step <= counted])
     payload = [step.payload_bytes for step in steps]
     return Composition(
-        curve=tuple(point for point in curve if point["step"] <= last),
-        time_to_target_s=arrival["clock_s"] if arrival else None,
+        curve=tuple(point for point in curve if point.step <= last),
+        time_to_target_s=arrival.clock_s if arrival else None,
         censored_at_s=clocks[last] if has_target and arrival is None else None,
-        samples_to_target=int(arrival["samples"]) if arrival else None,
+        samples_to_target=arrival.samples if arrival else None,
         steps=last,
         samples=steps[last - 1].samples,
         training_clock_s=clocks[last],
         interval_s=timed.interval(kinds, clocks[counted], seed),
         reason=_reason(arrival is not None and ends_at_target, last < len(steps)),
         payload_bytes=sum(payload[:last]),
-        payload_bytes_to_target=sum(payload[: arrival["step"]]) if arrival else None,
+        payload_bytes_to_target=sum(payload[: arrival.step]) if arrival else None,
         kinds=tuple(kinds),
         max_payload_ratio=max((price.payload_ratio for price in prices[:counted]), default=1.0),
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench.records import CellFolder
+from bwbench.records.schema import Composed
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,25 @@ def composed_errors(folders: Iterable[CellFolder]) -> list[ComposedError]:
 def composed_error(folder: CellFolder) -> ComposedError | None:
     """Of one cell; None where it was not made both ways, where one way reached the target and the other did not, and
     where ``limit.time`` ended it: both ways end there, however far one of them has got."""
-    status = folder.status or {}
-    if status.get("status") != "done" or status.get("composed") or not folder.has_composed_file:
+    status = folder.status
+    if status is None or status.status != "done" or status.composed is not None or not folder.has_composed_file:
         return None
-    composed = folder.composed_content
+    composed = folder.composed_beside
     if composed is None:
         return None
-    for key in ("time_to_target_s", "censored_at_s", "training_clock_s"):
-        one, other = composed.get(key), status.get(key)
+    for one, other, ended in (
+        (composed.time_to_target_s, status.time_to_target_s, False),
+        (composed.censored_at_s, status.censored_at_s, True),
+        (composed.training_clock_s, status.training_clock_s, True),
+    ):
         if one is None and other is None:
             continue
         if one is None or not other:
             return None
-        if key != "time_to_target_s" and "time" in (composed.get("reason"), status.get("reason")):
+        if ended and "time" in (composed.reason, status.reason):
             return None
         cell = folder.cell
-        return ComposedError(cell["id"], cell["slug"], cell["arm"], float(one), float(other), _inside(composed, other))
+        return ComposedError(cell.id, cell.slug, cell.arm, one, other, _inside(composed, other))
     return None
 
 
@@ -77,6 +80,6 @@ def composed_note(num_composed: int, num_cells: int, errors: Sequence[float]) ->
     return f"{text}; {len(errors)} ran whole as well: {measured}."
 
 
-def _inside(composed: Mapping[str, Any], whole_s: float) -> bool | None:
-    ends = composed.get("interval_s")
-    return bool(ends[0] <= whole_s <= ends[1]) if ends else None
+def _inside(composed: Composed, whole_s: float) -> bool | None:
+    ends = composed.interval_s
+    return ends[0] <= whole_s <= ends[1] if ends else None

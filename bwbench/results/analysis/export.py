@@ -7,11 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import OUTCOMES, cell_row, is_composed, setting_of, state_of
+from bwbench.records.schema import (
+    OUTCOMES,
+    Config,
+    CurvePoint,
+    Environment,
+    LinkRecord,
+    Measurement,
+    Step,
+    TrialSummary,
+)
+from bwbench.results.analysis.cells import Row, cell_row, is_composed, setting_of, state_of
 from bwbench.results.analysis.provenance import commit_of, host_of
 from bwbench.results.analysis.trial import curve_of
-
-Row = dict[str, Any]
 
 _IDENTITY = ("id", "slug", "experiment", "arm", "repeat")
 _DERIVED = ("bandwidth_bps", "rtt_s", "global_batch", "target_metric", "target_value", "evaluate_every_samples")
@@ -28,9 +36,10 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         row: Row = {key: about[key] for key in _IDENTITY}
         row |= {"status": about["status"], "reason": about["reason"], "composed": is_composed(folder)}
         row |= {key: about[key] for key in (*_DERIVED, *OUTCOMES)}
-        row |= {key: (folder.status or {}).get(key) for key in ("metric", "compute_median_s", "step_median_s")}
-        row |= _achieved(folder.link or {})
-        yield row | _provenance(folder) | dict(_flat(folder.cell["config"], "config."))
+        status = folder.status or TrialSummary()
+        row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
+        row |= _achieved(folder.link or LinkRecord())
+        yield row | _provenance(folder) | dict(_flat(folder.cell.config, "config."))
 
 
 def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
@@ -38,11 +47,11 @@ def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
     of another one as its last attempt recorded them."""
     for folder in folders:
         if folder.digest is not None:
-            curve = folder.digest.get("curve") or []
+            curve: Iterable[CurvePoint] = folder.digest.curve
         else:
             curve = curve_of({rank: folder.events(rank) for rank in folder.ranks})
         for point in curve:
-            yield _who(folder) | point
+            yield _who(folder) | point.to_json()
 
 
 def export_steps(folders: Iterable[CellFolder]) -> Iterator[Row]:
@@ -54,9 +63,9 @@ def export_steps(folders: Iterable[CellFolder]) -> Iterator[Row]:
         who = _who(folder)
         for rank in folder.ranks:
             for event in folder.events(rank):
-                if event.get("event") == "step":
-                    ledger = event.get("ledger") or {}
-                    yield {**who, "rank": rank, **{key: event.get(key) for key in _OF_A_STEP}, **ledger}
+                if isinstance(event, Step):
+                    ledger = event.ledger.to_json() if event.ledger is not None else {}
+                    yield {**who, "rank": rank, **{key: getattr(event, key) for key in _OF_A_STEP}, **ledger}
 
 
 WHAT: Mapping[str, Callable[[Iterable[CellFolder]], Iterator[Row]]] = {
@@ -67,34 +76,32 @@ WHAT: Mapping[str, Callable[[Iterable[CellFolder]], Iterator[Row]]] = {
 
 
 def _who(folder: CellFolder) -> Row:
-    about: Row = {key: folder.cell.get(key) for key in _IDENTITY}
-    setting = setting_of(folder.cell["config"])
+    about: Row = {key: getattr(folder.cell, key) for key in _IDENTITY}
+    setting = setting_of(folder.cell.config)
     about |= {"seed": setting.seed, "bandwidth_bps": setting.bandwidth_bps, "status": state_of(folder)}
     return about | {"composed": is_composed(folder)}
 
 
-def _achieved(link: Mapping[str, Any]) -> Row:
+def _achieved(link: LinkRecord) -> Row:
     """Goodput and round trip, asked and measured before training: the slowest and the latest pair of neighbours."""
-    measured = link.get("achieved_before") or {}
-    pairs = [pair for pair in measured.get("pairs") or [] if isinstance(pair, Mapping)]
-    row: Row = {"link_backend": link.get("backend"), "link_verdict": measured.get("verdict")}
+    measured = link.achieved_before or Measurement()
+    row: Row = {"link_backend": link.backend, "link_verdict": measured.verdict}
     for key, worst in (
         ("asked_goodput_bps", min), ("achieved_goodput_bps", min), ("asked_rtt_s", max), ("achieved_rtt_s", max),
     ):  # fmt: skip
-        values = [pair[key] for pair in pairs if pair.get(key) is not None]
+        values = [value for pair in measured.pairs if (value := getattr(pair, key)) is not None]
         row[f"link_{key}"] = worst(values) if values else None
-    return row | {"wire_bytes_per_step": (link.get("wire") or {}).get("per_step_bytes")}
+    return row | {"wire_bytes_per_step": link.wire.per_step_bytes if link.wire is not None else None}
 
 
 def _provenance(folder: CellFolder) -> Row:
-    environment = folder.environment or {}
-    packages = environment.get("packages") or {}
+    environment = folder.environment or Environment()
     row: Row = {"host": host_of(environment) or None, "commit": commit_of(environment) or None}
-    row |= {key: environment.get(key) for key in ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")}
-    return row | {"torch": packages.get("torch"), "folder": str(folder.path)}
+    row |= {key: getattr(environment, key) for key in ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")}
+    return row | {"torch": environment.packages.get("torch"), "folder": str(folder.path)}
 
 
-def _flat(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(config: Config, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

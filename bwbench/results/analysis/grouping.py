@@ -13,7 +13,7 @@ from typing import Any
 
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import name_of, setting_of
+from bwbench.results.analysis.cells import concerns_no_link, is_reference, setting_of
 
 BANDWIDTH_KEY = "link.bandwidth"
 UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
@@ -35,6 +35,7 @@ _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
 
 Key = tuple[tuple[str, Any], ...]
 Flat = Mapping[str, Any]
+_MOST = 10**300  # that a float can stand for; a configuration may hold any number
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Group:
     @property
     def bandwidths(self) -> list[float | None]:
         """The bandwidths that the arms ran at, in bit/s, rising; None (unshaped) comes last."""
-        found = {setting_of(f.cell["config"]).bandwidth_bps for f in self.folders if not _needs_no_link(f)}
+        found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not _needs_no_link(f)}
         return sorted(found, key=lambda bps: float("inf") if bps is None else bps) or [None]
 
     def values_of(self, name: str) -> list[Any]:
@@ -76,7 +77,7 @@ class Group:
         return [
             folder
             for folder in self.folders
-            if _needs_no_link(folder) or setting_of(folder.cell["config"]).bandwidth_bps == bandwidth_bps
+            if _needs_no_link(folder) or setting_of(folder.cell.config).bandwidth_bps == bandwidth_bps
         ]
 
 
@@ -122,7 +123,7 @@ def bandwidth_label(bandwidth_bps: float | None) -> str:
 def sortable(value: Any) -> tuple[int, float, str]:
     """Numbers and quantities by size (all values of one setting have one dimension), words by the alphabet."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return 0, float(value), ""
+        return 0, float(max(-_MOST, min(value, _MOST))), ""
     match = re.fullmatch(r"(\d+\.?\d*)(?: (\S+))?", str(value))
     if match and (match[2] is None or match[2] in _UNITS):
         return 0, float(match[1]) * _UNITS.get(match[2] or "", 1.0), ""
@@ -134,9 +135,7 @@ def _bandwidth_label(text: str) -> str:
 
 
 def _needs_no_link(folder: CellFolder) -> bool:
-    config = folder.cell["config"]
-    algorithm = name_of(config.get("algorithm"))
-    return algorithm == "single" or (algorithm == "no-communication" and setting_of(config).bandwidth_bps is None)
+    return concerns_no_link(folder.cell)
 
 
 def _independent_settings(
@@ -171,7 +170,7 @@ def _varies(name: str, known: Sequence[str], folders: Sequence[CellFolder], flat
     seen: dict[tuple[Any, ...], Any] = {}
     for folder in folders:
         settings = flat[folder.path]
-        where = (folder.cell["arm"], *(settings.get(other) for other in known))
+        where = (folder.cell.arm, *(settings.get(other) for other in known))
         if seen.setdefault(where, settings.get(name)) != settings.get(name):
             return True
     return False
@@ -191,7 +190,7 @@ def _compute_of(settings: Flat) -> tuple[tuple[str, Any], ...]:
 
 
 def _fits(folder: CellFolder, key: Key, settings: Flat) -> bool:
-    single = setting_of(folder.cell["config"]).is_single
+    single = is_reference(folder.cell)
     asked = [(name, value) for name, value in key if not name.startswith("link.") and not (single and name == "nodes")]
     return all(settings.get(name) == value for name, value in asked)
 

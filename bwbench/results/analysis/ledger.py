@@ -10,13 +10,11 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from bwbench.records.schema import PARTS, Event, LedgerParts, LedgerSummary, Start, Step
 from bwbench.results.analysis.clocks import Clocks
 
-Event = Mapping[str, Any]
-
-RECORDED_PARTS = ("compute_s", "pad_s", "codec_s", "exposed_s", "optimizer_s", "other_s")
+RECORDED_PARTS = tuple(part for part in PARTS if part in LedgerParts.model_fields)
 PART_NAMES = {
     "compute_s": "computing",
     "pad_s": "padding to step_time",
@@ -27,14 +25,15 @@ PART_NAMES = {
     "optimizer_s": "optimizer",
     "other_s": "other",
 }
-PARTS = tuple(PART_NAMES)
-ADDITIVITY_TOLERANCE = 0.02  # the parts add up to the step within this share, or the ledger is not to be trusted
 SAME_BOOT_S = 5.0  # wall clock minus monotonic clock at the start: equal on one boot, hours apart on two
 
 
 @dataclass(frozen=True)
-class StepLedger:
-    """One step of one rank. ``exposed_s`` holds waiting that could not be split; it is 0 where it was."""
+class RankStep:
+    """Where the time of one step of one rank went.
+
+    ``exposed_s`` holds waiting that could not be split; it is 0 where it was.
+    """
 
     rank: int
     step: int
@@ -49,46 +48,6 @@ class StepLedger:
     other_s: float
 
 
-@dataclass(frozen=True)
-class LedgerSummary:
-    """A trial's steps in one line.
-
-    Attributes:
-        mean_s: mean of each part over all steps and ranks; they add up to the mean step. Times the number of steps
-            that is the training clock, but for the waiting at evaluations (``waited_s`` of their events). A method
-            that communicates only now and then is right in them alone.
-        median_s: median of each part over all steps and ranks; parts of a typical step, which need not add up.
-        step_mean_s, step_median_s: of the whole step.
-        num_steps, num_ranks: what was summarised.
-        peers_known: whether waiting could be split; if not, ``peers_reason`` says why.
-        estimated: the split between computing and waiting is an estimate (it hides inside torch's own DDP).
-        additivity_error: see ``additivity_error``.
-        clock_uncertainty_s: where the ranks ran on several hosts, by how much the split may be off: their clocks were
-            compared to within that. None on one machine.
-        slowest_rank: that takes longest until its gradients are ready, and ``slowest_ratio``: how many times as long as
-            the fastest; None with one rank, or where it was not recorded.
-    """
-
-    mean_s: dict[str, float]
-    median_s: dict[str, float]
-    step_mean_s: float
-    step_median_s: float
-    num_steps: int
-    num_ranks: int
-    peers_known: bool
-    peers_reason: str | None
-    estimated: bool
-    additivity_error: float
-    slowest_rank: int | None = None
-    slowest_ratio: float | None = None
-    clock_uncertainty_s: float | None = None
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether the parts add up to the step within 2 %."""
-        return self.additivity_error <= ADDITIVITY_TOLERANCE
-
-
 def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = None) -> LedgerSummary | None:
     """The ledger of one attempt from the events of its ranks; None where no step was recorded.
 
@@ -99,7 +58,7 @@ def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | Non
     steps = list(step_ledgers(events, clocks))
     if not steps:
         return None
-    starts = [event for rank_events in events.values() for event in rank_events if event.get("event") == "start"]
+    starts = [event for rank_events in events.values() for event in rank_events if isinstance(event, Start)]
     columns = {part: [getattr(step, part) for step in steps] for part in PARTS}
     durations = [step.duration_s for step in steps]
     return LedgerSummary(
@@ -111,7 +70,7 @@ def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | Non
         num_ranks=len({step.rank for step in steps}),
         peers_known=reason is None,
         peers_reason=reason,
-        estimated=any(bool(start.get("overlap_estimated")) for start in starts),
+        estimated=any(start.overlap_estimated for start in starts),
         additivity_error=additivity_error(events) or 0.0,
         slowest_rank=slowest[0],
         slowest_ratio=slowest[1],
@@ -119,18 +78,28 @@ def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | Non
     )
 
 
-def step_ledgers(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = None) -> Iterator[StepLedger]:
+def step_ledgers(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = None) -> Iterator[RankStep]:
     """Every step of every rank. Waiting is split where their clocks can be compared, else it stays in ``exposed_s``."""
     split = _why_not_split(events, clocks) is None
     last_ready = _last_ready_mono_s(events, clocks) if split else {}
     if split and _nothing_sent(events):
         last_ready = dict.fromkeys(last_ready, math.inf)  # a barrier off the link: nobody waits for the link
     for rank, rank_events in sorted(events.items()):
-        for event in rank_events:
-            if event.get("event") == "step" and event.get("ledger"):
-                last_s, ready_s = last_ready.get(int(event["step"])), event.get("ready_mono_s")
-                behind_s = None if last_s is None else last_s - _on_first(clocks, rank, float(ready_s or 0.0))
-                yield _step_ledger(rank, event, behind_s)
+        for step, parts in _booked(rank_events):
+            last_s, ready_s = last_ready.get(step.step), step.ready_mono_s
+            behind_s = None if last_s is None else last_s - _on_first(clocks, rank, ready_s or 0.0)
+            yield _rank_step(rank, step, parts, behind_s)
+
+
+def _booked(events: Sequence[Event]) -> Iterator[tuple[Step, LedgerParts]]:
+    """The steps of a rank that have a ledger, with it."""
+    for event in events:
+        if isinstance(event, Step) and event.ledger is not None:
+            yield event, event.ledger
+
+
+def _steps(events: Mapping[int, Sequence[Event]]) -> list[Step]:
+    return [event for rank_events in events.values() for event in rank_events if isinstance(event, Step)]
 
 
 def _slowest(events: Mapping[int, Sequence[Event]]) -> tuple[int | None, float | None]:
@@ -140,9 +109,13 @@ def _slowest(events: Mapping[int, Sequence[Event]]) -> tuple[int | None, float |
     """
     taken_s = {}
     for rank, rank_events in events.items():
-        steps = [event for event in rank_events if event.get("event") == "step" and event.get("ready_mono_s")]
-        if steps:
-            taken_s[rank] = statistics.median(float(step["ready_mono_s"]) - float(step["mono_s"]) for step in steps)
+        times_s = [
+            step.ready_mono_s - step.mono_s
+            for step in rank_events
+            if isinstance(step, Step) and step.ready_mono_s and step.mono_s is not None
+        ]
+        if times_s:
+            taken_s[rank] = statistics.median(times_s)
     if len(taken_s) < 2 or min(taken_s.values()) <= 0:
         return None, None
     slowest = max(taken_s, key=lambda rank: taken_s[rank])
@@ -156,30 +129,37 @@ def additivity_error(events: Mapping[int, Sequence[Event]]) -> float | None:
     """
     worst = None
     for rank_events in events.values():
-        steps = [event for event in rank_events if event.get("event") == "step" and event.get("ledger")]
-        total_s = sum(float(event["duration_s"]) for event in steps)
+        booked = list(_booked(rank_events))
+        total_s = sum(step.duration_s for step, _ in booked)
         if total_s <= 0:
             continue
-        off_s = sum(abs(float(event["duration_s"]) - _sum_of_parts(event)) for event in steps)
+        off_s = sum(abs(step.duration_s - _sum_of_parts(parts)) for step, parts in booked)
         worst = max(worst or 0.0, off_s / total_s)
     return worst
 
 
-def _sum_of_parts(event: Event) -> float:
-    return sum(float(event["ledger"].get(part) or 0.0) for part in RECORDED_PARTS)
+def _sum_of_parts(parts: LedgerParts) -> float:
+    return sum(float(getattr(parts, part)) for part in RECORDED_PARTS)
 
 
-def _step_ledger(rank: int, event: Event, behind_s: float | None) -> StepLedger:
+def _rank_step(rank: int, step: Step, parts: LedgerParts, behind_s: float | None) -> RankStep:
     """``behind_s``: from the moment that this rank's gradients were ready to that of the slowest; None: unknown."""
-    recorded = {part: float(event["ledger"].get(part) or 0.0) for part in RECORDED_PARTS}
-    waited_s = recorded.pop("exposed_s")
-    if behind_s is None:
-        return StepLedger(rank, int(event["step"]), float(event["duration_s"]), **recorded,
-                          peers_s=0.0, link_s=0.0, exposed_s=waited_s)  # fmt: skip
+    waited_s = parts.exposed_s
     # Waiting begins once the own gradients are ready; up to the slowest peer's it is the peer's doing.
-    peers_s = min(waited_s, max(0.0, behind_s))
-    return StepLedger(rank, int(event["step"]), float(event["duration_s"]), **recorded,
-                      peers_s=peers_s, link_s=waited_s - peers_s, exposed_s=0.0)  # fmt: skip
+    peers_s = 0.0 if behind_s is None else min(waited_s, max(0.0, behind_s))
+    return RankStep(
+        rank=rank,
+        step=step.step,
+        duration_s=step.duration_s,
+        compute_s=parts.compute_s,
+        pad_s=parts.pad_s,
+        codec_s=parts.codec_s,
+        peers_s=peers_s,
+        link_s=0.0 if behind_s is None else waited_s - peers_s,
+        exposed_s=waited_s if behind_s is None else 0.0,
+        optimizer_s=parts.optimizer_s,
+        other_s=parts.other_s,
+    )
 
 
 def _last_ready_mono_s(events: Mapping[int, Sequence[Event]], clocks: Clocks | None) -> dict[int, float]:
@@ -187,9 +167,8 @@ def _last_ready_mono_s(events: Mapping[int, Sequence[Event]], clocks: Clocks | N
     ready: dict[int, list[float]] = {}
     for rank, rank_events in events.items():
         for event in rank_events:
-            if event.get("event") == "step" and event.get("ready_mono_s") is not None:
-                at_s = _on_first(clocks, rank, float(event["ready_mono_s"]))
-                ready.setdefault(int(event["step"]), []).append(at_s)
+            if isinstance(event, Step) and event.ready_mono_s is not None:
+                ready.setdefault(event.step, []).append(_on_first(clocks, rank, event.ready_mono_s))
     return {step: max(times) for step, times in ready.items() if len(times) == len(events)}
 
 
@@ -198,36 +177,37 @@ def _on_first(clocks: Clocks | None, rank: int, mono_s: float) -> float:
 
 
 def _nothing_sent(events: Mapping[int, Sequence[Event]]) -> bool:
-    steps = [event for rank_events in events.values() for event in rank_events if event.get("event") == "step"]
-    return all(event.get("payload_bytes") == 0 for event in steps)
+    return all(step.payload_bytes == 0 for step in _steps(events))
 
 
 def _why_not_split(events: Mapping[int, Sequence[Event]], clocks: Clocks | None) -> str | None:
     """Why waiting cannot be split into peers and link; None where it can."""
     if len(events) <= 1:
         return None  # nobody to wait for
-    steps = [e for rank_events in events.values() for e in rank_events if e.get("event") == "step"]
-    if not any(step.get("ready_mono_s") is not None for step in steps):
+    steps = _steps(events)
+    if not any(step.ready_mono_s is not None for step in steps):
         return "the ranks did not record when their gradients were ready"
     return _why_not_alike(events) if clocks is None else _why_too_vague(events, clocks, steps)
 
 
 def _why_not_alike(events: Mapping[int, Sequence[Event]]) -> str | None:
     """Why the ranks' clocks are not one and the same, as far as it can be seen; None where they are."""
-    starts = [next((e for e in rank_events if e.get("event") == "start"), None) for rank_events in events.values()]
-    if any(start is None or start.get("time_unix_s") is None or start.get("mono_s") is None for start in starts):
-        return "a rank recorded no start, so that its clock cannot be compared"
-    boots = [float(start["time_unix_s"]) - float(start["mono_s"]) for start in starts if start is not None]
+    boots = []
+    for rank_events in events.values():
+        start = next((event for event in rank_events if isinstance(event, Start)), None)
+        if start is None or start.time_unix_s is None or start.mono_s is None:
+            return "a rank recorded no start, so that its clock cannot be compared"
+        boots.append(start.time_unix_s - start.mono_s)
     if max(boots) - min(boots) > SAME_BOOT_S:
         return "the ranks ran on different machines, and their monotonic clocks were not compared"
     return None
 
 
-def _why_too_vague(events: Mapping[int, Sequence[Event]], clocks: Clocks, steps: Sequence[Event]) -> str | None:
+def _why_too_vague(events: Mapping[int, Sequence[Event]], clocks: Clocks, steps: Sequence[Step]) -> str | None:
     """Why what is known of the ranks' clocks does not suffice; None where it does."""
     if not clocks.covers(sorted(events)):
         return "the clock of a rank was not compared with the others"
-    waits_s = [float(step["ledger"].get("exposed_s") or 0.0) for step in steps if step.get("ledger")]
+    waits_s = [step.ledger.exposed_s for step in steps if step.ledger is not None]
     if waits_s and clocks.uncertainty_s > (median_s := statistics.median(waits_s)) > 0:
         return (
             f"the hosts' clocks were compared to within {clocks.uncertainty_s * 1e3:.1f} ms only, and a step waits "

@@ -16,7 +16,7 @@ def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
     by_state: dict[str, list[str]] = {}
     for folder in folders:
         if state_of(folder) != DONE:
-            name = f"{folder.cell['arm']} #{folder.cell['repeat']}"
+            name = f"{folder.cell.arm} #{folder.cell.repeat}"
             by_state.setdefault(state_of(folder), []).append(name)
     if not by_state:
         return []

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arrival import number
-from bwbench.results.analysis.cells import setting_of
+from bwbench.results.analysis.cells import Row, setting_of
 
 BEFORE, AFTER = "before", "after"
 _COLUMNS = ["id", "arm", "bandwidth_bps", "when", "src", "dst", "over_tcp", "tolerance", "goodput_error", "rtt_error",
@@ -48,30 +46,31 @@ def spread_of(errors: pd.Series) -> Spread | None:
     return Spread(float(sizes.median()), float(sizes.quantile(0.95)), float(sizes.max()), len(sizes))
 
 
-def _rows(folders: Iterable[CellFolder]) -> Iterator[dict[str, Any]]:
+def _rows(folders: Iterable[CellFolder]) -> Iterator[Row]:
     seen: set[str] = set()
     for folder in folders:
-        link, config = folder.link or {}, folder.cell["config"]
-        run = str(((folder.status or {}).get("composed") or {}).get("timing") or folder.cell["id"])
+        composed = folder.status.composed if folder.status is not None else None
+        run = composed.timing if composed is not None else folder.cell.id
         if run in seen:
             continue
         seen.add(run)
+        link = folder.link
         for when in (BEFORE, AFTER):
-            measured = link.get(f"achieved_{when}") or {}
-            about = {"id": folder.cell["id"], "arm": folder.cell["arm"], "when": when,
-                     "bandwidth_bps": setting_of(config).bandwidth_bps,
-                     "over_tcp": "tcp" in str(measured.get("method", "")),
-                     "tolerance": number(measured.get("tolerance"))}  # fmt: skip
-            for pair in measured.get("pairs") or []:
-                asked_s, achieved_s = number(pair.get("asked_rtt_s")), number(pair.get("achieved_rtt_s"))
+            measured = (link.achieved_before if when == BEFORE else link.achieved_after) if link is not None else None
+            if measured is None:
+                continue
+            about = {"id": folder.cell.id, "arm": folder.cell.arm, "when": when,
+                     "bandwidth_bps": setting_of(folder.cell.config).bandwidth_bps,
+                     "over_tcp": "tcp" in (measured.method or ""), "tolerance": measured.tolerance}  # fmt: skip
+            for pair in measured.pairs:
+                asked_s, achieved_s = pair.asked_rtt_s, pair.achieved_rtt_s
                 yield {
-                    **about, "src": pair.get("src"), "dst": pair.get("dst"),
-                    "goodput_error": _error(pair.get("achieved_goodput_bps"), pair.get("asked_goodput_bps")),
+                    **about, "src": pair.src, "dst": pair.dst,
+                    "goodput_error": _error(pair.achieved_goodput_bps, pair.asked_goodput_bps),
                     "rtt_error": _error(achieved_s, asked_s),
                     "rtt_off_s": None if asked_s is None or achieved_s is None else achieved_s - asked_s,
                 }  # fmt: skip
 
 
-def _error(achieved: Any, asked: Any) -> float | None:
-    achieved_number, asked_number = number(achieved), number(asked)
-    return None if achieved_number is None or not asked_number else achieved_number / asked_number - 1
+def _error(achieved: float | None, asked: float | None) -> float | None:
+    return None if achieved is None or not asked else achieved / asked - 1

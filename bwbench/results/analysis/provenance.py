@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from bwbench.records import CellFolder
+from bwbench.records.schema import Environment
 
 _COMMIT_DIGITS = 10
 
@@ -20,8 +20,9 @@ def provenance_note(folders: Iterable[CellFolder]) -> str | None:
 
 def provenance_of(folder: CellFolder) -> Provenance:
     """Where and by which version a cell was made; each empty where it was not recorded."""
-    environment = folder.environment or {}
-    return host_of(environment), str(environment.get("kernel") or ""), commit_of(environment)
+    environment = folder.environment
+    kernel = environment.kernel if environment is not None else None
+    return host_of(environment), kernel or "", commit_of(environment)
 
 
 def mixed_note(provenances: Iterable[Provenance]) -> str | None:
@@ -34,50 +35,46 @@ def mixed_note(provenances: Iterable[Provenance]) -> str | None:
     return f"Mixed: {'; '.join(parts)}." if parts else None
 
 
-def host_of(environment: Mapping[str, Any]) -> str:
+def host_of(environment: Environment | None) -> str:
     """The machine or machines that a cell ran on; empty where it was not recorded."""
-    hosts = environment.get("hosts")
-    if isinstance(hosts, list):
-        return "+".join(sorted(map(_name_of, hosts)))
-    return str(environment.get("hostname") or environment.get("host") or "")
+    if environment is None:
+        return ""
+    if environment.hosts is not None:
+        return "+".join(sorted(map(_name_of, environment.hosts)))
+    return environment.host or ""
 
 
-def _name_of(host: Any) -> str:
-    """As recorded for one of several hosts: its name, else its address, or all that there is."""
-    if not isinstance(host, Mapping):
-        return str(host)
-    return str(host.get("name") or host.get("host") or host.get("address") or host)
+def _name_of(host: Environment) -> str:
+    """Of one of several hosts: its name, else its address."""
+    return host.name or host.host or host.address or "?"
 
 
 def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:
     """A sentence for under a picture where the ranks of a cell ran on hosts that are not alike, else None."""
     found: dict[str, set[str]] = {}
     for folder in folders:
-        hosts = (folder.environment or {}).get("hosts")
-        for host in hosts if isinstance(hosts, list) else ():
-            for what, value in _traits(host) if isinstance(host, Mapping) else ():
+        hosts = folder.environment.hosts if folder.environment is not None else None
+        for host in hosts or ():
+            for what, value in _traits(host):
                 found.setdefault(what, set()).add(value)
     parts = [f"{what} ({', '.join(sorted(values))})" for what, values in found.items() if len(values) > 1]
     return f"Ranks ran on hosts that differ in {'; '.join(parts)}." if parts else None
 
 
-def _traits(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _traits(host: Environment) -> Iterator[tuple[str, str]]:
     """What makes one host faster than another, as far as recorded."""
-    tcp = host.get("tcp")
-    congestion_control = tcp.get("tcp_congestion_control") if isinstance(tcp, Mapping) else None
     for what, value in (
-        ("processor", host.get("cpu")),
-        ("number of cores", host.get("cores")),
-        ("kernel", host.get("kernel")),
-        ("congestion control", congestion_control),
+        ("processor", host.cpu),
+        ("number of cores", host.cores),
+        ("kernel", host.kernel),
+        ("congestion control", host.tcp.get("tcp_congestion_control")),
     ):
         if value is not None:
             yield what, str(value)
 
 
-def commit_of(environment: Mapping[str, Any]) -> str:
+def commit_of(environment: Environment | None) -> str:
     """Commit of the program, ``+`` appended where the working tree had changes; empty where it was not recorded."""
-    git = environment.get("git")
-    source: Mapping[str, Any] = git if isinstance(git, Mapping) else environment
-    commit = str(source.get("commit") or "")[:_COMMIT_DIGITS]
-    return f"{commit}+" if commit and source.get("dirty") else commit
+    git = environment.git if environment is not None else None
+    commit = (git.commit or "")[:_COMMIT_DIGITS] if git is not None else ""
+    return f"{commit}+" if commit and git is not None and git.dirty else commit

@@ -10,8 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from bwbench.records import CellFolder, iter_cells
-from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.base.errors import RecordError
+from bwbench.methods.roles import LIMITS, as_role
+from bwbench.records import CellFolder, iter_cells, readable
+from bwbench.results.analysis.cells import DONE, is_composed, standing_of, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
 from bwbench.results.analysis.left_out import left_out_notes
@@ -49,6 +51,17 @@ class Results:
     def cells(self) -> pd.DataFrame:
         """Table of the cells that are done."""
         return cells_table(self.done)
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """What each arm of the cells that are done is in a comparison."""
+        return {folder.cell.arm: standing_of(folder.cell).role for folder in self.done}
+
+    @cached_property
+    def limits(self) -> list[str]:
+        """The arms that draw the frame for methods: one node alone, then averages that cost nothing."""
+        return sorted((arm for arm, role in self.roles.items() if role in LIMITS),
+                      key=lambda arm: (LIMITS.index(as_role(self.roles[arm])), arm))  # fmt: skip
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -103,14 +116,40 @@ class Results:
 def load_results(folder: Path) -> list[Results]:
     """Every group of every experiment under ``folder``: ``results/``, one experiment in it, or one cell.
 
-    Raises RecordError where the folder does not exist or a cell.json is broken.
+    Cells that cannot be read are left out; ``read_cells`` says which.
+
+    Raises RecordError where the folder does not exist.
     """
-    by_experiment: dict[str, list[CellFolder]] = {}
-    for cell in iter_cells(folder):
-        by_experiment.setdefault(str(cell.cell.get("experiment", cell.path.parent.name)), []).append(cell)
     reader = Reader()
+    return results_of(read_cells(folder, reader)[0], reader)
+
+
+def read_cells(folder: Path, reader: Reader) -> tuple[list[CellFolder], list[RecordError]]:
+    """Every cell under ``folder`` with all its records, and why each of those cannot be read that are left out.
+
+    Args:
+        reader: keeps what the cells' events come to, so that no picture meets a broken one.
+
+    Raises RecordError where the folder does not exist.
+    """
+    cells, refused = readable(iter_cells(folder))
+    whole = []
+    for cell in cells:
+        try:
+            reader.read(cell)
+            whole.append(cell)
+        except RecordError as error:
+            refused.append(error)
+    return whole, refused
+
+
+def results_of(cells: Iterable[CellFolder], reader: Reader) -> list[Results]:
+    """Every group of every experiment that ``cells`` are of."""
+    by_experiment: dict[str, list[CellFolder]] = {}
+    for cell in cells:
+        by_experiment.setdefault(cell.cell.experiment, []).append(cell)
     across = frozenset({BANDWIDTH_KEY})
-    return [one for name, cells in sorted(by_experiment.items()) for one in _grouped(name, cells, across, reader)]
+    return [one for name, of_one in sorted(by_experiment.items()) for one in _grouped(name, of_one, across, reader)]
 
 
 def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Results]:

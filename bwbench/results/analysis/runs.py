@@ -8,50 +8,29 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from bwbench.records import CellFolder, read_json
+from bwbench.base.errors import RecordError
+from bwbench.records import CellFolder
 from bwbench.records.packed import id_of, read_packed
+from bwbench.records.schema import CellRecord, Config, PublishedRun
 from bwbench.results.analysis.provenance import commit_of, host_of
 
-# Where sweeps and tuning keep them (plan/composed.py, tuning/searches.py).
+# Where sweeps and tuning keep them (plan/composing.py, tuning/search.py).
 CONVERGENCE_FOLDER, TUNING_FOLDER = ".convergence", ".tuning"  # below results/
 TIMING_FOLDER = ".timing"  # below results/<experiment>/
-CONVERGENCE, TIMING, TUNING = "convergence", "timing", "tuning"
+RunKind = Literal["convergence", "timing", "tuning"]
+CONVERGENCE: RunKind = "convergence"
+TIMING: RunKind = "timing"
+TUNING: RunKind = "tuning"
 KINDS = (CONVERGENCE, TIMING, TUNING)
 # What a search for a learning rate is made for once, whatever the link and the seed.
 _WORKLOAD = ("nodes", "model", "dataset", "batch_size", "accumulate", "algorithm", "collective", "compression")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One such run.
-
-    Attributes:
-        kind: one of KINDS.
-        wall_s: from its start to its end; of its last attempt.
-        host, commit: empty where it was not recorded.
-    """
-
-    kind: str
-    id: str
-    slug: str
-    arm: str
-    status: str
-    wall_s: float
-    training_clock_s: float | None = None
-    host: str = ""
-    commit: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by name, ready for JSON."""
-        return asdict(self)
-
-
-def runs_of(experiment: Path, convergence: Collection[str], cells: Iterable[Mapping[str, Any]]) -> list[Run]:
+def runs_of(experiment: Path, convergence: Collection[str], cells: Iterable[CellRecord]) -> list[PublishedRun]:
     """The runs that an experiment's cells rest on, those in folders and those that were published; by kind and id.
 
     Args:
@@ -60,8 +39,8 @@ def runs_of(experiment: Path, convergence: Collection[str], cells: Iterable[Mapp
     """
     packed = read_packed(experiment)
     published = packed.runs if packed is not None else ()
-    found = {(run["kind"], run["id"]): _of_json(run) for run in published}
-    workloads = {_workload(cell["config"]) for cell in cells}
+    found = {(run.kind, run.id): run for run in published}
+    workloads = {_workload(cell.config) for cell in cells}
     root = experiment.parent
     there = (
         _in(experiment / TIMING_FOLDER, TIMING),
@@ -72,13 +51,9 @@ def runs_of(experiment: Path, convergence: Collection[str], cells: Iterable[Mapp
     return [found[key] for key in sorted(found)]
 
 
-def _of_json(run: Mapping[str, Any]) -> Run:
-    return Run(**{key: run[key] for key in Run.__dataclass_fields__ if key in run})
-
-
 def _in(
-    store: Path, kind: str, ids: Collection[str] | None = None, workloads: Collection[str] | None = None
-) -> Iterator[Run]:
+    store: Path, kind: RunKind, ids: Collection[str] | None = None, workloads: Collection[str] | None = None
+) -> Iterator[PublishedRun]:
     """Runs in a hidden folder that have ended: of these ids, of these workloads."""
     try:
         names = sorted(os.listdir(store))
@@ -87,27 +62,29 @@ def _in(
     for name in names:
         if ids is not None and id_of(name) not in ids:
             continue
-        folder, status = CellFolder(store / name), read_json(store / name / "status.json")
-        if not isinstance(status, dict) or status.get("wall_s") is None:
+        folder = CellFolder(store / name)
+        try:
+            cell, status, environment = folder.cell, folder.status, folder.environment
+        except RecordError:  # `bwbench status` of the store names it; here its time is not known
             continue
-        cell = read_json(store / name / "cell.json")
-        if not isinstance(cell, dict) or (workloads is not None and _workload(cell["config"]) not in workloads):
+        if status is None or status.wall_s is None:
             continue
-        environment = folder.environment or {}
-        yield Run(
-            kind,
-            str(cell["id"]),
-            str(cell["slug"]),
-            str(cell["arm"]),
-            str(status.get("status")),
-            float(status["wall_s"]),
-            status.get("training_clock_s"),
-            host_of(environment),
-            commit_of(environment),
+        if workloads is not None and _workload(cell.config) not in workloads:
+            continue
+        yield PublishedRun(
+            kind=kind,
+            id=cell.id,
+            slug=cell.slug,
+            arm=cell.arm,
+            status=status.status,
+            wall_s=status.wall_s,
+            training_clock_s=status.training_clock_s,
+            host=host_of(environment),
+            commit=commit_of(environment),
         )
 
 
-def _workload(config: Mapping[str, Any]) -> str:
+def _workload(config: Config) -> str:
     kept = {key: config.get(key) for key in _WORKLOAD}
     kept["optimizer"] = (config.get("optimizer") or {}).get("name")
     return json.dumps(kept, sort_keys=True)

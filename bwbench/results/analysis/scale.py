@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
+from bwbench.records.files import read_first_event
+from bwbench.records.schema import Start
 from bwbench.results.analysis.config_values import value_at
 
 
@@ -34,12 +34,12 @@ class Scale:
 
 def scale_of(folders: Sequence[CellFolder]) -> Scale:
     """The scale of cells of one model and one compute setting."""
-    declared = [value_at(folder.cell["config"], "compute.step_time") for folder in folders]
+    declared = [value_at(folder.cell.config, "compute.step_time") for folder in folders]
     if folders and all(text is not None for text in declared):
         compute_s: float | None = statistics.median(DURATION.parse(text) for text in declared)
     else:
-        medians = [(folder.status or {}).get("compute_median_s") for folder in folders]
-        known = [float(median) for median in medians if median]
+        medians = [folder.status.compute_median_s for folder in folders if folder.status is not None]
+        known = [median for median in medians if median]
         compute_s = statistics.median(known) if known else None
     found = (size for folder in folders if (size := gradient_bytes_of(folder)) is not None)
     return Scale(next(found, None), compute_s)
@@ -51,19 +51,9 @@ def gradient_bytes_of(folder: CellFolder) -> int | None:
     From the first event of rank 0, the only line that is read of a file that may be long; or from what stands for it.
     """
     if folder.digest is not None:
-        size = folder.digest.get("gradient_bytes")
-        return int(size) if size else None
+        return folder.digest.gradient_bytes or None
     for attempt in reversed(folder.attempts):
-        start = _first_event(attempt / "rank0.jsonl")
-        if start.get("gradient_bytes"):
-            return int(start["gradient_bytes"])
+        start = read_first_event(attempt / "rank0.jsonl")
+        if isinstance(start, Start) and start.gradient_bytes:
+            return start.gradient_bytes
     return None
-
-
-def _first_event(path: Path) -> dict[str, int]:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            event = json.loads(file.readline())
-    except (OSError, ValueError):
-        return {}
-    return event if isinstance(event, dict) else {}

@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from bwbench.base.errors import RecordError
 from bwbench.records import CellFolder, iter_cells
-from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.records.schema import LinkRecord
+from bwbench.results.analysis.cells import DONE, Row, state_of
 from bwbench.results.analysis.composed_error import ComposedError, composed_error
 from bwbench.results.analysis.runs import KINDS, runs_of
 
 WHOLE = "whole"
-_MEASUREMENTS = ("achieved_before", "achieved_after")
 _HIGH = 0.95
+_COUNTS = ("num_cells", "num_unreadable", "num_done", "num_whole", "num_composed", "num_unknown", "num_links")
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ class Spent:
         whole_s: wall time of cells that ran whole, by cell; of the last attempt at each, however it ended.
         runs_s: wall time of convergence, timing and tuning runs: by kind, then by what tells them apart.
         num_done, num_whole, num_composed: cells that are done, and how they came by their result.
+        num_unreadable: cells whose records cannot be read, and which count nowhere else.
         num_unknown: runs that cells were composed from, and of which the records say nothing.
         errors: of the cells that ran whole and were composed as well.
         goodput, rtt: measured over asked, less one: every pair of neighbours, before and after training; each
@@ -57,6 +57,7 @@ class Spent:
     whole_s: dict[str, float] = field(default_factory=dict)
     runs_s: dict[str, dict[str, float]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
     num_cells: int = 0
+    num_unreadable: int = 0
     num_done: int = 0
     num_whole: int = 0
     num_composed: int = 0
@@ -81,13 +82,13 @@ class Spent:
         self.whole_s |= other.whole_s
         for kind, runs in other.runs_s.items():
             self.runs_s[kind] |= runs
-        for name in ("num_cells", "num_done", "num_whole", "num_composed", "num_unknown", "num_links"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.errors += other.errors
         self.goodput += other.goodput
         self.rtt += other.rtt
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """As ``bwbench status --spent --json`` prints it."""
         off = Spread.of(error.error for error in self.errors)
         known = [error.inside for error in self.errors if error.inside is not None]
@@ -128,10 +129,10 @@ def _spent(experiment: Path, cells: Iterable[CellFolder]) -> Spent:
     needed: dict[str, set[str]] = {kind: set() for kind in KINDS}
     planned, measured = [], set()
     for cell in cells:
-        try:
-            planned.append(cell.cell)
-        except RecordError:
+        if cell.problem is not None:
+            found.num_unreadable += 1
             continue
+        planned.append(cell.cell)
         found.num_cells += 1
         source = _take(found, cell, needed)
         if source not in measured and (link := cell.link) is not None and state_of(cell) == DONE:
@@ -147,33 +148,28 @@ def _spent(experiment: Path, cells: Iterable[CellFolder]) -> Spent:
 
 def _take(found: Spent, cell: CellFolder, needed: Mapping[str, set[str]]) -> str:
     """Count one cell; returns the run in which its link was measured."""
-    source, status = str(cell.cell["id"]), cell.status or {}
-    if (composed := cell.composed_content) is not None:
-        for kind in ("convergence", "timing"):
-            needed[kind].add(str(composed.get(kind)))
+    source, status = cell.cell.id, cell.status
+    if (composed := cell.composed_beside) is not None:
+        needed["convergence"].add(composed.convergence)
+        needed["timing"].add(composed.timing)
     done = state_of(cell) == DONE
     found.num_done += done
-    if is_composed(cell):
+    if cell.composed is not None:
         found.num_composed += done
-        return str((composed or {}).get("timing"))
+        return cell.composed.timing
     found.num_whole += done
-    if status.get("wall_s") is not None:
-        found.whole_s[f"{found.experiment}/{source}"] = float(status["wall_s"])
+    if status is not None and status.wall_s is not None:
+        found.whole_s[f"{found.experiment}/{source}"] = status.wall_s
     if (error := composed_error(cell)) is not None:
         found.errors.append(error)
     return source
 
 
-def _take_link(found: Spent, link: Mapping[str, Any]) -> None:
+def _take_link(found: Spent, link: LinkRecord) -> None:
     before = len(found.goodput) + len(found.rtt)
-    for pair in _pairs(link):
-        for errors, name in ((found.goodput, "goodput_bps"), (found.rtt, "rtt_s")):
-            asked, achieved = pair.get(f"asked_{name}"), pair.get(f"achieved_{name}")
-            if asked and achieved is not None:
-                errors.append(achieved / asked - 1)
+    for pair in (pair for measured in link.measurements for pair in measured.pairs):
+        if pair.asked_goodput_bps and pair.achieved_goodput_bps is not None:
+            found.goodput.append(pair.achieved_goodput_bps / pair.asked_goodput_bps - 1)
+        if pair.asked_rtt_s and pair.achieved_rtt_s is not None:
+            found.rtt.append(pair.achieved_rtt_s / pair.asked_rtt_s - 1)
     found.num_links += len(found.goodput) + len(found.rtt) > before
-
-
-def _pairs(link: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for key in _MEASUREMENTS:
-        yield from (link.get(key) or {}).get("pairs") or []

@@ -3,18 +3,90 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, Step, walk
-from bwbench.results.analysis.resampling import Sample, interval_of_sum
-from bwbench.results.analysis.trial import evaluations
+from bwbench.records.schema import Kind
+from bwbench.records.schema import Step as StepEvent
+from bwbench.results.analysis.statistics import student_t
+from bwbench.results.analysis.trial import EventsByRank, evaluations, steps_of_ranks
 
-Event = Mapping[str, Any]
-EventsByRank = Mapping[int, Sequence[Event]]
+REPLICATES = 1000
+NORMAL_95 = 1.959964  # half-width of a 95 % interval in standard deviations, were the deviation known
+LEAST_FOR_BLOCKS = 10  # a correlation of fewer values is noise
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Durations that were timed, in order, and how many of such a sum is made of."""
+
+    durations_s: Sequence[float]
+    num_summed: int
+
+    @property
+    def block(self) -> int:
+        """Steps that are drawn together: 1 where neighbours have nothing to do with each other.
+
+        Else (a machine that is slow for a while) the usual n^(1/3), and at least 2.
+        """
+        count = len(self.durations_s)
+        if count < LEAST_FOR_BLOCKS or abs(autocorrelation(self.durations_s)) < 2 / math.sqrt(count):
+            return 1
+        return max(2, math.ceil(math.pow(count, 1 / 3)))
+
+
+def interval_of_sum(samples: Sequence[Sample], centre_s: float, seed: int) -> tuple[float, float] | None:
+    """95 % interval around ``centre_s``, the sum of ``num_summed`` times the mean of each sample. Pure.
+
+    Two chances are in it: that of the few that were timed, and that of the many that would be summed. A bootstrap of
+    few values is too narrow, so each sample's deviations are widened by sqrt(n/(n-1)) and Student's t. None where
+    nothing varies.
+    """
+    told = [sample for sample in samples if sample.num_summed and len(sample.durations_s) > 1]
+    generator = random.Random(seed)
+    sums = [0.0] * REPLICATES
+    for sample in told:
+        scale, block = sample.num_summed * _widening(sample), sample.block
+        mean_s = statistics.fmean(sample.durations_s)
+        for replicate in range(REPLICATES):
+            sums[replicate] += scale * (_mean_of_draw(sample.durations_s, block, generator) - mean_s)
+    sums.sort()
+    low, high = sums[round(0.025 * (REPLICATES - 1))], sums[round(0.975 * (REPLICATES - 1))]
+    return (max(0.0, centre_s + low), centre_s + high) if high > low else None
+
+
+def autocorrelation(values: Sequence[float]) -> float:
+    """Of each value with the next one; 0 where nothing varies."""
+    mean = statistics.fmean(values)
+    deviations = [value - mean for value in values]
+    variance = sum(deviation**2 for deviation in deviations)
+    if variance == 0:
+        return 0.0
+    return sum(one * other for one, other in zip(deviations, deviations[1:], strict=False)) / variance
+
+
+def _widening(sample: Sample) -> float:
+    count, block = len(sample.durations_s), sample.block
+    freedom = max(1, count // block - 1)
+    few = math.sqrt(count / max(1, count - block)) * student_t(freedom) / NORMAL_95
+    return few * math.sqrt(1 + count / sample.num_summed)
+
+
+def _mean_of_draw(values: Sequence[float], block: int, generator: random.Random) -> float:
+    """Mean of as many values as there are, drawn in blocks of neighbours; the last ones are followed by the first."""
+    count = len(values)
+    if block == 1:
+        return sum(generator.choices(values, k=count)) / count
+    drawn: list[float] = []
+    while len(drawn) < count:
+        begin = generator.randrange(count)
+        drawn += [values[(begin + index) % count] for index in range(block)]
+    return sum(drawn[:count]) / count
+
 
 AWAITING = " awaiting"  # how kinds of steps end that wait for what is on its way
 EXPOSED_SHARE = 0.02  # of a step: with less waiting than that, some bytes more or less hide behind the computing
@@ -22,32 +94,6 @@ EXPOSED_SHARE = 0.02  # of a step: with less waiting than that, some bytes more 
 
 class NotComposableError(ValueError):
     """The two runs do not fit together; the message says why."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Steps of one kind.
-
-    Attributes:
-        name: see ``Step.kind``; ``evaluation`` stands for waiting before evaluations.
-        num_steps: in the composed run.
-        num_timed: in the timing run.
-        mean_s: of one, timed; standard deviation ``deviation_s``.
-        drift_s: added to all of them together: for bytes that they sent more or less than those that were timed, and
-            for what is known of single ones, e.g. the very first steps.
-    """
-
-    name: str
-    num_steps: int
-    num_timed: int
-    mean_s: float
-    deviation_s: float
-    drift_s: float
-
-    @property
-    def total_s(self) -> float:
-        """What all of them take."""
-        return self.num_steps * self.mean_s + self.drift_s
 
 
 @dataclass(frozen=True)
@@ -142,12 +188,12 @@ class Timed:
             of_kind = [price for step, price in zip(walked, prices, strict=True) if step.kind == name]
             mean_s = statistics.fmean(durations) if durations else 0.0
             drift_s = sum(price.duration_s for price in of_kind) - count * mean_s
-            found.append(Kind(name, count, len(durations), mean_s, _deviation(durations), drift_s))
+            found.append(_kind(name, count, durations, mean_s, drift_s))
         waits = [self.wait_s(walked[step - 1].age) for step in evaluated]
         timed = [seconds for _, seconds in self.waits]
         mean_s = statistics.fmean(timed) if timed else 0.0
         drift_s = sum(waits) - len(waits) * mean_s
-        return [*found, Kind("evaluation", len(waits), len(timed), mean_s, _deviation(timed), drift_s)]
+        return [*found, _kind("evaluation", len(waits), timed, mean_s, drift_s)]
 
     def interval(self, kinds: Sequence[Kind], centre_s: float, seed: int) -> tuple[float, float] | None:
         """Around the sum of ``kinds``, by resampling the steps that were timed."""
@@ -162,37 +208,38 @@ class Timed:
 
 def steps_of(events: EventsByRank) -> list[Taken]:
     """The steps that every rank has recorded, in order. Raises NotComposableError where one is missing between."""
-    by_step: dict[int, list[Event]] = {}
-    for rank_events in events.values():
-        for event in rank_events:
-            if event.get("event") == "step":
-                by_step.setdefault(int(event["step"]), []).append(event)
+    by_step: dict[int, list[StepEvent]] = {}
+    for event in steps_of_ranks(events):
+        by_step.setdefault(event.step, []).append(event)
     whole = sorted(number for number, found in by_step.items() if len(found) == len(events))
     if whole != list(range(1, len(whole) + 1)):
         raise NotComposableError("steps are missing between those that were recorded")
     return [
         Taken(
             number=number,
-            samples=int(by_step[number][0]["samples"]),
-            duration_s=statistics.fmean(float(event["duration_s"]) for event in by_step[number]),
-            exposed_s=statistics.fmean(_exposed_s(event) for event in by_step[number]),
-            payload_bytes=sum(int(event.get("payload_bytes") or 0) for event in by_step[number]),
+            samples=by_step[number][0].samples,
+            duration_s=statistics.fmean(event.duration_s for event in by_step[number]),
+            exposed_s=statistics.fmean(event.ledger.exposed_s if event.ledger else 0.0 for event in by_step[number]),
+            payload_bytes=sum(event.payload_bytes or 0 for event in by_step[number]),
         )
         for number in whole
     ]
 
 
-def _exposed_s(event: Event) -> float:
-    return float((event.get("ledger") or {}).get("exposed_s") or 0.0)
+def _kind(name: str, num_steps: int, timed_s: Sequence[float], mean_s: float, drift_s: float) -> Kind:
+    deviation_s = _deviation(timed_s)
+    return Kind(
+        name=name, num_steps=num_steps, num_timed=len(timed_s), mean_s=mean_s, deviation_s=deviation_s, drift_s=drift_s
+    )
 
 
 def _waits(events: EventsByRank) -> dict[int, float]:
     """Waiting before each evaluation, mean over the ranks, by the number of the step before it."""
     by_step: dict[int, list[float]] = {}
     for rank_events in events.values():
-        for event in evaluations(rank_events, "validation"):
-            if event.get("waited_s") is not None:
-                by_step.setdefault(int(event["step"]), []).append(float(event["waited_s"]))
+        for found in evaluations(rank_events, "validation"):
+            if found.waited_s is not None:
+                by_step.setdefault(found.step, []).append(found.waited_s)
     return {step: statistics.fmean(waits) for step, waits in sorted(by_step.items())}
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
+from bwbench.records.schema import PARTS, CurvePoint, LedgerSummary
 from bwbench.results.analysis.arrival import COLUMNS, Arrival, by_seed, number
-from bwbench.results.analysis.cells import cell_row
+from bwbench.results.analysis.cells import Row, cell_row
 from bwbench.results.analysis.clocks import Clocks
-from bwbench.results.analysis.ledger import PARTS, LedgerSummary, summarise_ledger
+from bwbench.results.analysis.ledger import summarise_ledger
 from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
 from bwbench.results.analysis.trial import curve_of
 
@@ -37,12 +39,11 @@ class Reading:
     """What the tables need of one cell's event files.
 
     Attributes:
-        curve: a row for each validation evaluation: step, samples, clock_s (largest over ranks), one column a metric
-            (mean over ranks).
+        curve: its validation evaluations.
         ledger: summary of its steps; None where none was recorded.
     """
 
-    curve: list[dict[str, Any]]
+    curve: tuple[CurvePoint, ...]
     ledger: LedgerSummary | None
 
 
@@ -56,13 +57,11 @@ class Reader:
     def read(self, folder: CellFolder) -> Reading:
         """Curve and ledger of the cell's last attempt."""
         if folder.path not in self._readings and (digest := folder.digest) is not None:
-            ledger = digest.get("ledger")
-            curve = [dict(point) for point in digest.get("curve") or []]
-            self._readings[folder.path] = Reading(curve, LedgerSummary(**ledger) if ledger else None)
+            self._readings[folder.path] = Reading(digest.curve, digest.ledger)
         if folder.path not in self._readings:
             events = {rank: folder.events(rank) for rank in folder.ranks}
             ledger = summarise_ledger(events, Clocks.of_link(folder.link))
-            self._readings[folder.path] = Reading(curve_of(events), ledger)
+            self._readings[folder.path] = Reading(tuple(curve_of(events)), ledger)
         return self._readings[folder.path]
 
 
@@ -76,7 +75,7 @@ def curves_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
     rows = []
     for folder in folders:
         about = {key: value for key, value in cell_row(folder).items() if key in CURVE_COLUMNS[:5]}
-        rows += [{**about, **point} for point in reader.read(folder).curve]
+        rows += [{**about, **point.to_json()} for point in reader.read(folder).curve]
     return pd.DataFrame(rows, columns=None if rows else list(CURVE_COLUMNS))
 
 
@@ -88,7 +87,7 @@ def ledger_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
         if ledger is None:
             continue
         about = cell_row(folder)
-        row: dict[str, Any] = {
+        row: Row = {
             key: about[key] for key in ("id", "arm", "seed", "repeat", "bandwidth_bps", "global_batch", "composed")
         }
         row |= {part: ledger.mean_s[part] for part in PARTS}
@@ -114,14 +113,14 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         there is none.
     """
     by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
-    single = cells[cells["algorithm"] == "single"] if len(cells) else cells
+    single = cells[cells["role"] == REFERENCE] if len(cells) else cells
     rows = []
     for where, part in _by_setting(cells, ["arm", "bandwidth_bps", *by]):
         arrivals = arrivals_by_seed(part)
         if not arrivals:
             continue
         centre = estimate(list(arrivals.values()))
-        row: dict[str, Any] = {**where, "num": centre.num, "kind": centre.kind}
+        row: Row = {**where, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
         row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
         row |= {"at_least_s": centre.at_least, **_speedup(paired_ratio(_alone(single, where), arrivals))}

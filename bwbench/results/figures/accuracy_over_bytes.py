@@ -88,7 +88,7 @@ def one_link(results: Results) -> Results:
     wanted = set(cells[here | (cells["bandwidth_bps"].isna())]["id"])
     if len(wanted) == len(set(cells["id"])):
         return results
-    folders = tuple(folder for folder in results.folders if folder.cell["id"] in wanted)
+    folders = tuple(folder for folder in results.folders if folder.cell.id in wanted)
     return replace(results, folders=folders, group=replace(results.group, folders=folders))
 
 

@@ -32,7 +32,7 @@ def save(
     The JSON file holds the numbers that the picture shows and the ids of the cells behind them; the ids stand in the
     metadata of the pictures too. Raises RecordError where the folder cannot be written.
     """
-    cell_ids = sorted(str(folder.cell["id"]) for folder in results.done)
+    cell_ids = sorted(str(folder.cell.id) for folder in results.done)
     title = f"{name} of {results.experiment}"
     subject = f"bwbench cells: {' '.join(cell_ids)}"
     sidecar = {
@@ -42,7 +42,7 @@ def save(
         "group": dict(results.group.key),
         "cells": cell_ids,
         "not_drawn": [
-            {"id": folder.cell["id"], "arm": folder.cell["arm"], "repeat": folder.cell["repeat"], "status": state}
+            {"id": folder.cell.id, "arm": folder.cell.arm, "repeat": folder.cell.repeat, "status": state}
             for folder in results.folders
             if (state := state_of(folder)) != "done" and state != PLANNED
         ],

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from bwbench.results.analysis.ledger import PART_NAMES, PARTS
+from bwbench.records.schema import PARTS
+from bwbench.results.analysis.ledger import PART_NAMES
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from bwbench.records import CellFolder
-from bwbench.results.analysis.ledger import PARTS, LedgerSummary
+from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.provenance import commit_of, host_of
 from bwbench.results.page.pool import rounded
 
@@ -16,34 +16,30 @@ LOG_LETTERS = 1500  # of a line of a progress bar alone there may be megabytes
 _MIDDLES = ("asked_bps", "asked_goodput_bps", "achieved_goodput_bps", "asked_rtt_s", "achieved_rtt_s")
 _Numbers = Callable[[list[float]], float]
 
+Facts: TypeAlias = dict[str, Any]  # for JSON
 
-def link_facts(folder: CellFolder) -> dict[str, Any] | None:
+
+def link_facts(folder: CellFolder) -> Facts | None:
     """What was asked of the link and what probes before and after saw: medians over pairs of nodes, and the worst."""
     link = folder.link
-    if not link:
+    if link is None:
         return None
-    pairs = [
-        pair
-        for when in ("achieved_before", "achieved_after")
-        for pair in (link.get(when) or {}).get("pairs") or []
-        if isinstance(pair, Mapping)
-    ]
-    facts: dict[str, Any] = {name: _over(pairs, name, statistics.median) for name in _MIDDLES}
+    pairs = [pair for measured in link.measurements for pair in measured.pairs]
+    facts: Facts = {name: _over(pairs, name, statistics.median) for name in _MIDDLES}
     facts["worst_goodput_bps"] = _over(pairs, "achieved_goodput_bps", min)
     facts["worst_rtt_s"] = _over(pairs, "achieved_rtt_s", max)
-    facts["backend"] = link.get("backend")
-    verdicts = [(link.get(when) or {}).get("verdict") for when in ("achieved_before", "achieved_after")]
-    facts["verdicts"] = [verdict for verdict in verdicts if verdict]
-    facts["lateness_p99_s"] = rounded((link.get("emulator") or {}).get("lateness_p99_s"))
+    facts["backend"] = link.backend
+    facts["verdicts"] = [measured.verdict for measured in link.measurements if measured.verdict]
+    facts["lateness_p99_s"] = rounded(link.emulator.lateness_p99_s)
     facts["num_probes"] = len(pairs)
     return {name: value for name, value in facts.items() if value not in (None, [], 0)} or None
 
 
-def ledger_facts(ledger: LedgerSummary | None) -> dict[str, Any] | None:
+def ledger_facts(ledger: LedgerSummary | None) -> Facts | None:
     """Mean seconds of each part of a step, in the order of ``PARTS``, and what is to be known of them."""
     if ledger is None:
         return None
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "mean_s": [rounded(ledger.mean_s.get(part, 0.0), 4) for part in PARTS],
         "step_s": rounded(ledger.step_mean_s, 4),
         "num_steps": ledger.num_steps,
@@ -57,29 +53,28 @@ def ledger_facts(ledger: LedgerSummary | None) -> dict[str, Any] | None:
     return facts
 
 
-def environment_facts(folder: CellFolder) -> dict[str, Any] | None:
+def environment_facts(folder: CellFolder) -> Facts | None:
     """Where and by what a cell was made, without what differs from run to run."""
     environment = folder.environment
-    if not environment:
+    if environment is None:
         return None
-    facts = {
+    facts: Facts = {
         "host": host_of(environment),
-        "cpu": environment.get("cpu"),
-        "cores": environment.get("cores"),
-        "memory_bytes": environment.get("memory_bytes"),
-        "kernel": environment.get("kernel"),
-        "python": environment.get("python"),
-        "bwbench": environment.get("bwbench"),
+        "cpu": environment.cpu,
+        "cores": environment.cores,
+        "memory_bytes": environment.memory_bytes,
+        "kernel": environment.kernel,
+        "python": environment.python,
+        "bwbench": environment.bwbench,
         "commit": commit_of(environment),
-        **dict(sorted((environment.get("packages") or {}).items())),
+        **dict(sorted(environment.packages.items())),
     }
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
 def recorded_at_s(folder: CellFolder) -> float | None:
     """When the cell ran, in seconds since 1970; None where its environment does not say."""
-    time_s = (folder.environment or {}).get("time_unix_s")
-    return float(time_s) if isinstance(time_s, (int, float)) else None
+    return folder.environment.time_unix_s if folder.environment is not None else None
 
 
 def log_tail(folder: CellFolder) -> str | None:
@@ -91,6 +86,6 @@ def log_tail(folder: CellFolder) -> str | None:
     return f"{name.removesuffix('.log')}: " + "\n".join(lines[-LOG_LINES:])[-LOG_LETTERS:].strip()
 
 
-def _over(pairs: list[Any], name: str, numbers: _Numbers) -> float | int | None:
-    found = [float(pair[name]) for pair in pairs if isinstance(pair.get(name), (int, float))]
+def _over(pairs: Sequence[MeasuredPair], name: str, numbers: _Numbers) -> float | int | None:
+    found = [float(value) for pair in pairs if (value := getattr(pair, name)) is not None]
     return rounded(numbers(found)) if found else None

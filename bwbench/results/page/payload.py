@@ -11,17 +11,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
+from bwbench.records.schema import PARTS, CurvePoint
 from bwbench.results.analysis.arrival import number
-from bwbench.results.analysis.cells import DONE, cell_row, is_composed, state_of
+from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import Group, group_cells
-from bwbench.results.analysis.ledger import PART_NAMES, PARTS
+from bwbench.results.analysis.ledger import PART_NAMES
 from bwbench.results.analysis.left_out import left_out_notes
 from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.tables import Reader
 from bwbench.results.analysis.trial import DEFAULT_METRICS
-from bwbench.results.page.facts import environment_facts, ledger_facts, link_facts, log_tail, recorded_at_s
+from bwbench.results.page.facts import Facts, environment_facts, ledger_facts, link_facts, log_tail, recorded_at_s
 from bwbench.results.page.look import arm_look, part_colors
 from bwbench.results.page.pool import DIGITS, Pool, rounded
 
@@ -31,7 +33,7 @@ PAYLOAD_SCHEMA = 1
 # Taken over from ``cells.cell_row`` as they are: numbers that intervals rest on keep all their digits.
 _EXACT = (
     "id", "slug", "repeat", "seed", "status", "reason", "nodes", "model", "dataset", "batch_size", "accumulate",
-    "global_batch", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
+    "global_batch", "role", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
     "target_value", "evaluate_every_samples", "time_to_target_s", "samples_to_target", "censored_at_s", "timing_share",
 )  # fmt: skip
 _ROUNDED = (
@@ -45,18 +47,20 @@ _OWN = (
 CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
 
 
-def build_payload(folders: Sequence[CellFolder], title: str) -> dict[str, Any]:
+def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | None = None) -> Facts:
     """What the page is made of.
 
     Args:
-        folders: cells of any number of experiments, done or not, with a readable cell.json.
+        folders: cells of any number of experiments, done or not, whose records can be read.
         title: name of the result folder.
+        reader: that has read their events already.
     """
     rows = {folder.path: cell_row(folder) for folder in folders}
     experiments = sorted({_experiment(folder) for folder in folders})
-    arms = sorted({str(row["arm"]) for row in rows.values()})
+    roles = {str(row["arm"]): str(row["role"]) for row in rows.values()}
+    arms = sorted(roles)
     pools = {name: Pool() for name in ("samples_at", "values", "clocks", "environment", "log", "link_facts")}
-    reader = Reader()
+    reader = reader or Reader()
     ordered = sorted(folders, key=lambda folder: (_experiment(folder), folder.path.name))
     cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader) for folder in ordered]
     numbers = {folder.path: index for index, folder in enumerate(ordered)}
@@ -65,7 +69,7 @@ def build_payload(folders: Sequence[CellFolder], title: str) -> dict[str, Any]:
         "title": title,
         "newest": _newest(folders),
         "experiments": experiments,
-        "arms": [{"name": arm, **arm_look(arm)} for arm in arms],
+        "arms": [{"name": arm, "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
         "part_colors": part_colors(PARTS),
         "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
@@ -77,7 +81,7 @@ def build_payload(folders: Sequence[CellFolder], title: str) -> dict[str, Any]:
 
 def _cell(
     folder: CellFolder,
-    row: dict[str, Any],
+    row: Row,
     experiments: list[str],
     arms: list[str],
     pools: dict[str, Pool],
@@ -87,11 +91,11 @@ def _cell(
     curve = reading.curve
     metric = _metric(row, curve)
     row["reason"] = str(row["reason"]).strip()[:500] if row["reason"] else None
-    own: dict[str, Any] = {
+    own: Row = {
         "experiment": experiments.index(_experiment(folder)),
         "arm": arms.index(str(row["arm"])),
         "composed": int(is_composed(folder)),
-        "stops_at_target": int(folder.cell["config"].get("stop") == "target"),
+        "stops_at_target": int(folder.cell.config.get("stop") == "target"),
         "metric": metric,
         "ledger": ledger_facts(reading.ledger),
         "link_facts": pools["link_facts"].add(link_facts(folder)),
@@ -99,21 +103,21 @@ def _cell(
         "log": pools["log"].add(log_tail(folder)),
     }
     if metric is not None:
-        own["samples_at"] = pools["samples_at"].add([point.get("samples") for point in curve])
-        own["values"] = pools["values"].add([rounded(point.get(metric), DIGITS) for point in curve])
-        own["clocks"] = pools["clocks"].add([rounded(point.get("clock_s")) for point in curve])
+        own["samples_at"] = pools["samples_at"].add([point.samples for point in curve])
+        own["values"] = pools["values"].add([rounded(point.metrics.get(metric), DIGITS) for point in curve])
+        own["clocks"] = pools["clocks"].add([rounded(point.clock_s) for point in curve])
     values = {**{name: row.get(name) for name in _EXACT}, **{name: rounded(row.get(name)) for name in _ROUNDED}, **own}
     return [values.get(name) for name in CELL_COLUMNS]
 
 
-def _metric(row: dict[str, Any], curve: list[dict[str, Any]]) -> str | None:
-    recorded = {name for point in curve for name in point}
+def _metric(row: Row, curve: Sequence[CurvePoint]) -> str | None:
+    recorded = {name for point in curve for name in point.metrics}
     return next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
 
 
 def _groups(
     folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[str | None]
-) -> list[dict[str, Any]]:
+) -> list[Facts]:
     groups = []
     for index, experiment in enumerate(experiments):
         members = [folder for folder in folders if _experiment(folder) == experiment]
@@ -121,9 +125,9 @@ def _groups(
     return groups
 
 
-def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[str | None]) -> dict[str, Any]:
+def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[str | None]) -> Facts:
     rows = [cell_row(folder) for folder in group.folders]
-    networked = [row for row in rows if row["algorithm"] != "single"] or rows
+    networked = [row for row in rows if row["role"] != REFERENCE] or rows
     targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
     metric, value = targets.most_common(1)[0][0]
     members = sorted(numbers[folder.path] for folder in group.folders)
@@ -162,7 +166,7 @@ def _notes(folders: Iterable[CellFolder]) -> list[str]:
 
 
 def _experiment(folder: CellFolder) -> str:
-    return str(folder.cell.get("experiment", folder.path.parent.name))
+    return folder.cell.experiment
 
 
 def _newest(folders: Iterable[CellFolder]) -> str | None:

@@ -10,8 +10,7 @@ from bwbench.results.analysis.config_values import value_at
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import log_interval
 from bwbench.results.section.content import Block, Table
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import fixed, significant
+from bwbench.results.text import Number, Phrase, fixed, phrase, significant
 
 _POINTS = 100.0
 
@@ -36,7 +35,7 @@ def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[
         rows.append([*cells, [phrase(Number(f"{at} n", str(len(values))))]])
     unit = " in percent; differences in percentage points" if as_points else ""
     caption = phrase(f"Final {metric} on the validation split{unit}. Mean over seeds, 95 % interval below it.")
-    if all(value_at(folder.cell["config"], "stop") == "target" for folder in group.done):
+    if all(value_at(folder.cell.config, "stop") == "target" for folder in group.done):
         caption = phrase(caption, " Training stopped at the target: these say little beside the time to it.")
     header = [phrase("arm"), phrase(metric), phrase(f"less {baseline}" if reference else "difference"), phrase("n")]
     yield Table(f"accuracy {key}", caption, header, rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import DONE, is_composed, setting_of, state_of
+from bwbench.results.analysis.cells import DONE, is_composed, is_reference, setting_of, state_of
 from bwbench.results.analysis.composed_error import composed_errors
 from bwbench.results.analysis.config_values import value_at
 from bwbench.results.analysis.results import Results
@@ -14,9 +14,7 @@ from bwbench.results.facts import machines_of
 from bwbench.results.figures.captions import target_words
 from bwbench.results.section.content import Block, Paragraph
 from bwbench.results.section.grid import column_title
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import percent
-from bwbench.results.text.pieces import joined
+from bwbench.results.text import Number, Phrase, joined, percent, phrase
 
 
 def setup_blocks(groups: Sequence[Results], folders: Sequence[CellFolder]) -> list[Block]:
@@ -26,8 +24,8 @@ def setup_blocks(groups: Sequence[Results], folders: Sequence[CellFolder]) -> li
 
 
 def _what(groups: Sequence[Results], folders: Sequence[CellFolder]) -> Phrase:
-    settings = [setting_of(folder.cell["config"]) for folder in folders]
-    several = [one for one in settings if not one.is_single] or settings
+    settings = [setting_of(folder.cell.config) for folder in folders]
+    several = [setting_of(folder.cell.config) for folder in folders if not is_reference(folder.cell)] or settings
     nodes = sorted({one.nodes for one in several})
     works = sorted({f"{one.model} on {one.dataset}" for one in settings})
     batches = sorted({one.batch_size for one in several})
@@ -44,20 +42,20 @@ def _what(groups: Sequence[Results], folders: Sequence[CellFolder]) -> Phrase:
 
 
 def _links(folders: Sequence[CellFolder]) -> Phrase:
-    settings = [setting_of(folder.cell["config"]) for folder in folders]
+    settings = [setting_of(folder.cell.config) for folder in folders]
     rates = sorted({one.bandwidth_bps for one in settings if one.bandwidth_bps is not None})
     if not rates:
         return phrase("No link was shaped.")
     trips = sorted({one.rtt_s for one in settings if one.rtt_s is not None})
-    media = sorted({str(value_at(f.cell["config"], "link.medium") or "") for f in folders if _shaped(f)} - {""})
+    media = sorted({str(value_at(f.cell.config, "link.medium") or "") for f in folders if _shaped(f)} - {""})
     text = phrase("Bandwidths: ", joined([column_title(bps) for bps in rates]))
     text = phrase(text, "; round trip ", joined([(Number("round trip", DURATION.format(s)),) for s in trips]))
     return phrase(text, f"; medium: {' and '.join(media)}." if media else ".")
 
 
 def _arms(folders: Sequence[CellFolder]) -> Phrase:
-    arms = sorted({str(folder.cell["arm"]) for folder in folders})
-    seeds = sorted({setting_of(folder.cell["config"]).seed for folder in folders})
+    arms = sorted({str(folder.cell.arm) for folder in folders})
+    seeds = sorted({setting_of(folder.cell.config).seed for folder in folders})
     what = "arm" if len(arms) == 1 else "arms"
     text = phrase(Number("arms", str(len(arms))), f" {what}: {', '.join(arms)}; ")
     return phrase(text, Number("seeds", str(len(seeds))), " seed." if len(seeds) == 1 else " seeds, the same for each.")
@@ -65,10 +63,10 @@ def _arms(folders: Sequence[CellFolder]) -> Phrase:
 
 def _clock(folders: Sequence[CellFolder]) -> Iterable[Phrase]:
     yield phrase("Times are those of the training clock, largest over the nodes, which stands while accuracy is taken.")
-    every = sorted({str(value_at(f.cell["config"], "evaluate.every") or "") for f in folders} - {""})
+    every = sorted({str(value_at(f.cell.config, "evaluate.every") or "") for f in folders} - {""})
     if every:
         yield phrase("It is taken every ", joined([(Number("evaluated every", text),) for text in every], " or "), ".")
-    padded = {value_at(f.cell["config"], "compute.step_time") for f in folders}
+    padded = {value_at(f.cell.config, "compute.step_time") for f in folders}
     durations = sorted(str(text) for text in padded if text)
     if durations:
         stated = joined([(Number("step time", text),) for text in durations], " or ")
@@ -113,7 +111,7 @@ def _machines(folders: Sequence[CellFolder]) -> list[Phrase]:
 
 
 def _shaped(folder: CellFolder) -> bool:
-    return setting_of(folder.cell["config"]).bandwidth_bps is not None
+    return setting_of(folder.cell.config).bandwidth_bps is not None
 
 
 def _numbers(key: str, values: Sequence[int]) -> Phrase:

@@ -11,8 +11,7 @@ from bwbench.results.analysis.composed_error import composed_errors
 from bwbench.results.analysis.config_values import value_at
 from bwbench.results.facts import link_errors, machines_of
 from bwbench.results.section.content import Block, Bullets, Paragraph
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import fixed, percent
+from bwbench.results.text import Number, Phrase, fixed, percent, phrase
 
 _WORDS = {PLANNED: "not run yet", UNFINISHED: "unfinished"}
 _MOST_REASONS = 8  # a list of hundreds helps nobody in a paper; `bwbench status` has them all
@@ -49,9 +48,9 @@ def left_out_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
     yield Paragraph(phrase("Left out of ", all_cells, " cells: ", Number("cells left out", parts), "."))
     reasons: Counter[str] = Counter()
     for folder in folders:
-        reason = str((folder.status or {}).get("reason") or "")
+        reason = (folder.status.reason if folder.status is not None else None) or ""
         if state_of(folder) != DONE and reason:
-            reasons[f"{folder.cell['arm']}, {state_of(folder)}: {reason.splitlines()[0]}"] += 1
+            reasons[f"{folder.cell.arm}, {state_of(folder)}: {reason.splitlines()[0]}"] += 1
     lines = [phrase(f"{text} ({count}x)" if count > 1 else text) for text, count in sorted(reasons.items())]
     if len(lines) > _MOST_REASONS:
         lines = [*lines[:_MOST_REASONS], phrase(f"and {len(lines) - _MOST_REASONS} more.")]
@@ -69,8 +68,8 @@ def threat_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
 
 
 def _few_seeds(done: Sequence[CellFolder]) -> Iterator[Phrase]:
-    counts = Counter((f.cell["arm"], str(value_at(f.cell["config"], "link.bandwidth"))) for f in done)
-    seeds = {setting_of(folder.cell["config"]).seed for folder in done}
+    counts = Counter((f.cell.arm, str(value_at(f.cell.config, "link.bandwidth"))) for f in done)
+    seeds = {setting_of(folder.cell.config).seed for folder in done}
     if len(seeds) == 1:
         yield phrase("One seed: nothing tells chance from effect, and there are no intervals over seeds.")
     elif counts and min(counts.values()) < 3:
@@ -79,11 +78,11 @@ def _few_seeds(done: Sequence[CellFolder]) -> Iterator[Phrase]:
 
 def _shared_cores(done: Sequence[CellFolder]) -> Iterator[Phrase]:
     cores = machines_of(done).cores
-    local = [folder for folder in done if not isinstance((folder.environment or {}).get("hosts"), list)]
-    nodes = max((setting_of(folder.cell["config"]).nodes for folder in local), default=1)
+    local = [folder for folder in done if folder.environment is None or folder.environment.hosts is None]
+    nodes = max((setting_of(folder.cell.config).nodes for folder in local), default=1)
     if cores and nodes > min(cores):
         text = phrase(Number("most nodes", str(nodes)), " nodes shared ", Number("fewest cores", str(min(cores))))
-        padded = all(value_at(folder.cell["config"], "compute.step_time") for folder in local)
+        padded = all(value_at(folder.cell.config, "compute.step_time") for folder in local)
         how = "; steps are padded to a declared time for that reason." if padded else ", and steps are not padded."
         yield phrase(text, " cores of one host", how)
 
@@ -115,7 +114,7 @@ def _emulated(done: Sequence[CellFolder]) -> Iterator[Phrase]:
 
 
 def _stopped(done: Sequence[CellFolder]) -> Iterator[Phrase]:
-    censored = sum(1 for folder in done if (folder.status or {}).get("censored_at_s") is not None)
+    censored = sum(1 for folder in done if folder.status is not None and folder.status.censored_at_s is not None)
     if censored:
         text = phrase(Number("cells censored", str(censored)), " of ", Number("cells done", str(len(done))))
         yield phrase(text, " cells ended at their limit without the target; they are shown as > limit.")

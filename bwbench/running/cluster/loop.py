@@ -8,14 +8,14 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.ways import WHOLE
-from bwbench.records import CellFolder, write_json_atomic
+from bwbench.experiment.plan.composing import WHOLE
+from bwbench.records import CellFolder, write_record
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import claim_of, claimed
+from bwbench.records.schema import Status
 from bwbench.running.cell import wall_limit_s
 from bwbench.running.cluster.bundle import unpack
 from bwbench.running.cluster.machines import Machine, free_machines
@@ -183,12 +183,12 @@ class ClusterLoop:
             self._unfit[machine.node] = outcome.text
             self._account.observer.note(f"{machine.name} is left out: {outcome.text}")
             self._waiting.appendleft(item)
-        else:
+        elif outcome.status is not None:
             if outcome.bundle is not None:
                 with full_disk_said(item.folder):
                     (item.folder / "status.json").unlink(missing_ok=True)
                     unpack(outcome.bundle, item.folder)
-                    write_json_atomic(item.folder / "status.json", outcome.status)
+                    write_record(item.folder / "status.json", outcome.status)
             self._account.ended(item, outcome.status)
 
     def _lost(self, running: _Running, why: str) -> None:
@@ -200,8 +200,7 @@ class ClusterLoop:
             self._waiting.appendleft(item)
             return
         reason = f"{told}, as {MOST_LOSSES - 1} times before; does it need more memory than the machines have?"
-        status: dict[str, Any] = {"status": "interrupted", "reason": reason}
-        self._account.ended(item, status)
+        self._account.ended(item, Status(id=item.cell.id, slug=item.cell.slug, status="interrupted", reason=reason))
 
     def _look_at_taken(self) -> None:
         """Back to the queue with cells whose process elsewhere has ended."""

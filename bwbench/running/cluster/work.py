@@ -18,7 +18,8 @@ from typing import Any, Literal
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.ways import Way
+from bwbench.experiment.plan.composing import Way
+from bwbench.records.schema import Event, Status
 from bwbench.running.cluster.bundle import pack
 from bwbench.running.composed import run_item
 from bwbench.running.launch.machine_turn import SHARE
@@ -60,13 +61,13 @@ class Outcome:
     """How it went.
 
     Attributes:
-        kind: ``ended`` with a content of status.json; ``taken``, where another process runs the cell; ``unfit``, where
+        kind: ``ended`` with what was recorded; ``taken``, where another process runs the cell; ``unfit``, where
             the machine cannot run it, and another one may.
         bundle: the attempt, where the folder is not shared.
     """
 
     kind: Literal["ended", "taken", "unfit"]
-    status: dict[str, Any]
+    status: Status | None
     text: str = ""
     bundle: bytes | None = None
 
@@ -86,10 +87,10 @@ def carry_out(work: Work, post: Post) -> Outcome:
         try:
             status = run_item(item, work.wall_limit_s, _Posting(post))
         except CellTakenError as error:
-            return Outcome("taken", {}, str(error))
+            return Outcome("taken", None, str(error))
         except UnfitMachineError as error:
-            return Outcome("unfit", {}, str(error))
-        bundle = None if work.shared else pack(folder / f"attempt-{status['attempt']}")
+            return Outcome("unfit", None, str(error))
+        bundle = None if work.shared else pack(folder / f"attempt-{status.attempt}")
     return Outcome("ended", status, bundle=bundle)
 
 
@@ -136,7 +137,7 @@ class _Posting:
     def cell_phase(self, cell: Cell, phase: str) -> None:
         self._post("phase", phase, None)
 
-    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
         self._post("event", rank, event)
 
 

@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+import statistics
+from collections.abc import Sequence
 
+from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import Parts
-from bwbench.records import SCHEMA, CellFolder
+from bwbench.experiment.plan.composing import Parts
+from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
+from bwbench.records import CellFolder
+from bwbench.records.schema import (
+    PARTS,
+    Composed,
+    ComposedFrom,
+    Kind,
+    LedgerSummary,
+    LinkRecord,
+    Status,
+    TrialSummary,
+    finite,
+)
 from bwbench.results.analysis.compose import Composition, compose
+from bwbench.results.analysis.ledger import RankStep, step_ledgers, summarise_ledger
 from bwbench.results.analysis.scale import gradient_bytes_of
-from bwbench.results.analysis.trial import target_of
-from bwbench.running.composed.ledger import weighted_ledger
+from bwbench.results.analysis.trial import EventsByRank, evaluations
+
+
+def weighted_ledger(timing: EventsByRank, phases: Sequence[Phase], kinds: Sequence[Kind]) -> LedgerSummary | None:
+    """Summary of the composed run's steps; None where the timing run recorded none. Pure.
+
+    Means are those of the composed run; rounds are rarer there than in the timing run. Medians are those of the kind
+    that most of its steps are of.
+
+    Args:
+        timing: events of the timing run's ranks.
+        phases: of the timing run.
+        kinds: of the composed run, with the number of steps of each.
+    """
+    summary = summarise_ledger(timing)
+    if summary is None:
+        return None
+    drained = {e.step for events in timing.values() for e in evaluations(events, "validation")}
+    ledgers = list(step_ledgers(timing))
+    kind_of = {step.number: step.kind for step in walk(phases, max(ledger.step for ledger in ledgers), drained)}
+    by_kind: dict[str, list[RankStep]] = {}
+    for ledger in ledgers:
+        if ledger.step > UNTIMED_STEPS:
+            by_kind.setdefault(kind_of[ledger.step], []).append(ledger)
+    weights = {kind.name: kind.num_steps for kind in kinds if kind.num_steps and kind.name in by_kind}
+    if not weights:
+        return summary
+    usual = by_kind[max(weights, key=lambda name: weights[name])]
+
+    def mean(part: str) -> float:
+        sums = (
+            count * statistics.fmean(getattr(one, part) for one in by_kind[name]) for name, count in weights.items()
+        )
+        return sum(sums) / sum(weights.values())
+
+    return summary.model_copy(
+        update={
+            "mean_s": {part: mean(part) for part in PARTS},
+            "median_s": {part: statistics.median(getattr(one, part) for one in usual) for part in PARTS},
+            "step_mean_s": mean("duration_s"),
+            "step_median_s": statistics.median(one.duration_s for one in usual),
+        }
+    )
 
 
 def put_together(cell: Cell, parts: Parts, convergence: CellFolder, timing: CellFolder) -> Composition:
@@ -32,82 +85,87 @@ def put_together(cell: Cell, parts: Parts, convergence: CellFolder, timing: Cell
     )
 
 
-def composed_content(
+def composed_record(
     cell: Cell, parts: Parts, found: Composition, convergence: CellFolder, timing: CellFolder
-) -> dict[str, Any]:
-    """Content of composed.json: all that tables and figures need, so that they need not look at the parts."""
-    ledger = weighted_ledger(_events(timing), parts.timing_phases, found.kinds)
-    return {
-        "schema": SCHEMA,
-        "id": cell.id,
-        **_sources(found, convergence, timing),
-        "time_to_target_s": found.time_to_target_s,
-        "censored_at_s": found.censored_at_s,
-        "training_clock_s": found.training_clock_s,
-        "reason": found.reason,
-        "kinds": [asdict(kind) for kind in found.kinds],
-        "curve": [_finite(point) for point in found.curve],
-        "ledger": asdict(ledger) if ledger is not None else None,
-        "gradient_bytes": gradient_bytes_of(convergence),
-        "link": {**(timing.link or {}), "wire": None},  # whose bytes are those of the timing run
-        "environment": timing.environment,
-    }
+) -> Composed:
+    """composed.json: all that tables and figures need, so that they need not look at the parts."""
+    link = timing.link or LinkRecord()
+    return Composed(
+        id=cell.id,
+        **dict(_sources(found, convergence, timing)),
+        time_to_target_s=found.time_to_target_s,
+        censored_at_s=found.censored_at_s,
+        training_clock_s=found.training_clock_s,
+        reason=found.reason,
+        kinds=found.kinds,
+        curve=found.curve,
+        ledger=weighted_ledger(_events(timing), parts.timing_phases, found.kinds),
+        gradient_bytes=gradient_bytes_of(convergence),
+        link=link.model_copy(update={"wire": None}),  # whose bytes are those of the timing run
+        environment=timing.environment,
+    )
 
 
-def composed_status(cell: Cell, found: Composition, convergence: CellFolder, timing: CellFolder) -> dict[str, Any]:
-    """The measured fields of status.json. What the link decides is the timing run's, the rest the convergence run's."""
-    computed, timed = convergence.status or {}, timing.status or {}
-    target = target_of(cell.to_json()["config"])
-    metric = target[0] if target else computed.get("metric")
-    whole = found.steps == computed.get("steps")
-    payload = int(computed["payload_bytes"]) if whole else found.payload_bytes
+def composed_status(
+    item: PlannedCell, found: Composition, convergence: CellFolder, timing: CellFolder, wall_s: float
+) -> Status:
+    """status.json. What the link decides is the timing run's, the rest the convergence run's.
+
+    Args:
+        wall_s: that composing took, with the runs that had to be made for it.
+    """
+    computed, timed = convergence.status or TrialSummary(), timing.status or TrialSummary()
+    target = item.cell.config.target
+    metric = target.metric if target is not None else computed.metric
+    whole = found.steps == computed.steps
+    payload = (computed.payload_bytes or 0) if whole else found.payload_bytes
     wire_ratio = _wire_ratio(timed)
     to_target = found.payload_bytes_to_target
-    return {
-        "overhead_s": None,
-        "metric": metric,
-        "time_to_target_s": found.time_to_target_s,
-        "censored_at_s": found.censored_at_s,
-        "samples_to_target": found.samples_to_target,
-        "payload_bytes_to_target": to_target,
-        "wire_bytes_to_target": None if to_target is None or wire_ratio is None else round(to_target * wire_ratio),
-        "final_metric": _finite(found.curve[-1]).get(metric) if metric and found.curve else None,
-        "test_metric": computed.get("test_metric") if whole else None,
-        "steps": found.steps,
-        "samples": found.samples,
-        "training_clock_s": found.training_clock_s,
-        "evaluation_s": computed.get("evaluation_s"),
-        "payload_bytes": payload,
-        "wire_bytes": None if wire_ratio is None else round(payload * wire_ratio),
-        "replicas_identical": computed.get("replicas_identical") if whole else None,
-        "ledger_error": timed.get("ledger_error"),
-        "compute_median_s": timed.get("compute_median_s"),
-        "step_median_s": timed.get("step_median_s"),
-        "composed": _sources(found, convergence, timing),
-    }
+    return Status(
+        id=item.cell.id,
+        slug=item.cell.slug,
+        status="done",
+        reason=found.reason,
+        attempt=item.attempt,
+        wall_s=wall_s,
+        overhead_s=None,
+        metric=metric,
+        time_to_target_s=found.time_to_target_s,
+        censored_at_s=found.censored_at_s,
+        samples_to_target=found.samples_to_target,
+        payload_bytes_to_target=to_target,
+        wire_bytes_to_target=None if to_target is None or wire_ratio is None else round(to_target * wire_ratio),
+        final_metric=found.curve[-1].metrics.get(metric) if metric and found.curve else None,
+        test_metric=computed.test_metric if whole else None,
+        steps=found.steps,
+        samples=found.samples,
+        training_clock_s=found.training_clock_s,
+        evaluation_s=computed.evaluation_s,
+        payload_bytes=payload,
+        wire_bytes=None if wire_ratio is None else round(payload * wire_ratio),
+        replicas_identical=computed.replicas_identical if whole else None,
+        ledger_error=timed.ledger_error,
+        compute_median_s=timed.compute_median_s,
+        step_median_s=timed.step_median_s,
+        composed=_sources(found, convergence, timing),
+    )
 
 
-def _sources(found: Composition, convergence: CellFolder, timing: CellFolder) -> dict[str, Any]:
-    ratio = found.max_payload_ratio
-    return {
-        "convergence": convergence.cell["id"],
-        "timing": timing.cell["id"],
-        "interval_s": list(found.interval_s) if found.interval_s is not None else None,
-        "timed_steps": sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
-        "max_payload_ratio": ratio if math.isfinite(ratio) else None,
-    }
+def _sources(found: Composition, convergence: CellFolder, timing: CellFolder) -> ComposedFrom:
+    return ComposedFrom(
+        convergence=convergence.cell.id,
+        timing=timing.cell.id,
+        interval_s=found.interval_s,
+        timed_steps=sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
+        max_payload_ratio=finite(found.max_payload_ratio),
+    )
 
 
-def _events(folder: CellFolder) -> dict[int, list[dict[str, Any]]]:
+def _events(folder: CellFolder) -> EventsByRank:
     return {rank: folder.events(rank) for rank in folder.ranks}
 
 
-def _wire_ratio(timed: Mapping[str, Any]) -> float | None:
-    wire, payload = timed.get("wire_bytes"), timed.get("payload_bytes")
-    if wire is None or payload is None:
+def _wire_ratio(timed: TrialSummary) -> float | None:
+    if timed.wire_bytes is None or timed.payload_bytes is None:
         return None
-    return wire / payload if payload else 0.0
-
-
-def _finite(point: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in point.items()}
+    return timed.wire_bytes / timed.payload_bytes if timed.payload_bytes else 0.0

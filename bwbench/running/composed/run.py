@@ -6,21 +6,20 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bwbench.base.errors import CellTakenError, UnfitMachineError
+from bwbench.base.errors import CellTakenError, RecordError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, Parts, parts_of
+from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, Parts, parts_of
 from bwbench.experiment.plan.estimate import estimate_cells
-from bwbench.experiment.plan.ways import COMPOSED, WHOLE
-from bwbench.records import SCHEMA, CellFolder, read_json, write_json_atomic
+from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import Claim, claim_of, claimed
+from bwbench.records.schema import Ending, Event, Status
 from bwbench.results.analysis.step_times import NotComposableError
 from bwbench.running.cell import CellObserver, run_cell
 from bwbench.running.cell import wall_limit_s as wall_limit_of
-from bwbench.running.composed.content import composed_content, composed_status, put_together
+from bwbench.running.composed.content import composed_record, composed_status, put_together
 from bwbench.running.launch.machine_turn import LIMIT_S
 
 LOOK_AT_CLAIMS_S = 0.5
@@ -28,7 +27,7 @@ WAIT_LIMIT_S = 2 * LIMIT_S  # for a run elsewhere, which may itself wait for its
 _STARTED_UNIX_S = time.time()  # parts that failed in an earlier run are tried again, once
 
 
-def run_item(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+def run_item(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> Status:
     """One attempt at a cell, the way that it was planned; it takes the place of ``run_cell`` in a sweep.
 
     A composed cell brings about the convergence and the timing run that it needs, where they are not there yet. They
@@ -59,37 +58,50 @@ class _PartUndoneError(Exception):
     ``status`` is what the cell is to be called; ``part`` says which attempt it was, that fails other cells as well.
     """
 
-    def __init__(self, status: str, reason: str, part: str) -> None:
+    def __init__(self, status: Ending, reason: str, part: str) -> None:
         super().__init__(reason)
         self.status, self.part = status, part
 
 
-def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> Status:
     """Make the cell's status.json out of its parts."""
     begun = time.monotonic()
     with full_disk_said(item.folder), claimed(item.folder) as claim:
-        recorded = read_json(item.folder / "status.json")
-        if isinstance(recorded, dict) and recorded.get("status") == "done":
+        recorded = read_record(Status, item.folder / "status.json")
+        if recorded is not None and recorded.status == "done":
             return recorded  # another process was quicker
         if not isinstance(read_json(item.folder / "cell.json"), dict):
             write_json_atomic(item.folder / "cell.json", item.cell.to_json())
-        about = {"schema": SCHEMA, "id": item.cell.id, "slug": item.cell.slug}
-        try:
-            made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
-            found = put_together(item.cell, made.parts, made.convergence, made.timing)
-        except _PartUndoneError as error:
-            about |= {"status": error.status, "reason": f"cannot be composed: {error}", "attempt": item.attempt}
-            about["undone_part"] = error.part
-        except NotComposableError as error:
-            about |= {"status": "failed", "reason": f"cannot be composed: {error}", "attempt": item.attempt}
-        else:
-            content = composed_content(item.cell, made.parts, found, made.convergence, made.timing)
-            write_json_atomic(CellFolder(item.folder).composed_file, content)
-            about |= {"status": "done", "reason": found.reason, "attempt": item.attempt}
-            about |= composed_status(item.cell, found, made.convergence, made.timing)
-        about["wall_s"] = time.monotonic() - begun
-        write_json_atomic(item.folder / "status.json", about)
-        return about
+        status = _composed_now(item, wall_limit_s, _Standing(item.cell, observer, claim), begun)
+        write_record(item.folder / "status.json", status)
+        return status
+
+
+def _composed_now(item: PlannedCell, wall_limit_s: float, standing: _Standing, begun_mono_s: float) -> Status:
+    """What composing the cell comes to; composed.json is written where it succeeds."""
+    cell, part = item.cell, None
+    ending: Ending = "failed"
+    try:
+        made = _make(item, wall_limit_s, standing)
+        found = put_together(cell, made.parts, made.convergence, made.timing)
+    except _PartUndoneError as error:
+        ending, why, part = error.status, str(error), error.part
+    except (NotComposableError, RecordError) as error:
+        why = str(error)
+    else:
+        record = composed_record(cell, made.parts, found, made.convergence, made.timing)
+        write_record(CellFolder(item.folder).composed_file, record)
+        return composed_status(item, found, made.convergence, made.timing, time.monotonic() - begun_mono_s)
+    undone = {"undone_part": part} if part is not None else {}
+    return Status(
+        id=cell.id,
+        slug=cell.slug,
+        status=ending,
+        reason=f"cannot be composed: {why}",
+        attempt=item.attempt,
+        wall_s=time.monotonic() - begun_mono_s,
+        **undone,
+    )
 
 
 def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> None:
@@ -98,10 +110,10 @@ def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserv
         try:
             made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
             found = put_together(item.cell, made.parts, made.convergence, made.timing)
-        except (_PartUndoneError, NotComposableError):
+        except (_PartUndoneError, NotComposableError, RecordError):
             return
-        content = composed_content(item.cell, made.parts, found, made.convergence, made.timing)
-        write_json_atomic(CellFolder(item.folder).composed_file, content)
+        record = composed_record(item.cell, made.parts, found, made.convergence, made.timing)
+        write_record(CellFolder(item.folder).composed_file, record)
 
 
 def _make(item: PlannedCell, wall_limit_s: float, standing: _Standing) -> _Made:
@@ -116,9 +128,9 @@ def _make(item: PlannedCell, wall_limit_s: float, standing: _Standing) -> _Made:
         folder = _located(cell, store)
         standing.doing = name
         status = _run_part(cell, folder, wall_limit_s, standing)
-        if status["status"] != "done":
-            reason, part = f"its {name} run ({folder}): {status['reason']}", f"{cell.id}/attempt-{status['attempt']}"
-            raise _PartUndoneError(str(status["status"]), reason, part)
+        if status.status != "done":
+            reason, part = f"its {name} run ({folder}): {status.reason}", f"{cell.id}/attempt-{status.attempt}"
+            raise _PartUndoneError(status.status, reason, part)
         folders.append(CellFolder(folder))
     return _Made(parts, *folders)
 
@@ -133,15 +145,15 @@ def _located(cell: Cell, store: Path) -> Path:
     return store / (known or cell.folder_name)
 
 
-def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObserver) -> Status:
     """Status of a cell that others may need as well: run here, found done, or waited for."""
     while True:
-        recorded = read_json(folder / "status.json")
-        if isinstance(recorded, dict):
+        recorded = read_record(Status, folder / "status.json")
+        if recorded is not None:
             ended_now = _written_unix_s(folder / "status.json") >= _STARTED_UNIX_S
-            if recorded.get("status") == "done" or (ended_now and recorded.get("status") != "interrupted"):
+            if recorded.status == "done" or (ended_now and recorded.status != "interrupted"):
                 return recorded
-        attempt = int(recorded.get("attempt") or 0) if isinstance(recorded, dict) else 0
+        attempt = (recorded.attempt or 0) if recorded is not None else 0
         # The limit of the cell that needs it may be too low: limit.time ends that one, but not a convergence run.
         limit_s = max(wall_limit_s, wall_limit_of(estimate_cells([cell])[cell.id].predicted_s))
         try:
@@ -181,5 +193,5 @@ class _Standing:
         self._claim.note(phase=text)
         self._observer.cell_phase(self._cell, text)
 
-    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
         self._observer.cell_event(self._cell, rank, event)

@@ -15,31 +15,55 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from bwbench.base.errors import EXIT_UNFIT_MACHINE, CellTakenError
+from bwbench.base.errors import EXIT_UNFIT_MACHINE, CellTakenError, RecordError
 from bwbench.experiment.plan.cell import Cell
-from bwbench.records import CellFolder, read_json, read_last_events, write_json_atomic
+from bwbench.records import CellFolder, read_json, read_last_events, read_record, write_record
 from bwbench.records.lock import Claim, claimed
-from bwbench.running.launch.cell_status import cell_status
-from bwbench.running.launch.channel import Channels
-from bwbench.running.launch.companion_watch import CompanionWatch
-from bwbench.running.launch.link_record import LinkRecord
-from bwbench.running.launch.outcome import LaunchOutcome, WireTraffic
-from bwbench.running.launch.own_proc import PROBLEM, proc_is_own
-from bwbench.running.launch.resumption import Resumption
+from bwbench.records.schema import (
+    End,
+    Environment,
+    Evaluation,
+    Event,
+    JsonObject,
+    Measurement,
+    Record,
+    Status,
+    WireTraffic,
+    WorkerError,
+    event_of,
+)
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
+from bwbench.running.launch.link_record import LinkFile, Moment
+from bwbench.running.launch.liveness import FOREIGN_PROC, CompanionWatch, proc_is_own
+from bwbench.running.launch.worker_channels import Channels
 
 POLL_S = 0.2
 LOOK_S = 1.0
 SAY_EVERY_S = 2.0
-_WHEN = {
+_WHEN: dict[Moment, str] = {
     "achieved_before": "the link before training",
     "achieved_during": "the link during training",
     "achieved_after": "the link after training",
 }
 LAST_LOOKS = 10  # at what a worker has said before it ended: some 64 kB each
+
+
+class _Claimed(Record):
+    """What the worker says when it asks for its cell: the hosts of all ranks; the attempt that rank 0 has made."""
+
+    hosts: tuple[Environment, ...]
+    attempt: str | None = None
+
+
+class _Measured(Record):
+    """What the ranks have found of the network; ``clock_s`` is None off the training clock."""
+
+    when: Moment
+    clock_s: float | None = None
+    measurement: Measurement
 
 
 class Companion:
@@ -48,12 +72,12 @@ class Companion:
     def __init__(self, connection: socket.socket, cell_file: Path, rank: int, worker: psutil.Process) -> None:
         self._channels = Channels([connection])
         self._folder, self._rank, self._worker = cell_file.parent, rank, worker
-        self._cell = Cell.from_json(dict(read_json(cell_file) or {}))
+        self._cell = Cell.from_json(read_json(cell_file) or {})
         self._resources = contextlib.ExitStack()
         self._claim: Claim | None = None
         self._attempt: Path | None = None
-        self._record: LinkRecord | None = None
-        self._hosts: list[dict[str, Any]] = []
+        self._record: LinkFile | None = None
+        self._hosts: list[Environment] = []
         self._watch: CompanionWatch | None = None
         self._resumption = Resumption()
         self._unlike: str | None = None  # what the link is not as it was asked to be
@@ -96,70 +120,88 @@ class Companion:
             with contextlib.suppress(psutil.Error):
                 self._worker.send_signal(signal.SIGKILL)
 
-    def _note(self, _: int, event: dict[str, Any]) -> None:
-        """Take in one event of the worker's."""
-        kind = event.get("event")
+    def _note(self, _: int, message: JsonObject) -> None:
+        """Take in what the worker says."""
         if self._watch is not None:
             self._watch.heard(time.monotonic())
-        if kind == "phase" and event.get("phase") == "claim":
-            self._channels.answer(0, self._begin(event))
+        event = event_of(message)
+        if event is not None:
+            self._take(event)
+            return
+        kind = message.get("event")
+        if kind == "phase" and message.get("phase") == "claim":
+            self._channels.answer(0, self._begin(_Claimed.model_validate(message)))
         elif kind == "phase":
-            self._is_recorded |= event.get("phase") == "recorded"
-            if self._claim is not None:
-                self._claim.note(phase=str(event.get("phase")))
-            answer = {"unfit": "no checkpoints under launcher 'external'"} if event["phase"] == "checkpoint" else {}
-            if event["phase"] in ("training", "checkpoint", "drained", "recorded"):
-                self._channels.answer(0, {"ok": True, **answer})
-        elif kind == "measured" and self._record is not None:
-            when, measurement = str(event["when"]), dict(event["measurement"])
-            self._record.add_found(when, measurement, event.get("clock_s"))
-            reasons = "; ".join(measurement["reasons"])
-            self._unlike = f"{_WHEN[when]}: {reasons}" if reasons else None
+            self._reach(str(message.get("phase")))
+        elif kind == "measured":
+            self._measured(_Measured.model_validate(message))
         elif kind == "traffic":
-            self._wire = WireTraffic(event["bytes"], None, event["frames"], None, event["drops"])
-        elif kind == "error":
-            self._error = str(event.get("message", ""))
+            self._wire = WireTraffic.model_validate(message)
         elif kind == "signal":
-            self._signal = str(event.get("signal"))
-        elif kind == "eval":
+            self._signal = str(message.get("signal"))
+
+    def _take(self, event: Event) -> None:
+        """Take in what the worker has recorded."""
+        if isinstance(event, WorkerError):
+            self._error = event.message
+        elif isinstance(event, Evaluation):
             self._say(event)
 
-    def _begin(self, event: dict[str, Any]) -> dict[str, Any]:
+    def _reach(self, phase: str) -> None:
+        self._is_recorded |= phase == "recorded"
+        if self._claim is not None:
+            self._claim.note(phase=phase)
+        answer = {"unfit": "no checkpoints under launcher 'external'"} if phase == "checkpoint" else {}
+        if phase in ("training", "checkpoint", "drained", "recorded"):
+            self._channels.answer(0, {"ok": True, **answer})
+
+    def _measured(self, found: _Measured) -> None:
+        if self._record is None:
+            return
+        self._record.add_found(found.when, found.measurement, found.clock_s)
+        reasons = "; ".join(found.measurement.reasons)
+        self._unlike = f"{_WHEN[found.when]}: {reasons}" if reasons else None
+
+    def _begin(self, claim: _Claimed) -> JsonObject:
         """Claim the cell and make the attempt (rank 0), or join it; what the worker is told."""
-        self._hosts = list(event["hosts"])
-        addresses = [str(host["address"]) for host in self._hosts]
-        self._watch = CompanionWatch(self._worker.pid, addresses, self._hosts[self._rank]["interface"] or None)
+        self._hosts = list(claim.hosts)
+        addresses = [host.address or "" for host in self._hosts]
+        self._watch = CompanionWatch(self._worker.pid, addresses, self._hosts[self._rank].interface or None)
         if self._rank != 0:
-            self._attempt = self._folder / str(event["attempt"])
+            self._attempt = self._folder / str(claim.attempt)
             self._attempt.mkdir(parents=True, exist_ok=True)
             return {"ok": True}
         try:
             self._claim = self._resources.enter_context(claimed(self._folder))
         except CellTakenError as error:
             return {"refused": str(error)}
-        status = read_json(self._folder / "status.json")
-        if isinstance(status, dict) and status.get("status") == "done":
+        try:
+            status = read_record(Status, self._folder / "status.json")
+        except RecordError as error:  # it is not written over
+            return {"refused": str(error)}
+        if status is not None and status.status == "done":
             print(f"bwbench: {self._cell.slug}: done already", file=sys.stderr, flush=True)
             return {}
         (self._folder / "status.json").unlink(missing_ok=True)
         self._attempt = CellFolder(self._folder).new_attempt()
-        write_json_atomic(self._attempt / "environment.json", {**self._hosts[0], "hosts": self._hosts})
-        self._record = LinkRecord(self._cell.config.link, self._attempt)
-        self._record.add_real_network([str(host["interface"]) for host in self._hosts])
+        environment = self._hosts[0].model_copy(update={"hosts": claim.hosts})
+        write_record(self._attempt / "environment.json", environment)
+        self._record = LinkFile(self._cell.config.link, self._attempt)
+        self._record.add_real_network([host.interface or "" for host in self._hosts])
         return {"attempt": self._attempt.name}
 
-    def _say(self, event: dict[str, Any]) -> None:
+    def _say(self, found: Evaluation) -> None:
         """How far the training is, now and then."""
         now_s = time.monotonic()
-        if self._rank != 0 or event.get("split") != "validation" or now_s - self._said_s < SAY_EVERY_S:
+        if self._rank != 0 or found.split != "validation" or now_s - self._said_s < SAY_EVERY_S:
             return
         self._said_s = now_s
         target = self._cell.config.target
         name = target.metric if target else "accuracy"
-        value = (event.get("mean") or {}).get(name)
+        value = found.mean.get(name)
         shown = "" if value is None else f"{name} {value:.3f} "
-        clock_s, samples = float(event.get("clock_s") or 0.0), event.get("samples")
-        text = f"bwbench: {self._cell.slug}: {shown}after {samples} samples, {clock_s:.1f} s of training"
+        far = f"after {found.samples} samples, {found.clock_s:.1f} s of training"
+        text = f"bwbench: {self._cell.slug}: {shown}{far}"
         print(text, file=sys.stderr, flush=True)
 
     def _conclude(self) -> None:
@@ -169,32 +211,32 @@ class Companion:
         ends = self._ends()
         outcome = self._outcome(ends)
         self._record.add_wire(outcome)
-        status = cell_status(self._cell, self._attempt, outcome, self._record.content, self._resumption)
+        status = cell_status(self._cell, self._attempt, outcome, self._record.record, self._resumption)
         text = f"bwbench: {self._cell.slug}: {outcome.status}: {outcome.reason}"
         try:
-            write_json_atomic(self._folder / "status.json", status)
+            write_record(self._folder / "status.json", status)
         except OSError as error:
             text += f" (and the result cannot be written: {self._folder}: {error.strerror})"
         print(text, file=sys.stderr, flush=True)
 
-    def _ends(self) -> dict[int, dict[str, Any]]:
+    def _ends(self) -> dict[int, End]:
         """The end events of all ranks, as recorded."""
         assert self._attempt is not None
         found = {}
         for rank in range(self._cell.config.nodes):
             for event in read_last_events(self._attempt / f"rank{rank}.jsonl"):
-                if event.get("event") == "end":
+                if isinstance(event, End):
                     found[rank] = event
         return found
 
-    def _outcome(self, ends: dict[int, dict[str, Any]]) -> LaunchOutcome:
-        own = f"rank 0 on {self._hosts[0].get('host')}"
+    def _outcome(self, ends: dict[int, End]) -> LaunchOutcome:
+        own = f"rank 0 on {self._hosts[0].host}"
         if self._unlike is not None and self._verdict is None:
             return LaunchOutcome("invalid", self._unlike, ends, self._wire)
         if self._is_recorded and len(ends) == self._cell.config.nodes:
-            diverged = [end for end in ends.values() if end.get("status") == "diverged"]
+            diverged = [end for end in ends.values() if end.status == "diverged"]
             end = diverged[0] if diverged else ends[0]
-            return LaunchOutcome("diverged" if diverged else "done", str(end.get("reason", "")), ends, self._wire)
+            return LaunchOutcome("diverged" if diverged else "done", end.reason, ends, self._wire)
         if self._verdict is not None:
             return LaunchOutcome("failed", f"{own}: {self._verdict}", ends)
         if self._error is not None:
@@ -211,7 +253,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     descriptor, cell_file, rank = int(arguments[0]), Path(arguments[1]), int(arguments[2])
     if not proc_is_own():
-        print(f"error: {PROBLEM}", file=sys.stderr)
+        print(f"error: {FOREIGN_PROC}", file=sys.stderr)
         return EXIT_UNFIT_MACHINE
     Companion(socket.socket(fileno=descriptor), cell_file, rank, psutil.Process(os.getppid())).run()
     return 0

@@ -2,56 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from bwbench.base.errors import RecordError
 from bwbench.network.link import Link
 from bwbench.network.namespaces.backend import lateness_between
 from bwbench.network.network import Network
 from bwbench.network.probe.verification import verify
-from bwbench.records import SCHEMA, read_json, write_json_atomic
-from bwbench.running.launch.outcome import LaunchOutcome
+from bwbench.records import read_record, write_record
+from bwbench.records.schema import (
+    Applied,
+    Emulator,
+    Json,
+    JsonObject,
+    Lateness,
+    LinkRecord,
+    Measurement,
+    Wire,
+)
+from bwbench.running.launch.attempt import LaunchOutcome
 
+Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
 LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
 MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
 FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
-class LinkRecord:
-    """Written after every step that adds to it, so that a crash leaves what was known by then."""
+class LinkFile:
+    """Written after every step that adds to it, so that a crash leaves what was known by then.
+
+    Attributes:
+        record: what it holds.
+    """
 
     def __init__(self, link: Link, attempt: Path) -> None:
         self._link, self._path = link, attempt / "link.json"
-        self.content: dict[str, Any] = {
-            "schema": SCHEMA,
-            "requested": link.model_dump(mode="json", by_alias=True),
-            "backend": None,
-            "backend_reason": None,
-            "applied": None,
-            "achieved_before": None,
-            "achieved_after": None,
-            "emulator": {},
-            "wire": None,
-        }
+        self.record = LinkRecord(
+            requested=link.model_dump(mode="json", by_alias=True),
+            backend=None,
+            backend_reason=None,
+            applied=None,
+            achieved_before=None,
+            achieved_after=None,
+            emulator=Emulator(),
+            wire=None,
+        )
 
     def add_network(self, network: Network) -> None:
         """Which back end carries the link, why, and with which parameters."""
-        self._update(backend=network.backend, backend_reason=network.backend_reason, applied=network.applied)
+        applied = Applied.model_validate(network.applied)
+        self._update(backend=network.backend, backend_reason=network.backend_reason, applied=applied)
 
     def add_real_network(self, interfaces: Sequence[str]) -> None:
         """That the workers use a network which nobody here has made: by these interfaces, in the order of the ranks."""
         backend, reason = "none", "the network between the hosts, as it is"
         if self._link.shaped:
             backend, reason = "interface", "the kernels of the hosts shape their interfaces"
-        self._update(backend=backend, backend_reason=reason, applied=None, emulator={"interfaces": list(interfaces)})
+        emulator = Emulator(interfaces=tuple(interfaces))
+        self._update(backend=backend, backend_reason=reason, applied=None, emulator=emulator)
 
-    def add_applied(self, hosts: Sequence[dict[str, Any] | None]) -> None:
-        """What was applied on each host, in the order of the hosts."""
-        self._update(applied={"hosts": list(hosts)})
+    def add_applied(self, hosts: Sequence[Json]) -> None:
+        """What was applied on each host, as it says itself, in the order of the hosts; None of a silent one."""
+        self._update(applied=Applied.model_validate({"hosts": list(hosts)}))
 
-    def add_found(self, when: str, measurement: dict[str, Any], clock_s: float | None = None) -> None:
+    def add_found(self, when: Moment, measurement: Measurement, clock_s: float | None = None) -> None:
         """What the ranks have found themselves, as field ``when``; of those during the training there may be many.
 
         Args:
@@ -60,8 +78,9 @@ class LinkRecord:
         if clock_s is None:
             self._update(**{when: measurement})
             return
-        earlier = [found for found in self.content.get(when, []) if found["clock_s"] != clock_s]  # the same try again
-        self._update(**{when: [*earlier, {**measurement, "clock_s": clock_s}]})
+        found = measurement.model_copy(update={"clock_s": clock_s})
+        earlier = [one for one in self.record.achieved_during if one.clock_s != clock_s]  # the same try again
+        self._update(achieved_during=(*earlier, found))
 
     def add_wire(self, outcome: LaunchOutcome) -> None:
         """What has crossed the network."""
@@ -69,16 +88,16 @@ class LinkRecord:
 
     def read_back(self) -> None:
         """Take over what another program has written of this attempt's link."""
-        found = read_json(self._path)
-        if isinstance(found, dict):
-            self.content = found
+        with contextlib.suppress(RecordError):  # of another version; what is known here stands
+            self.record = read_record(LinkRecord, self._path) or self.record
 
-    def add_measurement(self, network: Network, when: str) -> str | None:
+    def add_measurement(self, network: Network, when: Moment) -> str | None:
         """Probe the link into field ``when``; returns what is out of tolerance, None where nothing is."""
         rejected: list[list[str]] = []
         for number in range(1, VERIFY_TRIES + 1):
             measured = verify(network, self._link, len(network.nodes))
-            self._update(**{when: {**measured.to_json(), "tries": number, "rejected": rejected}})
+            content = {**measured.to_json(), "tries": number, "rejected": rejected}
+            self._update(**{when: Measurement.model_validate(content)})
             if measured.verdict == "ok":
                 return None
             rejected = [*rejected, list(measured.reasons)]
@@ -86,47 +105,51 @@ class LinkRecord:
 
     def add_traffic(self, network: Network, outcome: LaunchOutcome) -> str | None:
         """How the emulator fared and what crossed it; returns why the emulator was unfit, None where it was fit."""
-        health = network.health()
-        lateness = outcome.lateness or lateness_between({}, health)
-        self._update(emulator={**health, "training": lateness}, wire=_wire(outcome))
-        return emulator_unfit(health, lateness)
+        emulator = emulator_of(network.health(), outcome.lateness)
+        self._update(emulator=emulator, wire=_wire(outcome))
+        return emulator_unfit(emulator)
 
-    def _update(self, **fields: Any) -> None:
-        self.content.update(fields)
-        write_json_atomic(self._path, self.content)
+    def _update(self, **fields: object) -> None:
+        self.record = self.record.model_copy(update=fields)
+        write_record(self._path, self.record)
 
 
-def emulator_unfit(health: dict[str, Any], lateness: dict[str, Any]) -> str | None:
-    """Why the emulator did not keep up with its link; None where it did.
+def emulator_of(health: JsonObject, training: JsonObject | None) -> Emulator:
+    """How a back end fared, as the record of a cell has it.
 
     Args:
-        health: at the end.
-        lateness: of the frames that count, as ``lateness_between`` gives it.
+        health: as ``Network.health`` gives it.
+        training: lateness of the frames that count, as ``lateness_between`` gives it; None where there were none.
     """
-    late_s, num_frames = lateness["p99_s"] or 0.0, max(int(lateness["frames"]), FRAMES_FOR_A_P99)
-    lost_frames = int(health.get("overruns") or 0) + int(health.get("unsent") or 0)
-    if lost_frames > MOST_LOST_SHARE * num_frames:
+    return Emulator.model_validate({**health, "training": training or lateness_between({}, health)})
+
+
+def emulator_unfit(emulator: Emulator) -> str | None:
+    """Why the emulator did not keep up with its link; None where it did."""
+    training = emulator.training or Lateness()
+    lost_frames = (emulator.overruns or 0) + (emulator.unsent or 0)
+    if lost_frames > MOST_LOST_SHARE * max(training.frames, FRAMES_FOR_A_P99):
         return f"the emulator lost {lost_frames} frames that the link would have carried"
-    if late_s > LATE_EMULATOR_S and lateness["frames"] >= FRAMES_FOR_A_P99:
+    if (late_s := training.p99_s or 0.0) > LATE_EMULATOR_S and training.frames >= FRAMES_FOR_A_P99:
         return f"the emulator was late: 1 % of the frames left more than {late_s * 1e3:.0f} ms after their time"
     return None
 
 
-def _wire(outcome: LaunchOutcome) -> dict[str, Any] | None:
+def _wire(outcome: LaunchOutcome) -> Wire | None:
     """Bytes per step without acknowledgements, and as a multiple of the payload that the codecs claim."""
     if outcome.wire is None:
         return None
-    steps = max((int(end.get("step", 0)) for end in outcome.ends.values()), default=0)
-    payload = sum(int(end.get("payload_bytes", 0)) for end in outcome.ends.values())
+    steps = max((end.step for end in outcome.ends.values()), default=0)
+    payload = sum(end.payload_bytes or 0 for end in outcome.ends.values())
     sent = outcome.wire.bytes - (outcome.wire.ack_bytes or 0)
-    return {
-        "steps": steps,
-        "bytes": outcome.wire.bytes,
-        "ack_bytes": outcome.wire.ack_bytes,
-        "frames": outcome.wire.frames,
-        "ack_frames": outcome.wire.ack_frames,
-        "drops": outcome.wire.drops,
-        "per_step_bytes": sent / steps if steps else None,
-        "payload_bytes": payload,
-        "ratio": sent / payload if payload else None,
-    }
+    return Wire(
+        steps=steps,
+        bytes=outcome.wire.bytes,
+        ack_bytes=outcome.wire.ack_bytes,
+        frames=outcome.wire.frames,
+        ack_frames=outcome.wire.ack_frames,
+        drops=outcome.wire.drops,
+        per_step_bytes=sent / steps if steps else None,
+        payload_bytes=payload,
+        ratio=sent / payload if payload else None,
+    )

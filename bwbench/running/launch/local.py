@@ -8,19 +8,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link.node_link import NodeLink
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
-from bwbench.running.launch.channel import Channels
-from bwbench.running.launch.dead_links import WORTH_A_WORD_S, DeadLinks
-from bwbench.running.launch.link_record import emulator_unfit
-from bwbench.running.launch.outcome import LaunchOutcome, Status, WireTraffic, describe_exit, log_tail
-from bwbench.running.launch.resumption import Resumption
-from bwbench.running.launch.stalls import STALL_AFTER_S, Stalls, is_stopped
-from bwbench.running.launch.tcp_table import unanswered
+from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, WireTraffic, WorkerError, event_of
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit, log_tail
+from bwbench.running.launch.link_record import emulator_of, emulator_unfit
+from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
+from bwbench.running.launch.worker_channels import Channels
 
 POLL_S = 0.2
 LOOK_S = 1.0  # how often to ask the agent for counters and health: looking costs time that the workers need
@@ -33,7 +30,7 @@ SETTLE_S = 0.05  # counters that stand still for this long have drained
 SETTLE_LIMIT_S = 5.0
 MASTER_PORT = 29500  # every cell has a control network of its own, so the port is always free
 
-EventHandler = Callable[[int, dict[str, Any]], None]
+EventHandler = Callable[[int, Event], None]
 
 
 class LocalLauncher:
@@ -49,11 +46,11 @@ class LocalLauncher:
         self._resumption = resumption or Resumption()
         self._num_ranks = cell.config.nodes
         self._processes: list[NodeProcess] = []
-        self._ends: dict[int, dict[str, Any]] = {}
+        self._ends: dict[int, End] = {}
         self._errors: dict[int, str] = {}
         self._waiting: dict[str, set[int]] = {}
         self._counts: dict[str, WireCounters] = {}
-        self._health: dict[str, dict[str, Any]] = {}
+        self._health: dict[str, JsonObject] = {}
         self._playing_since_mono_s = 0.0
         self._writing_checkpoint = False
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
@@ -109,10 +106,15 @@ class LocalLauncher:
         started = last_look = time.monotonic()
         self._stalls.forget(started)
 
-        def handle(rank: int, event: dict[str, Any]) -> None:
-            self._note(channels, rank, event)
+        def handle(rank: int, message: JsonObject) -> None:
+            event = event_of(message)
+            if event is None:
+                self._reach(channels, rank, str(message.get("phase")))
+            else:
+                self._note(rank, event)
             self._stalls.forget(time.monotonic())
-            on_event(rank, event)
+            if event is not None:
+                on_event(rank, event)
 
         while True:
             channels.poll(POLL_S, handle)
@@ -154,23 +156,24 @@ class LocalLauncher:
         limit_s = STALL_AFTER_S if started else STARTUP_LIMIT_S
         return dead or self._stalls.verdict(now, CHECKPOINT_LIMIT_S if self._writing_checkpoint else limit_s)
 
-    def _note(self, channels: Channels, rank: int, event: dict[str, Any]) -> None:
-        """Take in one event; answer a phase once every rank has reached it."""
-        if event.get("event") == "end":
+    def _note(self, rank: int, event: Event) -> None:
+        """Take in what a worker has recorded."""
+        if isinstance(event, End):
             self._ends[rank] = event
-        elif event.get("event") == "error":
-            self._errors[rank] = str(event.get("message", ""))
-        elif event.get("event") == "phase":
-            phase = str(event.get("phase"))
-            self._writing_checkpoint &= phase != "going on"  # said by whoever knows that all have written
-            reached = self._waiting.setdefault(phase, set())
-            reached.add(rank)
-            if len(reached) == self._num_ranks and phase in ("training", "checkpoint", "drained"):
-                answer = self._checkpoint() if phase == "checkpoint" else self._count(phase)
-                for other in range(self._num_ranks):
-                    channels.answer(other, {"ok": True, **answer})
+        elif isinstance(event, WorkerError):
+            self._errors[rank] = event.message
 
-    def _count(self, phase: str) -> dict[str, Any]:
+    def _reach(self, channels: Channels, rank: int, phase: str) -> None:
+        """A rank has reached a phase, which is answered once every one has."""
+        self._writing_checkpoint &= phase != "going on"  # said by whoever knows that all have written
+        reached = self._waiting.setdefault(phase, set())
+        reached.add(rank)
+        if len(reached) == self._num_ranks and phase in ("training", "checkpoint", "drained"):
+            answer = self._checkpoint() if phase == "checkpoint" else self._count(phase)
+            for other in range(self._num_ranks):
+                channels.answer(other, {"ok": True, **answer})
+
+    def _count(self, phase: str) -> JsonObject:
         """Read the counters at the begin or the end of the training; what varies over time varies in between."""
         if phase == "drained":
             self._network.hold()
@@ -181,15 +184,15 @@ class LocalLauncher:
             self._playing_since_mono_s = time.monotonic() - self._resumption.played_s
         return {}
 
-    def _checkpoint(self) -> dict[str, Any]:
+    def _checkpoint(self) -> JsonObject:
         """What the ranks are to keep for the launcher of a later attempt; ``unfit``: why this is not worth keeping."""
         self._waiting.pop("checkpoint")
         self._writing_checkpoint = True
         counters, health = self._settled_counters(), self._network.health()
-        if unfit := emulator_unfit(health, lateness_between(self._health["training"], health)):
+        if unfit := emulator_unfit(emulator_of(health, lateness_between(self._health["training"], health))):
             return {"unfit": unfit}
         wire, played_s = self._wire(counters), time.monotonic() - self._playing_since_mono_s
-        return {"carried": {"wire": wire and vars(wire), "played_s": played_s, "wall_s": self._resumption.wall_s}}
+        return {"carried": Carried(wire=wire, played_s=played_s, wall_s=self._resumption.wall_s).to_json()}
 
     def _settled_counters(self) -> WireCounters:
         """Wire counters once nothing moves any more: what was sent may still be on its way through the queues."""
@@ -213,13 +216,19 @@ class LocalLauncher:
         if before is None or after is None:
             return None
         total = after.minus(before).total()
-        since = WireTraffic(total.bytes, total.ack_bytes, total.frames, total.ack_frames, total.drops)
+        since = WireTraffic(
+            bytes=total.bytes,
+            ack_bytes=total.ack_bytes,
+            frames=total.frames,
+            ack_frames=total.ack_frames,
+            drops=total.drops,
+        )
         return self._resumption.traffic(since)
 
-    def _outcome(self, status: Status, reason: str) -> LaunchOutcome:
+    def _outcome(self, status: Ending, reason: str) -> LaunchOutcome:
         return LaunchOutcome(status, reason, self._ends, self._wire(self._counts.get("drained")), self._lateness())
 
-    def _lateness(self) -> dict[str, Any] | None:
+    def _lateness(self) -> JsonObject | None:
         before, after = self._health.get("training"), self._health.get("drained")
         return None if before is None or after is None else lateness_between(before, after)
 
@@ -256,7 +265,7 @@ class LocalLauncher:
 
     def _ended(self) -> LaunchOutcome:
         for rank, end in self._ends.items():
-            if end.get("status") == "diverged":
-                reason = self._with_log(str(end.get("reason", "")), rank)
+            if end.status == "diverged":
+                reason = self._with_log(end.reason, rank)
                 return self._outcome("diverged", reason)
-        return self._outcome("done", str(self._ends[0].get("reason", "")))
+        return self._outcome("done", self._ends[0].reason)

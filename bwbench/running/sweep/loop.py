@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from bwbench.base.errors import CellTakenError
+from bwbench.base.errors import CellTakenError, RecordError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.lock import claim_of
+from bwbench.records.schema import Status
 from bwbench.running.cell import CellObserver, ended_since, wall_limit_s
 from bwbench.running.composed import run_item
 from bwbench.running.sweep.notify import Notifier
@@ -17,7 +18,7 @@ from bwbench.running.sweep.stopped_arms import StoppedArms
 
 LOOK_AT_CLAIMS_S = 0.5
 
-RunCell = Callable[[PlannedCell, float, CellObserver], dict[str, Any]]
+RunCell = Callable[[PlannedCell, float, CellObserver], Status]
 
 
 class SweepObserver(CellObserver, Protocol):
@@ -26,10 +27,10 @@ class SweepObserver(CellObserver, Protocol):
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """A cell begins: the ``number``-th of the ``total`` that are to run."""
 
-    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
-        """A cell that began here has ended with this content of status.json."""
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        """A cell that began here has ended with this."""
 
-    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Another process has ended a cell that was to run here."""
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
@@ -143,8 +144,14 @@ class Account:
             self.tally.skipped += 1
             self.observer.cell_skipped(item, why)
             return True
-        if (recorded := ended_since(item)) is not None:
-            self.tally.earlier[recorded["status"]] = self.tally.earlier.get(recorded["status"], 0) + 1
+        try:
+            recorded = ended_since(item)
+        except RecordError as error:
+            self.tally.skipped += 1
+            self.observer.cell_skipped(item, str(error))
+            return True
+        if recorded is not None:
+            self.tally.earlier[recorded.status] = self.tally.earlier.get(recorded.status, 0) + 1
             self._arms.note(item, recorded)
             self.observer.cell_elsewhere(item, recorded)
             return True
@@ -155,12 +162,12 @@ class Account:
         number = self._numbers.setdefault((item.cell.experiment, item.cell.id), len(self._numbers) + 1)
         self.observer.cell_started(item, number, self._total)
 
-    def ended(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def ended(self, item: PlannedCell, status: Status) -> None:
         """Take in how a cell that began here has ended."""
-        self.tally.now[status["status"]] = self.tally.now.get(status["status"], 0) + 1
+        self.tally.now[status.status] = self.tally.now.get(status.status, 0) + 1
         self.observer.cell_finished(item, status)
         self._arms.note(item, status)
-        if status["status"] != "done":
+        if status.status != "done":
             self._failed = self._failed or item
             self._notifier.cell_failed(item, status)
 

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.records.schema import Status
 
 LIMIT_S = 30.0
 _LONGEST = 4000  # characters of a value: an environment has a limit
@@ -29,12 +29,12 @@ class Notifier:
     def __init__(self, command: str | None, say: Callable[[str], None], limit_s: float = LIMIT_S) -> None:
         self._command, self._say, self._limit_s = command, say, limit_s
 
-    def cell_failed(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
+    def cell_failed(self, item: PlannedCell, status: Status) -> None:
         """A cell has ended, and not as done."""
         self._run(
             event="cell",
-            status=status.get("status"),
-            reason=status.get("reason"),
+            status=status.status,
+            reason=status.reason,
             experiment=item.cell.experiment,
             cell=item.folder.name,
             arm=item.cell.arm,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.records import cell_at
+from bwbench.records.schema import Status
 
 MOST_ALIKE = 3
 _ON_ITS_LINK = ("invalid", "timeout")  # says nothing of the arm on other links
@@ -40,18 +40,18 @@ class StoppedArms:
         self._parts: set[tuple[str, str, str]] = set()
         self._stopped: dict[tuple[str, str], dict[str, str]] = {}  # of an arm: where it is stopped, and why
 
-    def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
+    def note(self, item: PlannedCell, status: Status) -> None:
         """Take in how a cell has ended."""
-        if status.get("status") not in ENDED_UNDONE:
+        if status.status not in ENDED_UNDONE:
             return
         way = _way(item, status)
-        if (part := status.get("undone_part")) is not None:  # a run that repeats share fails all of them, but once
+        if (part := status.undone_part) is not None:  # a run that repeats share fails all of them, but once
             if (way.experiment, way.arm, str(part)) in self._parts:
                 return
             self._parts.add((way.experiment, way.arm, str(part)))
         self._ended[way] += 1
         if self._ended[way] == MOST_ALIKE:
-            reason = str(status.get("reason") or "").strip().partition("\n")[0][:200]
+            reason = (status.reason or "").strip().partition("\n")[0][:200]
             text = f"{way.arm}{_in_words(item, way.status)}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
             self._stopped.setdefault((way.experiment, way.arm), {})[way.where] = text
 
@@ -83,9 +83,9 @@ def _stopped(item: PlannedCell, why: str | None) -> PlannedCell:
     return replace(item, runs=False, why=f"skipped: {why}; --retry runs those again, and then this")
 
 
-def _way(item: PlannedCell, status: Mapping[str, Any]) -> _Way:
-    reason = _VARYING.sub("#", str(status.get("reason") or "").strip().partition("\n")[0])
-    return _Way(item.cell.experiment, item.cell.arm, _where(item, str(status["status"])), str(status["status"]), reason)
+def _way(item: PlannedCell, status: Status) -> _Way:
+    reason = _VARYING.sub("#", (status.reason or "").strip().partition("\n")[0])
+    return _Way(item.cell.experiment, item.cell.arm, _where(item, status.status), status.status, reason)
 
 
 def _where(item: PlannedCell, status: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.forecast import Forecast
+from bwbench.records.schema import Status
 
 FEW = 500  # cells that are predicted anew whenever one has finished …
 REFRESHED_S = 10.0  # … more of them only now and then: it would keep a processor busy that cells run on
@@ -27,7 +26,7 @@ class TimeLeft:
         self._total_s = 0.0
         self._known, self._refreshed_s = forecast.num_cells, time.monotonic()
 
-    def note(self, item: PlannedCell, status: Mapping[str, Any]) -> None:
+    def note(self, item: PlannedCell, status: Status) -> None:
         """Take in a finished cell."""
         self._forecast.note(item, status)
 

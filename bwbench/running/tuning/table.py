@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from bwbench.experiment.config.tuned_table import (
     without_rate,
 )
 from bwbench.records.environment import capture_environment
+from bwbench.records.schema import Environment
 from bwbench.results.analysis.provenance import commit_of, host_of
 from bwbench.running.tuning.search import on_edge
 from bwbench.running.tuning.searches import Search
@@ -162,14 +163,14 @@ def _problem(found: Progress) -> str:
     return "the training diverges at every rate that was tried"
 
 
-def _made(environments: Sequence[Mapping[str, Any]]) -> Made:
+def _made(environments: Sequence[Environment]) -> Made:
     """When and by what the trials ran, whenever the table is written; several where they were unlike."""
     found = environments or [capture_environment()]
-    last_s = max(float(environment.get("time_unix_s") or 0.0) for environment in found)
+    last_s = max(environment.time_unix_s or 0.0 for environment in found)
     return Made(
         date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last_s)),
         commit=_joined(map(commit_of, found)) or None,
-        bwbench=_joined(str(environment.get("bwbench", "")) for environment in found),
+        bwbench=_joined(environment.bwbench or "" for environment in found),
         host=_joined(map(host_of, found)),
     )
 

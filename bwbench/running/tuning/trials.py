@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bwbench.experiment.config.tuned_table import Trial
-from bwbench.experiment.plan.assess import PlannedCell, assess
+from bwbench.experiment.plan.assess import UNREADABLE, PlannedCell, assess
 from bwbench.records import CellFolder
+from bwbench.records.schema import Environment
 from bwbench.results.analysis.trial import evaluations
 from bwbench.running.tuning.search import State, search
 from bwbench.running.tuning.searches import Search
 
 JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine
-NOT_RUN = ("missing", "interrupted")
+NOT_RUN = ("missing", "interrupted", UNREADABLE)
 
 Cost = tuple[float, float]  # samples to the target, then validation loss; infinite where there is none
 
@@ -34,7 +34,7 @@ class Progress:
     state: State
     trials: tuple[Trial, ...]
     failed: tuple[Trial, ...]
-    environments: tuple[dict[str, Any], ...] = ()
+    environments: tuple[Environment, ...] = ()
 
     @property
     def best(self) -> Trial | None:
@@ -46,7 +46,7 @@ class Progress:
 def progress(search_: Search, results: Path) -> Progress:
     """How far a search is by what lies below ``results``, and by the trials that its table holds."""
     seen: dict[float, Trial | None] = {}
-    environments: dict[float, dict[str, Any]] = {}
+    environments: dict[float, Environment] = {}
 
     def cost(lr: float) -> Cost | None:
         if lr not in seen:
@@ -85,8 +85,7 @@ def trial_of(item: PlannedCell, lr: float) -> Trial | None:
     if item.status in NOT_RUN:
         return None
     folder = CellFolder(item.folder)
-    status = folder.status or {}
-    samples = status.get("samples_to_target")
+    samples = folder.status.samples_to_target if folder.status is not None else None
     return Trial(lr=lr, status=item.status, samples_to_target=samples, loss=_last_loss(folder), id=item.cell.id)
 
 
@@ -104,5 +103,4 @@ def cost_of(trial: Trial) -> Cost:
 def _last_loss(folder: CellFolder) -> float | None:
     """Mean over the nodes, at the last evaluation on the validation split; None where it is not finite."""
     last = [found[-1] for rank in folder.ranks if (found := evaluations(folder.events(rank), "validation"))]
-    loss = last[0]["mean"].get("loss") if last else None
-    return float(loss) if isinstance(loss, (int, float)) and math.isfinite(loss) else None
+    return last[0].mean.get("loss") if last else None

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from bwbench.base.errors import CellTakenError
 from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.records.schema import Status
 from bwbench.running.cell import CellObserver, run_cell, wall_limit_s
 from bwbench.running.tuning.searches import Search
 from bwbench.running.tuning.trials import Progress, planned, progress
 
 _LOOK_AGAIN_S = 1.0  # at a trial that another process is at
 
-RunCell = Callable[[PlannedCell, float, CellObserver], dict[str, Any]]
+RunCell = Callable[[PlannedCell, float, CellObserver], Status]
 
 
 class TuningObserver(CellObserver, Protocol):
@@ -24,8 +25,8 @@ class TuningObserver(CellObserver, Protocol):
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """A trial begins: the ``number``-th of the ``total`` that are known to be needed; there may come more."""
 
-    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
-        """The trial has ended with this content of status.json."""
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        """The trial has ended with this."""
 
 
 def tune(
@@ -76,7 +77,7 @@ def _next(
     return None
 
 
-def _run(item: PlannedCell, limit_s: float, observer: CellObserver, run: RunCell) -> dict[str, Any]:
+def _run(item: PlannedCell, limit_s: float, observer: CellObserver, run: RunCell) -> Status:
     deadline = time.monotonic() + limit_s
     while True:
         try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from bwbench.base.errors import WorkerError
 from bwbench.base.messages import MessageReader
 from bwbench.records import dump_line
+from bwbench.records.schema import JsonObject
 
 VARIABLE = "BWBENCH_CHANNEL_FD"
 ANSWER_LIMIT_S = 300.0  # the parent waits until slow links have drained; if it is gone, so is this worker
@@ -32,40 +32,43 @@ class Channel:
         descriptor = os.environ.get(VARIABLE)
         return cls(socket.socket(fileno=int(descriptor)) if descriptor else None)
 
-    def send(self, event: dict[str, Any]) -> None:
-        """Send a copy of an event. A parent that is gone ends its workers by other means, so that is no error here."""
+    def send(self, message: JsonObject) -> None:
+        """Send a message, be it a copy of an event.
+
+        A parent that is gone ends its workers by other means, so that is no error here.
+        """
         if self._connection is None:
             return
         try:
-            self._connection.sendall(dump_line(event).encode())
+            self._connection.sendall(dump_line(message).encode())
         except OSError:
             self._connection = None
 
-    def phase(self, name: str) -> dict[str, Any]:
+    def phase(self, name: str) -> JsonObject:
         """Report a phase; waits for the parent's answer, and returns it, where it reads the wire counters in that
         moment.
 
         Raises WorkerError where no answer comes in time: counters read later would not belong to the training.
         """
         self.before_phase(name)
-        event = {"event": "phase", "phase": name}
+        message: JsonObject = {"event": "phase", "phase": name}
         if name not in AWAITED_PHASES:
-            self.send(event)
+            self.send(message)
             return {}
-        answer = self.ask(event)
+        answer = self.ask(message)
         if self._connection is not None and answer.get("ok") is not True:
             raise WorkerError(f"the parent did not agree to phase {name!r}")
         return answer
 
-    def ask(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Send an event and wait for the answer; empty where there is nobody to answer.
+    def ask(self, message: JsonObject) -> JsonObject:
+        """Send a message and wait for the answer; empty where there is nobody to answer.
 
         Raises WorkerError where none comes in time.
         """
-        self.send(event)
+        self.send(message)
         return {} if self._connection is None else self._answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> JsonObject:
         try:
             answer = self._reader.receive(ANSWER_LIMIT_S)
         except TimeoutError:

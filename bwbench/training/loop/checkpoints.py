@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from bwbench.records.checkpoint import complete, unfinished, write_rank
+from bwbench.records.schema import Carried, CheckpointPlace
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.progress import Progress
@@ -73,27 +74,25 @@ class Checkpoints:
         if why_not := answer.get("unfit"):
             print(f"no checkpoint after step {progress.steps}: {why_not}", file=sys.stderr)
         else:
-            self._take(progress, clock_s, save, answer.get("carried") or {})
+            self._take(progress, clock_s, save, Carried.model_validate(answer.get("carried") or {}))
         self._channel.phase("going on")
         self._last_mono_s = time.monotonic()
 
-    def _take(
-        self, progress: Progress, clock_s: float, save: Callable[[], dict[str, Any]], carried: dict[str, Any]
-    ) -> None:
+    def _take(self, progress: Progress, clock_s: float, save: Callable[[], dict[str, Any]], carried: Carried) -> None:
         folder, rank = unfinished(self._attempt, progress.steps), self._control.rank
-        facts = {
-            "step": progress.steps,
-            "samples": progress.samples,
-            "clock_s": clock_s,
-            "world_size": self._control.size,
-            "carried": carried,
-        }
+        place = CheckpointPlace(
+            step=progress.steps,
+            samples=progress.samples,
+            clock_s=clock_s,
+            world_size=self._control.size,
+            carried=carried,
+        )
         failed = False
         try:
             self._recorder.sync()
             file = io.BytesIO()
             torch.save(save(), file)
-            write_rank(folder, rank, file.getbuffer(), facts, self._attempt / f"rank{rank}.jsonl")
+            write_rank(folder, rank, file.getbuffer(), place, self._attempt / f"rank{rank}.jsonl")
         except OSError as error:  # a full disk, most likely
             failed = True
             print(f"no checkpoint after step {progress.steps}: {error}", file=sys.stderr)

@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
-import math
 import time
-from typing import Any
 
+import torch
+from torch import nn
+
+from bwbench.records.schema import Evaluation, finite
+from bwbench.records.schema.events import Split
 from bwbench.training.loop.control import Stop
-from bwbench.training.loop.evaluate import evaluate, meets
 from bwbench.training.loop.feed import TensorSamples
 from bwbench.training.loop.progress import Progress
 from bwbench.training.loop.trial import Trial
+
+EVALUATION_BATCH = 50  # at 250 the activations of our larger models spill out of the cache: half as fast
+
+
+def training_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy over all targets.
+
+    Args:
+        logits: ``[batch, num_classes]``, or ``[batch, context, num_classes]`` for text.
+        targets: ``[batch]`` or ``[batch, context]``.
+    """
+    return nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def evaluate(model: nn.Module, samples: TensorSamples) -> dict[str, float]:
+    """``accuracy`` (share of targets hit) and ``loss`` (mean cross entropy) over all samples.
+
+    The model is back in training mode afterwards.
+    """
+    model.eval()
+    loss, hits, count = 0.0, 0, 0
+    with torch.no_grad():
+        for begin in range(0, len(samples), EVALUATION_BATCH):
+            targets = samples.targets[begin : begin + EVALUATION_BATCH].reshape(-1)
+            logits = model(samples.inputs[begin : begin + EVALUATION_BATCH])
+            logits = logits.reshape(-1, logits.shape[-1])
+            loss += float(nn.functional.cross_entropy(logits, targets, reduction="sum"))
+            hits += int((logits.argmax(-1) == targets).sum())
+            count += len(targets)
+    model.train()
+    return {"accuracy": hits / count, "loss": loss / count}
+
+
+def meets(metric: str, value: float, target: float) -> bool:
+    """Whether ``value`` is as good as ``target``: losses fall, everything else rises."""
+    return value <= target if metric == "loss" else value >= target
 
 
 class Evaluator:
@@ -20,25 +58,25 @@ class Evaluator:
         self._trial, self._progress = trial, progress
         self._control = trial.groups.control
 
-    def validation(self, clock_s: float) -> dict[str, Any]:
+    def validation(self, clock_s: float) -> Evaluation:
         """The event of an evaluation on the validation split; ``clock_s`` is the training clock."""
         return self._evaluation("validation", self._trial.validation, clock_s)
 
-    def test(self, clock_s: float) -> dict[str, Any]:
+    def test(self, clock_s: float) -> Evaluation:
         """The event of an evaluation on the test split."""
         return self._evaluation("test", self._trial.test, clock_s)
 
-    def verdict(self, evaluation: dict[str, Any]) -> Stop | None:
+    def verdict(self, evaluation: Evaluation) -> Stop | None:
         """Why training ends here, None where it does not: the same on all ranks, because all have the same means."""
-        bad = [metric for metric, value in evaluation["mean"].items() if not math.isfinite(value)]
+        bad = [metric for metric, value in evaluation.mean.items() if value is None]
         if bad:
             samples = self._progress.samples
             return Stop("diverged", f"the {bad[0]} of the validation split is not finite after {samples} samples")
-        if evaluation["target_met"] and self._trial.config.stop == "target":
+        if evaluation.target_met and self._trial.config.stop == "target":
             return Stop("done", "target")
         return None
 
-    def _evaluation(self, split: str, samples: TensorSamples, clock_s: float) -> dict[str, Any]:
+    def _evaluation(self, split: Split, samples: TensorSamples, clock_s: float) -> Evaluation:
         begin_mono_s = time.monotonic()
         share = samples.share(self._control.rank, self._control.size)
         found = evaluate(self._trial.model, share)
@@ -47,13 +85,13 @@ class Evaluator:
         duration_s = time.monotonic() - begin_mono_s
         self._progress.evaluation_s += duration_s
         target = self._trial.config.target
-        return {
-            "split": split,
-            "step": self._progress.steps,
-            "samples": self._progress.samples,
-            "clock_s": clock_s,
-            "local": local,
-            "mean": mean,
-            "target_met": target is not None and meets(target.metric, mean[target.metric], target.value),
-            "duration_s": duration_s,
-        }
+        return Evaluation(
+            split=split,
+            step=self._progress.steps,
+            samples=self._progress.samples,
+            clock_s=clock_s,
+            local={metric: finite(value) for metric, value in local.items()},
+            mean={metric: finite(value) for metric, value in mean.items()},
+            target_met=target is not None and meets(target.metric, mean[target.metric], target.value),
+            duration_s=duration_s,
+        )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bwbench.methods.algorithms import ExchangeReport
+from bwbench.records.schema import LedgerParts
 from bwbench.training.loop.clock import TrainingClock
 
-PARTS = ("compute_s", "codec_s", "exposed_s", "optimizer_s", "pad_s", "other_s")
+PARTS = tuple(LedgerParts.model_fields)
 
 
 class StepLedger:

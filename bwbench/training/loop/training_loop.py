@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 
+from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.records.environment import tcp_settings
+from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints, Resumed
 from bwbench.training.loop.control import Stop
@@ -18,8 +21,6 @@ from bwbench.training.loop.replica import Snapshot, fingerprint
 from bwbench.training.loop.saved_trial import restore_trial, save_trial
 from bwbench.training.loop.step import Stepper, StepResult
 from bwbench.training.loop.trial import Trial
-
-WARM_UP_STEPS = 2  # whole ones, communication included: torch's DDP rebuilds its buckets after the first
 
 
 class TrainingLoop:
@@ -89,14 +90,15 @@ class TrainingLoop:
     def _go_on(self, checkpoint: Resumed) -> None:
         """Be where the checkpoint was taken, and let the clock go on from there."""
         clock_s = restore_trial(checkpoint.state, self._trial, self._feed, self._progress)
-        facts = {
-            "attempt": checkpoint.attempt,
-            "step": self._progress.steps,
-            "samples": self._progress.samples,
-            "clock_s": clock_s,
-            "plain_backward_s": self._trial.algorithm.plain_backward_s,
-            "tcp": tcp_settings(),
-        }
+        facts = Resume(
+            pid=os.getpid(),
+            attempt=checkpoint.attempt,
+            step=self._progress.steps,
+            samples=self._progress.samples,
+            clock_s=clock_s,
+            plain_backward_s=self._trial.algorithm.plain_backward_s,
+            tcp=tcp_settings(),
+        )
         self._meet()
         self._recorder.resume(facts, self._clock.start(clock_s))
         self._trial.algorithm.resume()
@@ -137,17 +139,19 @@ class TrainingLoop:
     def _record(self, result: StepResult) -> None:
         self._progress.ledger_check.add(result.ledger)
         self._progress.payload_bytes += result.exchange.payload_bytes
-        facts = {
-            "step": self._progress.steps,
-            "samples": self._progress.samples,
-            "clock_s": self._clock.now_s(),
-            "mono_s": result.begin_mono_s,
-            "ready_mono_s": result.exchange.ready_mono_s,
-            "loss": result.loss,
-            "lr": result.lr,
-            "payload_bytes": result.exchange.payload_bytes,
-        }
-        self._recorder.step(facts, result.ledger)
+        step = Step(
+            step=self._progress.steps,
+            samples=self._progress.samples,
+            clock_s=self._clock.now_s(),
+            mono_s=result.begin_mono_s,
+            ready_mono_s=result.exchange.ready_mono_s,
+            loss=finite(result.loss),
+            lr=finite(result.lr),
+            payload_bytes=result.exchange.payload_bytes,
+            duration_s=round(result.ledger.duration_s, 9),
+            ledger=LedgerParts(**{part: round(time_s, 9) for part, time_s in result.ledger.parts.items()}),
+        )
+        self._recorder.step(step)
 
     def _evaluate(self, last: bool) -> Stop | None:
         """Evaluate off the clock, and take a checkpoint where training goes on and it is time for one.
@@ -159,8 +163,7 @@ class TrainingLoop:
         waited_s = self._clock.now_s() - self._progress.step_end_s
         with self._clock.held():
             clock_s = self._clock.now_s()
-            event = self._evaluator.validation(clock_s)
-            event["waited_s"] = waited_s
+            event = self._evaluator.validation(clock_s).model_copy(update={"waited_s": waited_s})
             self._recorder.evaluation(event)
             self._recorder.write()
             # Nobody can ask between the barriers.
@@ -184,16 +187,16 @@ class TrainingLoop:
             self._recorder.evaluation(self._evaluator.test(clock_s))
         self._channel.phase("ending")
         self._recorder.end(
-            {
-                "status": stop.status,
-                "reason": stop.reason,
-                "step": self._progress.steps,
-                "samples": self._progress.samples,
-                "clock_s": clock_s,
-                "payload_bytes": self._progress.payload_bytes,
-                "replica_sha256": fingerprint(self._trial.model),
-                "evaluation_s": self._progress.evaluation_s,
-                "ledger_error": self._progress.ledger_check.error,
-                "ledger_error_worst_step": self._progress.ledger_check.worst_step,
-            }
+            End(
+                status=stop.status,
+                reason=stop.reason,
+                step=self._progress.steps,
+                samples=self._progress.samples,
+                clock_s=clock_s,
+                payload_bytes=self._progress.payload_bytes,
+                replica_sha256=fingerprint(self._trial.model),
+                evaluation_s=self._progress.evaluation_s,
+                ledger_error=finite(self._progress.ledger_check.error),
+                ledger_error_worst_step=finite(self._progress.ledger_check.worst_step),
+            )
         )

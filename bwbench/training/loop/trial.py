@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, trainable
 from bwbench.methods.collectives.pacing import pace
 from bwbench.methods.compression import build_codec
 from bwbench.records.environment import tcp_settings
+from bwbench.records.schema import Start
 from bwbench.training.datasets.folder import data_folder
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.feed import BatchFeed, TensorSamples
@@ -52,24 +53,25 @@ class Trial:
         """Trained values of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
-    def facts(self) -> dict[str, Any]:
-        """What the record begins with; once warmed up."""
-        return {
-            "rank": self.groups.control.rank,
-            "world_size": self.groups.control.size,
-            "num_parameters": self.num_parameters,
-            "gradient_bytes": ELEMENT_BYTES * self.num_parameters,
-            "global_batch": self.config.global_batch,
-            "num_train": self.num_train,
-            "num_validation": len(self.validation),
-            "num_test": len(self.test),
-            "bucket_bytes": self.algorithm.bucket_bytes,
-            "threads": self.config.compute.threads,
-            "torch_version": torch.__version__,
-            "overlap_estimated": self.algorithm.overlap_estimated,
-            "plain_backward_s": self.algorithm.plain_backward_s,
-            "tcp": tcp_settings(),
-        }
+    def facts(self) -> Start:
+        """What the record begins with, but for the moment; once warmed up."""
+        return Start(
+            pid=os.getpid(),
+            rank=self.groups.control.rank,
+            world_size=self.groups.control.size,
+            num_parameters=self.num_parameters,
+            gradient_bytes=ELEMENT_BYTES * self.num_parameters,
+            global_batch=self.config.global_batch,
+            num_train=self.num_train,
+            num_validation=len(self.validation),
+            num_test=len(self.test),
+            bucket_bytes=tuple(self.algorithm.bucket_bytes),
+            threads=self.config.compute.threads,
+            torch_version=str(torch.__version__),
+            overlap_estimated=self.algorithm.overlap_estimated,
+            plain_backward_s=self.algorithm.plain_backward_s,
+            tcp=tcp_settings(),
+        )
 
 
 def prepare(config: CellConfig, groups: Groups) -> Trial:

@@ -116,7 +116,7 @@ def _report(error: BaseException, recorder: Recorder | None, channel: Channel, m
         traceback.print_exception(error)
     try:
         if recorder is None:
-            channel.send(error_event(error, message))
+            channel.send(error_event(error, message).to_json())
         else:
             recorder.error(error, message)
     except Exception as another:  # a full disk, most likely; what is printed above is what counts

@@ -20,7 +20,7 @@ def crossover(claim: Claim, folders: Sequence[CellFolder]) -> Value:
     Raises MissingRecordsError where both are done at fewer than two bandwidths.
     """
     here = [folder for folder in folders if state_of(folder) == DONE and matches(folder, claim.where)]
-    by_arm = {arm: [f for f in here if f.cell["arm"] == arm] for arm in (claim.arm, claim.over)}
+    by_arm = {arm: [f for f in here if f.cell.arm == arm] for arm in (claim.arm, claim.over)}
     rates = [_rates(cells) for cells in by_arm.values()]
     shared = sorted((rates[0] & rates[1]) if all(rates) else (rates[0] or rates[1]))  # one without a link fits all
     if not by_arm[claim.arm] or not by_arm[claim.over] or len(shared) < 2:
@@ -39,7 +39,7 @@ def crossover(claim: Claim, folders: Sequence[CellFolder]) -> Value:
         measured.append(Measured(bps, *(by_seed(cell_row(f) for f in side) for side in sides)))
     found = find_crossovers(measured)
     value = _value(found, scale_of(used), claim.part == "scale")
-    ids = tuple(sorted({str(folder.cell["id"]) for folder in used}))
+    ids = tuple(sorted({str(folder.cell.id) for folder in used}))
     return Value(**{**vars(value), "composed": any(map(is_composed, used)), "cells": ids})
 
 
@@ -67,4 +67,4 @@ def _rates(cells: Sequence[CellFolder]) -> set[float]:
 
 
 def _rate(folder: CellFolder) -> float | None:
-    return setting_of(folder.cell["config"]).bandwidth_bps
+    return setting_of(folder.cell.config).bandwidth_bps

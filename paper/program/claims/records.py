@@ -27,7 +27,7 @@ class Records:
     @cached_property
     def experiments(self) -> frozenset[str]:
         """Names of the experiments with at least one cell that is done."""
-        return frozenset(str(f.cell["experiment"]) for f in self.folders if state_of(f) == DONE)
+        return frozenset(str(f.cell.experiment) for f in self.folders if state_of(f) == DONE)
 
     def done(self, experiment: str) -> list[CellFolder]:
         """The done cells of an experiment; of all for ``all``."""
@@ -36,7 +36,7 @@ class Records:
 
     def of(self, experiment: str) -> list[CellFolder]:
         """All cells of an experiment."""
-        return [folder for folder in self.folders if folder.cell["experiment"] == experiment]
+        return [folder for folder in self.folders if folder.cell.experiment == experiment]
 
     def spent_on(self, experiment: str) -> Spent | None:
         """What an experiment has cost; all of them for ``all``; None where nothing is known."""

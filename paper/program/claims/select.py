@@ -11,7 +11,7 @@ from bwbench.base.errors import BwbenchError
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import DONE, setting_of, state_of
+from bwbench.results.analysis.cells import DONE, concerns_no_link, is_reference, state_of
 from bwbench.results.analysis.config_values import value_at
 
 _NONE_OR_SOME = ("link.overrides", "link.trace")
@@ -33,7 +33,7 @@ def cells_of(
 
     Raises MissingRecordsError or AmbiguousClaimError, which name the claim and what to do.
     """
-    of_arm = [folder for folder in folders if folder.cell["experiment"] == experiment and folder.cell["arm"] == arm]
+    of_arm = [folder for folder in folders if folder.cell.experiment == experiment and folder.cell.arm == arm]
     found = [folder for folder in of_arm if matches(folder, where)]
     done = [folder for folder in found if state_of(folder) == DONE]
     if not done:
@@ -48,11 +48,10 @@ def matches(folder: CellFolder, where: Mapping[str, Any]) -> bool:
     ``link.preset`` takes the name of a preset, nodes that differ set aside; ``link.overrides`` says whether there are
     such nodes, ``link.trace`` whether the link follows a recording: ``none`` or ``some``.
     """
-    config = folder.cell["config"]
-    setting = setting_of(config)
+    config = folder.cell.config
+    alone, linkless = is_reference(folder.cell), concerns_no_link(folder.cell)
     for key, wanted in where.items():
-        alone = setting.is_single or (setting.algorithm == "no-communication" and setting.bandwidth_bps is None)
-        if (alone and key.startswith("link.")) or (setting.is_single and key == "nodes"):
+        if (linkless and key.startswith("link.")) or (alone and key == "nodes"):
             continue
         if key == "link.preset":
             if not _is_preset(config.get("link") or {}, str(wanted)):
@@ -88,7 +87,7 @@ def _missing(
 def _check_alike(claim: str, folders: Sequence[CellFolder]) -> None:
     seen: dict[str, set[str]] = {}
     for folder in folders:
-        for key, value in _flat(folder.cell["config"]):
+        for key, value in _flat(folder.cell.config):
             if not any(key == free or key.startswith(free) for free in _FREE_TO_DIFFER):
                 seen.setdefault(key, set()).add(str(value))
     differing = {key: values for key, values in seen.items() if len(values) > 1}

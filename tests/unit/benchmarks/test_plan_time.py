@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bwbench.records.schema import ComposedFrom
 from tests.unit.experiment.plan.records import finished, planned_cells
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
@@ -27,9 +28,10 @@ def test_errors_before_any_run_and_by_half_of_the_cells(
         # The first failed, the second stopped at its target, the third is composed.
         steps = 40 if number == 1 else None
         ratios = {"computing": slower, "sending": slower, "evaluating": slower, "starting": slower}
-        status = finished(cell, estimates[cell.id], steps, **ratios) | {"attempt": 1}
-        status |= {0: {"status": "failed"}, 2: {"composed": {"timing": "id"}}}.get(number, {})
-        (folder / "status.json").write_text(json.dumps(status))
+        composed = ComposedFrom(convergence="a", timing="b")
+        other = {0: {"status": "failed"}, 2: {"composed": composed}}.get(number, {})
+        status = finished(cell, estimates[cell.id], steps, **ratios, attempt=1, **other)
+        (folder / "status.json").write_text(json.dumps(status.to_json()))
     report = tmp_path / "out" / "report.json"
     monkeypatch.setattr(sys, "argv", ["plan_time", "--results", str(tmp_path / "results"), "--json", str(report)])
     assert plan_time.main() == code

@@ -11,6 +11,7 @@ import pytest
 
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import CellFolder, write_json_atomic
+from bwbench.records.schema import Status
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -71,15 +72,17 @@ def test_a_run_that_failed_is_tried_again_as_the_next_attempt(tmp_path: Path, mo
     cell = runs.cell("ring", 0.1, 0, "10 Mbit/s")
     folder = tmp_path / "whole" / cell.folder_name
     folder.mkdir(parents=True)
-    write_json_atomic(folder / "status.json", {"status": "failed", "reason": "x", "attempt": 2})
+    write_json_atomic(
+        folder / "status.json", {"id": cell.id, "slug": cell.slug, "status": "failed", "reason": "x", "attempt": 2}
+    )
     asked = []
 
-    def run_cell(item: Any, limit_s: float, observer: object) -> dict[str, Any]:
+    def run_cell(item: Any, limit_s: float, observer: object) -> Status:
         asked.append(item.attempt)
-        status = {"status": "done", "attempt": 3}
-        write_json_atomic(item.folder / "status.json", status)
+        status = Status(id=cell.id, slug=cell.slug, status="done", attempt=3)
+        write_json_atomic(item.folder / "status.json", status.to_json())
         return status
 
     monkeypatch.setattr(training_runs, "run_cell", run_cell)
     assert [runs.whole(cell)["status"] for _ in range(2)] == ["done", "done"]
-    assert asked == [2] and CellFolder(folder).status == {"status": "done", "attempt": 3}
+    assert asked == [2] and CellFolder(folder).status == Status(id=cell.id, slug=cell.slug, status="done", attempt=3)

@@ -22,10 +22,14 @@ def cell(results: Path, name: str, status: str | None, attempts: int = 2) -> Pat
     folder = results / "study" / name
     for number in range(1, attempts + 1):
         (folder / f"attempt-{number}").mkdir(parents=True)
-    (folder / "cell.json").write_text(json.dumps({"schema": 1, "id": name, "slug": name, "config": {}}))
+    (folder / "cell.json").write_text(
+        json.dumps(
+            {"schema": 1, "id": name, "slug": name, "experiment": "study", "arm": "ring", "config": {"nodes": 1}}
+        )
+    )
     (folder / ".status.json.7.part").write_text("{")
     if status is not None:
-        (folder / "status.json").write_text(json.dumps({"schema": 1, "status": status}))
+        (folder / "status.json").write_text(json.dumps({"schema": 1, "id": name, "slug": name, "status": status}))
     return folder
 
 

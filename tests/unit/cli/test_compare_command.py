@@ -88,13 +88,21 @@ def test_censored_sides_are_bounds(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "> " in text and "3 of 3" in text
 
 
+def compose(folder: Path, interval_s: list[float] | None = None, **more: object) -> None:
+    """As if the cell had been put together."""
+    sources = {"timing": "a", "convergence": "b", "interval_s": interval_s}
+    content = {"id": folder.name.rpartition("-")[2], **sources, **more}
+    (folder / "composed.json").write_text(json.dumps(content))
+    rewrite(folder / "status.json", composed=sources)
+
+
 def test_composed_values_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = write_study(tmp_path, Study(arms=("ring", "threshold", "single"), limit_s=60.0))
     compare(tmp_path, "ring")
     assert "composed" not in capsys.readouterr().out
     for folder in folders:
         if "threshold" in folder.name:
-            rewrite(folder / "status.json", composed={"timing": "a", "convergence": "b", "interval_s": [2.9, 3.1]})
+            compose(folder, interval_s=[2.9, 3.1])
     rows = {row["algorithm"]: row["composed"] for row in compared(tmp_path, capsys)["rows"]}
     assert rows == {"threshold": True, "single": False}
     compare(tmp_path, "ring")
@@ -203,8 +211,7 @@ def test_of_composed_cells_curves_are_exported_and_no_steps(tmp_path: Path) -> N
     """A failed attempt of before the cell was composed is none of its curve."""
     folders = write_study(tmp_path, Study(arms=("ring", "single"), repeats=1))
     curve = [{"step": 20, "samples": 2560, "clock_s": 7.5, "accuracy": 0.96, "target_met": True}]
-    (folders[0] / "composed.json").write_text(json.dumps({"curve": curve}))
-    rewrite(folders[0] / "status.json", composed={"timing": "a", "convergence": "b", "interval_s": None})
+    compose(folders[0], curve=curve)
     export(tmp_path, Format.json, tmp_path / "rows.json", What.evaluations)
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["arm"], row["clock_s"]) for row in rows if row["composed"]] == [("ring", 7.5)]
@@ -216,8 +223,7 @@ def test_of_composed_cells_curves_are_exported_and_no_steps(tmp_path: Path) -> N
 def test_a_crossover_of_composed_cells_has_a_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arms = ("threshold", "ring")
     for folder in write_study(tmp_path, Study(arms=arms, bandwidths_mbps=(3.0, 100.0), gradient_bytes=80_000)):
-        (folder / "composed.json").write_text(json.dumps({"gradient_bytes": 80_000}))
-        rewrite(folder / "status.json", composed={"timing": "a", "convergence": "b", "interval_s": None})
+        compose(folder, gradient_bytes=80_000)
     (row,) = compared(tmp_path, capsys)["crossovers"]
     assert row["gradient_bytes"] == 80_000 and row["composed"] and row["compute_s"]
 

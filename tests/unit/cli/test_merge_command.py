@@ -69,12 +69,15 @@ def test_hidden_cells_that_composed_ones_rest_on_come_along(tmp_path: Path) -> N
     assert contents(tmp_path / "into") == contents(source)
 
 
+COMPOSED = {"convergence": "c", "timing": "x"}
+
+
 @pytest.mark.parametrize(
     ("mine", "other", "stands"),
     [
         ({"status": "failed"}, {"status": "done"}, "other"),
-        ({"status": "done", "composed": {"timing": "x"}}, {"status": "done"}, "other"),
-        ({"status": "done"}, {"status": "done", "composed": {"timing": "x"}}, "mine"),
+        ({"status": "done", "composed": COMPOSED}, {"status": "done"}, "other"),
+        ({"status": "done"}, {"status": "done", "composed": COMPOSED}, "mine"),
         ({"status": "done"}, {"status": "failed"}, "mine"),
         ({"status": "done", "wall_s": 1.0}, {"status": "done", "wall_s": 2.0}, "mine"),
     ],
@@ -87,6 +90,10 @@ def test_both_sides_of_a_conflict_are_kept(
     name = sorted(path.name for path in (into / "study").iterdir())[0]
     edit(into / "study" / name / "status.json", **mine)
     edit(source / "study" / name / "status.json", **other)
+    for folder, changed in ((into, mine), (source, other)):
+        if "composed" in changed:
+            content = {"schema": 1, "id": name.rpartition("-")[2], **COMPOSED}
+            (folder / "study" / name / "composed.json").write_text(json.dumps(content))
     texts = {"mine": (into / "study" / name / "status.json").read_text(),
              "other": (source / "study" / name / "status.json").read_text()}  # fmt: skip
     for _ in range(2):  # and again: nothing changes
@@ -193,7 +200,8 @@ def test_cut_off_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_plans_are_joined(tmp_path: Path) -> None:
     into, source = make(tmp_path / "into"), make(tmp_path / "a")
     for folder, ids in ((into, ["1", "2"]), (source, ["2", "3"])):
-        plan = {"schema": 1, "experiment": {}, "cells": [{"id": one} for one in ids]}
+        cells = [{"id": one, "slug": "x", "folder": f"x-{one}"} for one in ids]
+        plan = {"schema": 1, "experiment": {"name": "study"}, "cells": cells}
         (folder / "study" / "plan.json").write_text(json.dumps(plan))
     merge([source], into)
     assert [cell["id"] for cell in json.loads((into / "study" / "plan.json").read_text())["cells"]] == ["1", "2", "3"]

@@ -25,7 +25,15 @@ def record(item: PlannedCell, host: str = "a", **status: Any) -> None:
     attempt.mkdir(parents=True)
     (item.folder / "cell.json").write_text(json.dumps(item.cell.to_json()))
     (attempt / "environment.json").write_text(json.dumps({"host": host, "kernel": "6"}))
-    content = {"status": "done", "reason": "target", "attempt": 1, "time_to_target_s": 2.0, **status}
+    content = {
+        "id": item.cell.id,
+        "slug": item.cell.slug,
+        "status": "done",
+        "reason": "target",
+        "attempt": 1,
+        "time_to_target_s": 2.0,
+        **status,
+    }
     (item.folder / "status.json").write_text(json.dumps(content))
 
 

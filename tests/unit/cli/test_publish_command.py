@@ -24,6 +24,7 @@ from bwbench.experiment.plan.assess import assess, freeze_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import iter_cells, read_json, write_json_atomic
 from bwbench.records.packed import PACKED, read_packed
+from bwbench.records.schema import PlanAbout, PlanOrder
 from bwbench.results.analysis.results import load_results
 
 STUDY = Study(
@@ -126,8 +127,8 @@ def test_pictures_are_the_same(results: Path, published: Path, tmp_path: Path) -
 def test_a_failed_cell_is_shown_with_its_log(
     results: Path, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = next(cell for cell in iter_cells(results) if (cell.status or {})["status"] == "failed")
-    one, other = both(results, published, printed(capsys, lambda: show(failed.cell["id"], results, json=True)))
+    failed = next(cell for cell in iter_cells(results) if cell.status.status == "failed")
+    one, other = both(results, published, printed(capsys, lambda: show(failed.cell.id, results, json=True)))
     shown, of_folder = json.loads(one[0]), json.loads(other[0])
     assert "Traceback (most recent call last):" in shown["logs"]["rank2.log"]
     same = ("cell", "status", "attempts", "composed", "ledger", "evaluations", "environment", "logs")
@@ -209,7 +210,10 @@ def as_planned(tmp_path: Path) -> tuple[Path, list[Cell]]:
     )
     cells = list(build_plan(load_experiment(file)).cells)
     contents = {
-        cell.folder_name: {"cell.json": cell.to_json(), "status.json": {"status": "done", "attempt": 1}}
+        cell.folder_name: {
+            "cell.json": cell.to_json(),
+            "status.json": {"id": cell.id, "slug": cell.slug, "status": "done", "attempt": 1},
+        }
         for cell in cells[:-1]
     }
     contents[cells[0].folder_name]["status.json"]["status"] = "failed"
@@ -225,7 +229,7 @@ def test_published_cells_are_not_run_again(as_planned: tuple[Path, list[Cell]]) 
 
 def test_planning_makes_no_folders_for_published_cells(as_planned: tuple[Path, list[Cell]]) -> None:
     results, cells = as_planned
-    freeze_plan(assess(cells, results), results / "many", {}, {})
+    freeze_plan(assess(cells, results), results / "many", PlanAbout(name="many"), PlanOrder())
     assert [path.name for path in (results / "many").iterdir() if path.is_dir()] == [cells[-1].folder_name]
     assert list(planned(cells, results).values()) == [("failed", False), ("done", False), ("missing", True)]
 
@@ -247,10 +251,10 @@ def test_a_better_result_replaces_a_published_one_which_is_kept(
 
     results, cells = as_planned
     name = cells[0].folder_name
-    better = {"cell.json": cells[0].to_json(), "status.json": {"status": "done", "attempt": 2}}
+    better = {"cell.json": cells[0].to_json(), "status.json": {"id": "0", "slug": "x", "status": "done", "attempt": 2}}
     write_packed(tmp_path / "other" / "many", "many", {name: better}, [])
     merge([tmp_path / "other"], results)
-    assert {(cell.status or {})["status"] for cell in iter_cells(results)} == {"done"}
+    assert {cell.status.status for cell in iter_cells(results)} == {"done"}
     aside = read_packed(results / "many" / ".duplicates")
     assert aside is not None and [other.rpartition("~")[0] for other in aside.names] == [name]
     merge([tmp_path / "other"], results)

@@ -18,9 +18,10 @@ from bwbench.records.checkpoint import (
     unfinished,
     write_rank,
 )
+from bwbench.records.schema import Carried, CheckpointPlace, Environment
 
 NOW = {"host": "here", "cpu": "x", "packages": {"torch": "2.9"}, "git": {"commit": "a" * 40}, "source_sha256": "0" * 64}
-FACTS = {"samples": 640, "clock_s": 1.5, "world_size": 2, "carried": {"wall_s": 9.0}}
+FACTS = {"samples": 640, "clock_s": 1.5, "world_size": 2, "carried": Carried(wall_s=9.0)}
 RANKS = (0, 1)
 
 
@@ -34,7 +35,7 @@ def take(cell: Path, attempt: int, step: int, **changes: Any) -> Path:
         with events.open("a") as file:
             file.write(f'{{"event":"step","step":{step}}}\n')
         state = memoryview(f"state of rank {rank} after {step} steps".encode())
-        write_rank(unfinished(folder, step), rank, state, {**FACTS, "step": step, **changes}, events)
+        write_rank(unfinished(folder, step), rank, state, CheckpointPlace(**{**FACTS, "step": step, **changes}), events)
     done = complete(unfinished(folder, step), step)
     for rank in RANKS:
         with (folder / f"rank{rank}.jsonl").open("a") as file:
@@ -43,7 +44,7 @@ def take(cell: Path, attempt: int, step: int, **changes: Any) -> Path:
 
 
 def found(cell: Path, environment: dict[str, Any] = NOW, num_ranks: int = 2) -> tuple[int | None, str | None]:
-    checkpoint, refused = find_checkpoint(cell, num_ranks, environment)
+    checkpoint, refused = find_checkpoint(cell, num_ranks, Environment.model_validate(environment))
     return checkpoint.step if checkpoint else None, refused
 
 
@@ -56,9 +57,9 @@ def test_nothing_there(tmp_path: Path) -> None:
 def test_the_newest_one_counts_and_its_records_begin_the_next_attempt(tmp_path: Path) -> None:
     take(tmp_path, 2, 20)
     take(tmp_path, 10, 100)
-    checkpoint, refused = find_checkpoint(tmp_path, 2, NOW)
+    checkpoint, refused = find_checkpoint(tmp_path, 2, Environment.model_validate(NOW))
     assert checkpoint is not None and refused is None
-    assert (checkpoint.attempt, checkpoint.step, checkpoint.carried) == (10, 100, {"wall_s": 9.0})
+    assert (checkpoint.attempt, checkpoint.step, checkpoint.carried) == (10, 100, Carried(wall_s=9.0))
     new = tmp_path / "attempt-11"
     new.mkdir()
     checkpoint.begin(new)
@@ -153,7 +154,7 @@ def test_another_number_of_nodes_or_format_begins_anew(tmp_path: Path) -> None:
     folder = take(tmp_path, 1, 10)
     for path in folder.glob("*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 99}))
-    assert "its schema is 99" in str(found(tmp_path)[1])
+    assert "schema 99 is newer" in str(found(tmp_path)[1])
 
 
 def test_all_of_a_cell_go_when_it_is_done(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_claim_keeps_others_out_and_leaves_no_file(tmp_path: Path) -> None:
 def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         found = claim_of(tmp_path)
-        assert found is not None and found["pid"] == process.pid and found["phase"] == "training"
+        assert found is not None and found.pid == process.pid and found.phase == "training"
         with pytest.raises(CellTakenError), claimed(tmp_path):
             pass
         process.kill()

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from bwbench.base.errors import EXIT_USER_INPUT, PackedRecordsError
 from bwbench.records import cell_at, iter_cells
-from bwbench.records.packed import PACKED, read_packed, write_packed
-from bwbench.records.packed_cell import columns_of, points_of
-from bwbench.records.shared_parts import dump, restored, share
+from bwbench.records.packed import PACKED, columns_of, dump, points_of, read_packed, restored, share, write_packed
 
 KEYS = st.sampled_from(["a", "link", "=", "columns"])
 JSON = st.recursive(
@@ -52,8 +50,12 @@ def test_points_that_differ_in_their_metrics_stay_as_they_are() -> None:
 
 
 def content(cell_id: str, status: str = "done") -> dict[str, Any]:
-    cell = {"schema": 1, "id": cell_id, "slug": "ring", "experiment": "study", "arm": "ring", "config": {}}
-    return {"cell.json": cell, "status.json": {"status": status, "attempt": 1}, "attempts": 1}
+    cell = {"schema": 1, "id": cell_id, "slug": "ring", "experiment": "study", "arm": "ring", "config": {"nodes": 1}}
+    return {
+        "cell.json": cell,
+        "status.json": {"id": cell_id, "slug": "ring", "status": status, "attempt": 1},
+        "attempts": 1,
+    }
 
 
 @pytest.fixture
@@ -82,9 +84,9 @@ def test_a_folder_with_a_result_stands_before_the_published_cell(experiment: Pat
     folder.mkdir()
     (folder / "cell.json").write_text(json.dumps({**content("a")["cell.json"], "arm": "mine"}))
     assert [cell.is_packed for cell in iter_cells(experiment)] == [True, True]  # planned, nothing to show yet
-    (folder / "status.json").write_text(json.dumps({"status": "failed"}))
+    (folder / "status.json").write_text(json.dumps({"id": "a", "slug": "ring", "status": "failed"}))
     assert [cell.is_packed for cell in iter_cells(experiment)] == [False, True]
-    assert cell_at(folder).cell["arm"] == "mine"
+    assert cell_at(folder).cell.arm == "mine"
 
 
 def test_a_changed_file_is_read_anew(experiment: Path) -> None:

@@ -12,21 +12,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bwbench.base.errors import LaunchError
+from bwbench.base.errors import LaunchError, RecordError
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
-from bwbench.records import read_events, read_json
-from bwbench.running.launch.outcome import LaunchOutcome, describe_exit
+from bwbench.records import read_events, read_json, read_record
+from bwbench.records.schema import Evaluation, Event, Json, Status
+from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
 from bwbench.running.launch.ssh.connection import HostError, close, connected
-from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit
-from bwbench.running.launch.ssh.request import requests
-from bwbench.running.launch.ssh.session import HostSession
+from bwbench.running.launch.ssh.host_session import HostSession
+from bwbench.running.launch.ssh.keeper import KeeperOrder
+from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
 
 LOOK_S = 0.5
 OTHERS_LIMIT_S = 20.0  # after the first host has ended: for the others to see it
 STOP_LIMIT_S = 40.0
 
-EventHandler = Callable[[int, dict[str, Any]], None]
+EventHandler = Callable[[int, Event], None]
 
 
 class SshLauncher:
@@ -45,7 +46,7 @@ class SshLauncher:
         self._token = secrets.token_hex(16)
         self._sessions: list[HostSession] = []
         self._shown = 0
-        self.shaped: list[dict[str, Any] | None] = []
+        self.shaped: list[Json] = []
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.
@@ -77,16 +78,12 @@ class SshLauncher:
 
     async def _start(self, reports: Sequence[HostReport]) -> None:
         first, link = reports[0], self._cell.config.link
-        shaping = [request.to_json() for request in requests(reports, link)] if link.shaped else [None] * len(reports)
+        shaping = shaping_requests(reports, link) if link.shaped else [None] * len(reports)
         for number, ((host, workers), session) in enumerate(zip(self._placed, self._sessions, strict=True)):
             command = [
-                *(
-                    "-m",
-                    "bwbench.training.loop.torchrun",
-                    f"--nnodes={len(self._placed)}",
-                    f"--nproc-per-node={workers}",
-                ),
-                *("--rdzv-backend=bwbench", f"--rdzv-endpoint={first.address}:{first.facts['port']}"),
+                *("-m", "bwbench.training.loop.torchrun"),
+                *(f"--nnodes={len(self._placed)}", f"--nproc-per-node={workers}"),
+                *("--rdzv-backend=bwbench", f"--rdzv-endpoint={first.address}:{first.rendezvous_port}"),
                 *(f"--rdzv-conf=rank={number}", f"--rdzv-id={self._token}", "--max-restarts=0"),
                 *("-m", "bwbench.training.loop.worker"),
             ]
@@ -95,15 +92,9 @@ class SshLauncher:
                 environment["BWBENCH_DATA_INTERFACE"] = host.interface
             if host.data is not None:
                 environment["BWBENCH_DATA"] = host.data
+            order = KeeperOrder(session.token, self._cell.to_json(), command, environment, shaping[number])
             try:
-                await session.start(
-                    {
-                        "cell": self._cell.to_json(),
-                        "command": command,
-                        "environment": environment,
-                        "shaping": shaping[number],
-                    }
-                )
+                await session.start(order)
             except HostError as error:
                 raise LaunchError(f"{host.name}: {error}") from None
 
@@ -145,19 +136,21 @@ class SshLauncher:
         """
         if reason is not None:
             return LaunchOutcome("timeout", reason)
-        found = read_json(received / "0" / "cell" / "status.json")
-        recorded = found if isinstance(found, dict) else {}
+        try:
+            recorded = read_record(Status, received / "0" / "cell" / "status.json")
+        except RecordError as error:
+            return LaunchOutcome("failed", str(error))
         troubles = []
         for session in self._sessions:
             if session.lost is not None:
                 troubles.append(f"host {session.host.name} was lost: {session.lost}")
-            elif session.ended is not None and session.ended.get("why"):
-                troubles.append(f"host {session.host.name}: {session.ended['why']}")
-            elif _failed(session) and (code := int((session.ended or {})["returncode"])) != 1:
-                troubles.append(f"host {session.host.name}: torchrun {describe_exit(code)}")
-        said = str(recorded.get("reason") or "")
-        if recorded.get("status") in ("done", "diverged", "invalid"):
-            return LaunchOutcome(recorded["status"], said)
+            elif session.ended is not None and session.ended.why:
+                troubles.append(f"host {session.host.name}: {session.ended.why}")
+            elif session.ended is not None and session.ended.returncode not in (0, 1):
+                troubles.append(f"host {session.host.name}: torchrun {describe_exit(session.ended.returncode)}")
+        said = (recorded.reason if recorded is not None else None) or ""
+        if recorded is not None and recorded.status in ("done", "diverged", "invalid"):
+            return LaunchOutcome(recorded.status, said)
         failed = [session.host.name for session in self._sessions if _failed(session)]
         known = [*troubles, *([said] if said else [])] or [f"torchrun failed on {', '.join(failed)}; see host0.log"]
         return LaunchOutcome("failed", "; ".join(known))
@@ -181,9 +174,12 @@ class SshLauncher:
 
     def _show(self, received: Path, on_event: EventHandler) -> None:
         """What rank 0 has recorded since, for whoever watches."""
-        events = read_events(received / "0" / "cell" / "attempt-1" / "rank0.jsonl")
+        with contextlib.suppress(RecordError):  # a line that is being received
+            self._show_all(read_events(received / "0" / "cell" / "attempt-1" / "rank0.jsonl"), on_event)
+
+    def _show_all(self, events: Sequence[Event], on_event: EventHandler) -> None:
         for event in events[self._shown :]:
-            if event.get("event") == "eval":
+            if isinstance(event, Evaluation):
                 on_event(0, event)
         self._shown = len(events)
 
@@ -221,17 +217,4 @@ def placed(hosts: Sequence[Host], nodes: int) -> list[tuple[Host, int]]:
 
 
 def _failed(session: HostSession) -> bool:
-    return session.ended is not None and session.ended.get("returncode") != 0
-
-
-def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
-    """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
-
-    async def examined() -> list[HostReport]:
-        connections = await connected(hosts)
-        try:
-            return await examine(connections, hosts, cells)
-        finally:
-            close(connections)
-
-    return asyncio.run(examined())
+    return session.ended is not None and session.ended.returncode != 0

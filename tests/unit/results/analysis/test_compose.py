@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from simulated_runs import BATCH, Machine, clock_of, train
 
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
+from bwbench.records.schema import Evaluation, Step
 from bwbench.results.analysis.compose import Composition, compose
 from bwbench.results.analysis.step_times import NotComposableError
 
@@ -66,9 +67,9 @@ def test_exchanges_that_hide_behind_steps(period, overlap, exchange_s, target_st
 
 def test_the_curve_is_that_of_the_convergence_run_on_another_clock() -> None:
     found = composed(EVERY, Machine(0.05, 0.2, waited_s=0.01), 100, every=10)
-    assert [point["step"] for point in found.curve] == list(range(0, 101, 10))
-    assert found.curve[0]["clock_s"] == 0
-    assert found.curve[4]["clock_s"] == pytest.approx(40 * 0.25 + 4 * 0.01)
+    assert [point.step for point in found.curve] == list(range(0, 101, 10))
+    assert found.curve[0].clock_s == 0
+    assert found.curve[4].clock_s == pytest.approx(40 * 0.25 + 4 * 0.01)
     assert found.samples_to_target == found.samples == 100 * BATCH
     assert found.steps == 100
     assert found.payload_bytes == found.payload_bytes_to_target == 4 * 100 * 1000
@@ -86,16 +87,16 @@ def test_the_time_limit_holds_on_the_composed_clock() -> None:
     assert found.reason == "time"
     assert found.censored_at_s == pytest.approx(10.0)
     assert found.steps == 40
-    assert found.curve[-1]["step"] == 32
+    assert found.curve[-1].step == 32
     assert composed(EVERY, Machine(0.05, 0.2), 100, limit_s=100.0).reason == "target"
 
 
 def test_beyond_the_target_to_the_limit() -> None:
     convergence = train(EVERY, NO_LINK, 160, target_step=None)
     for rank_events in convergence.values():
-        for event in rank_events:
-            if event["event"] == "eval" and event["step"] >= 80:
-                event["target_met"] = True
+        for number, event in enumerate(rank_events):
+            if isinstance(event, Evaluation) and event.step >= 80:
+                rank_events[number] = event.model_copy(update={"target_met": True})
     timing = train(EVERY, Machine(0.05, 0.2, waited_s=0.0), timing_steps(EVERY))
     found = compose(convergence, timing, EVERY, EVERY, has_target=True, ends_at_target=False)
     assert found.time_to_target_s == pytest.approx(80 * 0.25)
@@ -144,7 +145,8 @@ def test_steps_that_send_less_take_no_less_than_their_computing() -> None:
 def test_the_first_steps_count_once_however_slow_they_are() -> None:
     timing = train(EVERY, Machine(0.05, 0.2, waited_s=0.0), timing_steps(EVERY))
     for rank_events in timing.values():
-        next(event for event in rank_events if event["event"] == "step")["duration_s"] = 5.25
+        number = next(number for number, event in enumerate(rank_events) if isinstance(event, Step))
+        rank_events[number] = rank_events[number].model_copy(update={"duration_s": 5.25})
     convergence = train(EVERY, NO_LINK, 160, target_step=160)
     found = compose(convergence, timing, EVERY, EVERY, has_target=True)
     assert found.time_to_target_s == pytest.approx(160 * 0.25 + 5)
@@ -154,9 +156,10 @@ def test_ranks_that_wait_for_each_other_count_by_their_mean() -> None:
     """One is always late in local steps, the others wait for it in the round: every rank's clock is the same."""
     phases = (Phase("rounds", None, 4),)
     timing = train(phases, Machine(0.1, 0.2, waited_s=0.0), timing_steps(phases), ranks=2)
-    for event in timing[1]:
-        if event["event"] == "step":
-            event["duration_s"] += 0.03 if event["step"] % 4 else -0.09
+    for number, event in enumerate(timing[1]):
+        if isinstance(event, Step):
+            more_s = 0.03 if event.step % 4 else -0.09
+            timing[1][number] = event.model_copy(update={"duration_s": event.duration_s + more_s})
     convergence = train(phases, NO_LINK, 160, target_step=160)
     found = compose(convergence, timing, phases, phases, has_target=True)
     assert found.time_to_target_s == pytest.approx(160 * 0.1 + 40 * 0.2)
@@ -173,7 +176,7 @@ def test_runs_without_steps_or_with_holes_are_errors() -> None:
     timing = train(EVERY, Machine(), 30)
     with pytest.raises(NotComposableError, match="no steps"):
         compose({0: []}, timing, EVERY, EVERY, has_target=True)
-    torn = {rank: [e for e in events if e.get("step") != 7] for rank, events in timing.items()}
+    torn = {rank: [e for e in events if getattr(e, "step", None) != 7] for rank, events in timing.items()}
     with pytest.raises(NotComposableError, match="missing"):
         compose(timing, torn, EVERY, EVERY, has_target=True)
 

@@ -15,10 +15,18 @@ def compose(folder, factor: float, whole: bool) -> float:
 
     time_s = factor * status["time_to_target_s"]
     curve = [
-        point | {"clock_s": factor * point["clock_s"]}
+        {**point.to_json(), "clock_s": factor * point.clock_s}
         for point in curve_of({r: events.events(r) for r in events.ranks})
     ]
-    content = {"time_to_target_s": time_s, "censored_at_s": None, "training_clock_s": time_s, "curve": curve}
+    content = {
+        "id": folder.name,
+        "convergence": "a",
+        "timing": "b",
+        "time_to_target_s": time_s,
+        "censored_at_s": None,
+        "training_clock_s": time_s,
+        "curve": curve,
+    }
     content |= {"interval_s": [0.95 * time_s, 1.05 * time_s], "ledger": None, "environment": None, "link": None}
     write_json_atomic(folder / "composed.json", content)
     if not whole:
@@ -38,7 +46,7 @@ def test_the_error_is_that_of_cells_made_both_ways(study) -> None:
     compose(folders[1], 0.9, whole=True)
     compose(folders[2], 3.0, whole=False)
     found = {error.id: error for error in composed_errors(iter_cells(root))}
-    first, second = (found[CellFolder(folder).cell["id"]] for folder in folders[:2])
+    first, second = (found[CellFolder(folder).cell.id] for folder in folders[:2])
     assert len(found) == 2
     assert first.error == pytest.approx(0.02)
     assert first.inside

@@ -31,14 +31,14 @@ def test_arms_repeats_and_bandwidths_share_a_picture(tmp_path: Path) -> None:
 
 def test_one_bandwidth_comes_with_the_arm_that_needs_no_link(tmp_path: Path) -> None:
     (group,) = group_cells(folders(tmp_path, quick(bandwidths_mbps=(1.0, 10.0))))
-    assert sorted(folder.cell["arm"] for folder in group.at(1e6)) == ["ring", "single", "threshold"]
+    assert sorted(folder.cell.arm for folder in group.at(1e6)) == ["ring", "single", "threshold"]
 
 
 def test_other_settings_make_pictures_of_their_own_and_single_joins_each_number_of_nodes(tmp_path: Path) -> None:
     found = group_cells(folders(tmp_path, quick(nodes=2), quick(nodes=4)))
     assert [group.label for group in found] == ["2-nodes", "4-nodes"]
     for group in found:
-        assert sorted(folder.cell["arm"] for folder in group.folders) == ["ring", "single", "threshold"]
+        assert sorted(folder.cell.arm for folder in group.folders) == ["ring", "single", "threshold"]
 
 
 def test_settings_that_only_follow_another_one_make_none(tmp_path: Path) -> None:

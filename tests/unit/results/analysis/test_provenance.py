@@ -5,20 +5,25 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from bwbench.records.schema import Environment
 from bwbench.results.analysis.provenance import host_of, unlike_hosts_note
 
 ANNA = {"address": "10.0.0.1", "host": "anna", "cpu": "i5", "cores": 4, "kernel": "6.1"}
 BEN = {**ANNA, "address": "10.0.0.2", "host": "ben"}
 
 
+def ran_on(**content: Any) -> Environment:
+    return Environment.model_validate(content)
+
+
 def folder(*hosts: dict[str, Any]) -> Any:
-    return SimpleNamespace(environment={"host": "anna", "hosts": list(hosts)})
+    return SimpleNamespace(environment=ran_on(host="anna", hosts=list(hosts)))
 
 
 def test_hosts_go_by_their_names() -> None:
-    assert host_of({"hosts": [BEN, ANNA]}) == "anna+ben"
-    assert host_of({"hosts": [{"address": "10.0.0.7"}, "carl"]}) == "10.0.0.7+carl"
-    assert host_of({"host": "anna"}) == "anna"
+    assert host_of(ran_on(hosts=[BEN, ANNA])) == "anna+ben"
+    assert host_of(ran_on(hosts=[{"address": "10.0.0.7"}, {"name": "carl"}])) == "10.0.0.7+carl"
+    assert host_of(ran_on(host="anna")) == "anna"
 
 
 def test_hosts_that_are_alike_need_no_word() -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from fixtures_records import Study, write_study
 
-from bwbench.base.errors import RecordError
-from bwbench.results.analysis.ledger import PARTS
-from bwbench.results.analysis.results import load_results, regrouped
-from bwbench.results.analysis.tables import arrivals_over_bandwidths
+from bwbench.records.schema import PARTS
+from bwbench.results.analysis.results import load_results, read_cells, regrouped
+from bwbench.results.analysis.tables import Reader, arrivals_over_bandwidths
 
 
 def rewrite(path: Path, **changes: object) -> None:
@@ -106,11 +105,15 @@ def test_cells_of_components_that_are_not_installed_can_be_read(tmp_path: Path) 
     assert results.cells.iloc[0]["model"] == "my-model"
 
 
-def test_a_broken_cell_says_which(tmp_path: Path) -> None:
-    first, *_ = write_study(tmp_path, Study(arms=("ring",), repeats=1, limit_s=1.0))
-    (first / "cell.json").write_text("{")
-    with pytest.raises(RecordError, match="cell.json"):
-        load_results(tmp_path)
+@pytest.mark.parametrize("name", ["cell.json", "status.json", "attempt-1/link.json", "attempt-1/rank2.jsonl"])
+def test_a_broken_cell_is_left_out_and_said(tmp_path: Path, name: str) -> None:
+    first, *others = write_study(tmp_path, Study(arms=("ring",), repeats=3, limit_s=1.0))
+    (first / name).write_text("{\n{}\n")
+    cells, refused = read_cells(tmp_path, Reader())
+    assert [cell.path for cell in cells] == sorted(others)
+    assert len(refused) == 1 and name in str(refused[0])
+    (results,) = load_results(tmp_path)
+    assert len(results.cells) == 2
 
 
 def test_without_target_there_are_no_times(tmp_path: Path) -> None:

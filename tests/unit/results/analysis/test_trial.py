@@ -8,32 +8,33 @@ from typing import Any
 
 import pytest
 
+from bwbench.records.schema import Event, Step, Wire, event_of
 from bwbench.results.analysis.trial import curve_of, summarise, target_of
 
-CELL: dict[str, Any] = {"config": {"target": {"metric": "accuracy", "value": 0.9}}}
+CELL: dict[str, Any] = {"target": {"metric": "accuracy", "value": 0.9}}
 
 
-def step(number: int, clock_s: float, payload: int = 100) -> dict[str, Any]:
+def step(number: int, clock_s: float, payload: int = 100) -> Step:
     ledger = {"compute_s": 0.4, "codec_s": 0.1, "exposed_s": 0.3, "optimizer_s": 0.1, "pad_s": 0.0, "other_s": 0.1}
-    return {"event": "step", "step": number, "samples": 10 * number, "clock_s": clock_s, "mono_s": clock_s,
+    return event_of({"event": "step", "step": number, "samples": 10 * number, "clock_s": clock_s, "mono_s": clock_s,
             "ready_mono_s": clock_s, "duration_s": 1.0, "loss": 1.0, "lr": 0.1, "payload_bytes": payload,
-            "ledger": ledger}  # fmt: skip
+            "ledger": ledger})  # fmt: skip
 
 
-def evaluation(number: int, clock_s: float, accuracy: float, split: str = "validation") -> dict[str, Any]:
-    return {"event": "eval", "split": split, "step": number, "samples": 10 * number, "clock_s": clock_s,
+def evaluation(number: int, clock_s: float, accuracy: float, split: str = "validation") -> Event:
+    return event_of({"event": "eval", "split": split, "step": number, "samples": 10 * number, "clock_s": clock_s,
             "local": {"accuracy": 0.0}, "mean": {"accuracy": accuracy}, "target_met": accuracy >= 0.9,
-            "duration_s": 0.5}  # fmt: skip
+            "duration_s": 0.5})  # fmt: skip
 
 
-def end(clock_s: float, payload: int, digest: str = "aa", status: str = "done") -> dict[str, Any]:
-    return {"event": "end", "status": status, "reason": "target", "step": 4, "samples": 40, "clock_s": clock_s,
-            "payload_bytes": payload, "replica_sha256": digest, "evaluation_s": 1.5}  # fmt: skip
+def end(clock_s: float, payload: int, digest: str = "aa", status: str = "done") -> Event:
+    return event_of({"event": "end", "status": status, "reason": "target", "step": 4, "samples": 40, "clock_s": clock_s,
+            "payload_bytes": payload, "replica_sha256": digest, "evaluation_s": 1.5})  # fmt: skip
 
 
-def two_ranks(accuracies: tuple[float, ...] = (0.1, 0.5, 0.95, 0.97)) -> dict[int, list[dict[str, Any]]]:
+def two_ranks(accuracies: tuple[float, ...] = (0.1, 0.5, 0.95, 0.97)) -> dict[int, list[Event]]:
     """Four steps, an evaluation after each; rank 1 is a tenth of a second behind."""
-    events: dict[int, list[dict[str, Any]]] = {}
+    events: dict[int, list[Event]] = {}
     for rank, late_s in ((0, 0.0), (1, 0.1)):
         events[rank] = [evaluation(0, 0.0, 0.1)]
         for number, accuracy in enumerate(accuracies, 1):
@@ -42,7 +43,7 @@ def two_ranks(accuracies: tuple[float, ...] = (0.1, 0.5, 0.95, 0.97)) -> dict[in
     return events
 
 
-LINK = {"wire": {"bytes": 1100, "ack_bytes": 100}}
+LINK = Wire(bytes=1100, ack_bytes=100)
 
 
 def test_time_to_target_is_the_slowest_ranks_clock_at_the_first_evaluation_that_meets_it() -> None:
@@ -94,7 +95,7 @@ def test_a_diverged_run_is_not_censored_either() -> None:
 
 def test_without_target_there_is_no_time_to_it() -> None:
     for target in (None, {}):
-        summary = summarise(two_ranks(), {"config": {"target": target}}, LINK)
+        summary = summarise(two_ranks(), {"target": target}, LINK)
         assert summary.time_to_target_s is None and summary.censored_at_s is None
         assert summary.metric == "accuracy"
 
@@ -114,7 +115,7 @@ def test_nothing_recorded_gives_an_empty_summary() -> None:
 
 def test_an_arm_that_sends_nothing() -> None:
     events = {0: [evaluation(0, 0.0, 0.1), step(1, 1.0, payload=0), evaluation(1, 1.0, 0.95), end(1.0, 0)]}
-    summary = summarise(events, CELL, {"wire": {"bytes": 0, "ack_bytes": 0}})
+    summary = summarise(events, CELL, Wire(bytes=0, ack_bytes=0))
     assert (summary.payload_bytes_to_target, summary.wire_bytes_to_target) == (0, 0)
 
 
@@ -126,10 +127,10 @@ def test_both_spellings_of_a_target() -> None:
 
 def test_curve_has_one_point_an_evaluation_with_the_slowest_clock() -> None:
     curve = curve_of(two_ranks())
-    assert [point["step"] for point in curve] == [0, 1, 2, 3, 4]
-    assert curve[3]["clock_s"] == pytest.approx(3.1) and curve[3]["target_met"] is True
-    assert curve[0]["accuracy"] == 0.1
-    assert [point["payload_bytes"] for point in curve] == [0, 200, 400, 600, 800]
+    assert [point.step for point in curve] == [0, 1, 2, 3, 4]
+    assert curve[3].clock_s == pytest.approx(3.1) and curve[3].target_met is True
+    assert curve[0].metrics["accuracy"] == 0.1
+    assert [point.payload_bytes for point in curve] == [0, 200, 400, 600, 800]
 
 
 def test_the_runner_gets_it_without_pandas_and_torch() -> None:

@@ -21,7 +21,7 @@ from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_over_bytes import _elsewhere, one_link
 from bwbench.results.figures.labels import emptiest
 from bwbench.results.figures.link import _ticks_from
-from bwbench.results.figures.pareto_names import _along_front
+from bwbench.results.figures.pareto import _along_front
 from bwbench.results.figures.viability import Viability
 
 
@@ -114,16 +114,22 @@ def test_what_a_group_is_asked_twice_is_made_once(results: Results) -> None:
 
 
 def test_a_run_that_ended_at_its_target_sent_all_its_bytes_for_it(results: Results) -> None:
-    folder = next(one for one in results.done if one.cell["arm"] == "ddp")
-    status = {**(folder.status or {}), "samples": 640, "samples_to_target": 640, "wire_bytes": 1000}
+    folder = next(one for one in results.done if one.cell.arm == "ddp")
+    assert folder.status is not None
+    status = folder.status.model_copy(update={"samples": 640, "samples_to_target": 640, "wire_bytes": 1000})
     drained = cast(
-        CellFolder, SimpleNamespace(cell=folder.cell, status={**status, "wire_bytes_to_target": 0}, path=folder.path)
+        CellFolder,
+        SimpleNamespace(
+            cell=folder.cell, status=status.model_copy(update={"wire_bytes_to_target": 0}), path=folder.path
+        ),
     )
     assert cell_row(drained)["wire_bytes_to_target"] == 1000
     went_on = cast(
         CellFolder,
         SimpleNamespace(
-            cell=folder.cell, status={**status, "samples": 900, "wire_bytes_to_target": 7}, path=folder.path
+            cell=folder.cell,
+            status=status.model_copy(update={"samples": 900, "wire_bytes_to_target": 7}),
+            path=folder.path,
         ),
     )
     assert cell_row(went_on)["wire_bytes_to_target"] == 7

@@ -53,10 +53,10 @@ def test_a_ratio_of_two_settings_of_one_arm(records: Records) -> None:
 
 
 def test_a_link_that_follows_a_recording_is_told_from_a_steady_one(records: Records) -> None:
-    steady = next(folder for folder in records.folders if folder.cell["arm"] == "ddp")
+    steady = next(folder for folder in records.folders if folder.cell.arm == "ddp")
     trace = {direction: {"file": "office.txt", "sha256": "0" * 64, "mean": "10 Mbit/s"} for direction in ("up", "down")}
-    config = {**steady.cell["config"], "link": {**steady.cell["config"]["link"], "trace": trace}}
-    recorded = cast(CellFolder, SimpleNamespace(cell={**steady.cell, "config": config}))
+    config = {**steady.cell.config, "link": {**steady.cell.config["link"], "trace": trace}}
+    recorded = cast(CellFolder, SimpleNamespace(cell=steady.cell.model_copy(update={"config": config})))
     for wanted in ("none", "some"):
         assert matches(steady, {"link.trace": wanted}) == (wanted == "none")
         assert matches(recorded, {"link.trace": wanted}) == (wanted == "some")

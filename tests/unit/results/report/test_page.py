@@ -12,8 +12,8 @@ from fixtures_records import Study, write_study
 from bwbench.base.errors import ConfigError
 from bwbench.cli.report import ReportFormat, report
 from bwbench.records import iter_cells
+from bwbench.records.schema import PARTS
 from bwbench.results.analysis.cells import cell_row
-from bwbench.results.analysis.ledger import PARTS
 from bwbench.results.figures.style import arm_style
 from bwbench.results.page.look import CONTRAST, DARK_BACKGROUND, arm_look, contrast, on_dark
 from bwbench.results.page.payload import build_payload

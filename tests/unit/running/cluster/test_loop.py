@@ -17,8 +17,9 @@ import pytest
 
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell, assess
-from bwbench.records import read_json, write_json_atomic
+from bwbench.records import read_json, write_json_atomic, write_record
 from bwbench.records.lock import claimed
+from bwbench.records.schema import Evaluation, Event, Status
 from bwbench.running.cluster.bundle import pack
 from bwbench.running.cluster.loop import MOST_LOSSES, ClusterLoop
 from bwbench.running.cluster.machines import Machine
@@ -38,10 +39,10 @@ class Watcher:
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         self.told.append(("started", f"{number}/{total}"))
 
-    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
-        self.told.append((status["status"], str(status["reason"])))
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        self.told.append((status.status, str(status.reason)))
 
-    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         self.told.append(("elsewhere", item.cell.slug))
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
@@ -56,8 +57,8 @@ class Watcher:
     def cell_phase(self, cell: Any, phase: str) -> None:
         self.told.append(("phase", phase))
 
-    def cell_event(self, cell: Any, rank: int, event: dict[str, Any]) -> None:
-        self.told.append(("event", str(event)))
+    def cell_event(self, cell: Any, rank: int, event: Event) -> None:
+        self.told.append(("event", event.event))
 
 
 class FakePool:
@@ -88,7 +89,10 @@ class FakePool:
             return []
         key = self.random.choice(list(self.at_work))
         machine, work = self.at_work.pop(key)
-        told: list[Report] = [Told(key, "phase", "training", None), Told(key, "event", 0, {"event": "eval"})]
+        told: list[Report] = [
+            Told(key, "phase", "training", None),
+            Told(key, "event", 0, Evaluation(split="test", step=0, samples=0, clock_s=0.0, mean={})),
+        ]
         fate = self.fate(work, machine)
         if fate == "gone":
             self.all.remove(machine)
@@ -96,7 +100,7 @@ class FakePool:
         if fate == "lost":
             return [*told, Lost(key, "killed")]
         if fate in ("unfit", "taken"):
-            return [Ended(key, Outcome(fate, {}, "no namespaces"))]
+            return [Ended(key, Outcome(fate, None, "no namespaces"))]
         return [*told, Ended(key, run(work, fate))]
 
 
@@ -104,10 +108,11 @@ def run(work: Work, status: str) -> Outcome:
     """What ``work.carry_out`` does, without training."""
     folder, bundle = Path(work.folder), None
     attempt = folder / f"attempt-{work.number}"
-    content = {"status": status, "reason": "samples", "attempt": work.number}
+    about = {"id": work.cell["id"], "slug": work.cell["slug"], "attempt": work.number}
+    content = Status.model_validate({**about, "status": status, "reason": "samples"})
     if work.shared:
         attempt.mkdir(parents=True)
-        write_json_atomic(folder / "status.json", content)
+        write_record(folder / "status.json", content)
     else:
         elsewhere = folder.parent.parent.parent / f"elsewhere-{work.cell['id']}" / attempt.name
         elsewhere.mkdir(parents=True)
@@ -142,7 +147,7 @@ def test_every_cell_runs_once_and_no_machine_has_too_many(
     assert tally.now == {"done": 12} and tally.all_done
     assert sorted(cell for _, cell in pool.worked_on) == sorted(item.cell.id for item in planned)
     assert dict(pool.most) == {"a": per_machine, "b": per_machine}
-    assert ("event", "{'event': 'eval'}") in watcher.told and ("phase", "training, on a") in watcher.told
+    assert ("event", "eval") in watcher.told and ("phase", "training, on a") in watcher.told
 
 
 def test_a_machine_that_dies_loses_no_cell(planned: list[PlannedCell]) -> None:

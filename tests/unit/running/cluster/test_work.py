@@ -13,6 +13,7 @@ import pytest
 
 from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.records.schema import Status
 from bwbench.running.cluster import ray_address, work
 from bwbench.running.cluster.bundle import pack, unpack
 from bwbench.running.cluster.machines import describe_here, representatives
@@ -26,7 +27,7 @@ def work_for(item: PlannedCell, shared: bool, number: int = 1) -> Work:
     return Work(item.cell.to_json(), str(item.folder), shared, True, "missing", 0, "whole", number, 60.0)
 
 
-def fake_run(item: PlannedCell, wall_limit_s: float, observer: Any) -> dict[str, Any]:
+def fake_run(item: PlannedCell, wall_limit_s: float, observer: Any) -> Status:
     """An attempt as the runner numbers it."""
     number = len(list(item.folder.glob("attempt-*"))) + 1 if item.folder.is_dir() else 1
     attempt = item.folder / f"attempt-{number}"
@@ -34,7 +35,7 @@ def fake_run(item: PlannedCell, wall_limit_s: float, observer: Any) -> dict[str,
     (attempt / "rank0.jsonl").write_text("{}\n")
     observer.cell_phase(item.cell, "training")
     observer.cell_event(item.cell, 1, {"event": "eval"})
-    return {"status": "done", "attempt": number}
+    return Status(id=item.cell.id, slug=item.cell.slug, status="done", attempt=number)
 
 
 def test_an_attempt_comes_back_with_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,11 @@ from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan import assess, build_plan
-from bwbench.experiment.plan.describe import Description
-from bwbench.experiment.plan.ways import ways
-from bwbench.records import CellFolder, iter_cells, write_json_atomic
+from bwbench.experiment.plan.composing import ways
+from bwbench.experiment.plan.described_models import Description
+from bwbench.records import CellFolder, iter_cells, write_json_atomic, write_record
 from bwbench.records.lock import claimed
+from bwbench.records.schema import End, Status, Step, Wire
 from bwbench.results.analysis.trial import summarise
 from bwbench.running.cell import WALL_LIMIT_FACTOR, WALL_LIMIT_S
 from bwbench.running.composed import run_item
@@ -68,22 +69,23 @@ class Machines:
         attempt = CellFolder(item.folder).new_attempt() if item.folder.exists() else item.folder / "attempt-1"
         attempt.mkdir(parents=True, exist_ok=True)
         for rank, rank_events in events.items():
-            sent = sum(event.get("payload_bytes", 0) for event in rank_events)
-            end = {"event": "end", "status": "done", "clock_s": rank_events[-1]["clock_s"], "payload_bytes": sent}
-            lines = [json.dumps(event) for event in (*rank_events, end)]
+            sent = sum(event.payload_bytes or 0 for event in rank_events if isinstance(event, Step))
+            end = End(status="done", clock_s=rank_events[-1].clock_s, payload_bytes=sent)
+            lines = [json.dumps(event.to_json()) for event in (*rank_events, end)]
             (attempt / f"rank{rank}.jsonl").write_text("\n".join(lines) + "\n")
         write_json_atomic(item.folder / "cell.json", item.cell.to_json())
-        found = summarise(events, item.cell.to_json(), {"wire": {"bytes": round(1.1 * 4 * sent), "ack_bytes": 0}})
+        found = summarise(events, item.cell.to_json()["config"], Wire(bytes=round(1.1 * 4 * sent), ack_bytes=0))
         kind = next((name for name in self.statuses if name in item.cell.slug), "")
-        status = {"status": self.statuses.get(kind, "done"), "reason": "target", "attempt": 1, **found.to_json()}
-        write_json_atomic(item.folder / "status.json", status)
+        about = {"id": item.cell.id, "slug": item.cell.slug, "status": self.statuses.get(kind, "done")}
+        status = Status.model_validate({**about, "reason": "target", "attempt": 1, **found.to_json()})
+        write_record(item.folder / "status.json", status)
         return status
 
 
 @pytest.fixture
 def machines(monkeypatch):
     known = Description(650, ((10, 64), (10,)), 0.001)
-    for module in ("composed", "estimate"):
+    for module in ("composing", "estimate"):
         monkeypatch.setattr(
             f"bwbench.experiment.plan.{module}.describe", lambda requests: dict.fromkeys(requests, known)
         )
@@ -110,7 +112,7 @@ def run_all(items):
 
 def test_parts_are_run_once_and_shared(machines, planned, tmp_path) -> None:
     statuses = run_all(planned())
-    assert [status["status"] for status in statuses] == ["done"] * 8
+    assert [status.status for status in statuses] == ["done"] * 8
     assert sum("timing" in slug for slug in machines.ran) == 2 * 2
     assert len(machines.ran) == 2 * 2 + 2 * 2
     assert [item.runs for item in planned()] == [False] * 8
@@ -123,16 +125,16 @@ def test_a_composed_status_says_what_a_whole_run_would_have_said(machines, plann
     item = next(item for item in planned() if item.cell.arm == "ring")
     status = run_item(item, 60.0, Quiet())
     step_s = 0.05 + STEP_S[item.cell.config.link.bandwidth_bps]
-    assert status["time_to_target_s"] == pytest.approx(112 * step_s)
-    assert status["reason"] == "target"
-    assert status["samples_to_target"] == 112 * 128
-    assert status["final_metric"] == 0.9
-    assert status["payload_bytes"] == 112 * 4 * 1000
-    assert status["wire_bytes"] == pytest.approx(1.1 * status["payload_bytes"])
-    assert set(status["composed"]) >= {"convergence", "timing", "interval_s"}
-    assert json.loads((item.folder / "status.json").read_text()) == json.loads(json.dumps(status))
+    assert status.time_to_target_s == pytest.approx(112 * step_s)
+    assert status.reason == "target"
+    assert status.samples_to_target == 112 * 128
+    assert status.final_metric == 0.9
+    assert status.payload_bytes == 112 * 4 * 1000
+    assert status.wire_bytes == pytest.approx(1.1 * status.payload_bytes)
+    assert {"convergence", "timing", "interval_s"} <= status.to_json()["composed"].keys()
+    assert json.loads((item.folder / "status.json").read_text()) == json.loads(json.dumps(status.to_json()))
     composed = json.loads((item.folder / "composed.json").read_text())
-    assert composed["curve"][-1]["clock_s"] == status["time_to_target_s"]
+    assert composed["curve"][-1]["clock_s"] == status.time_to_target_s
     assert composed["ledger"]["num_steps"] > 20
 
 
@@ -147,7 +149,7 @@ def test_a_convergence_run_has_a_wall_limit_of_its_own(machines, planned) -> Non
 def test_parts_are_no_cells_of_the_results(machines, planned, tmp_path) -> None:
     items = planned()
     run_all(items)
-    assert {folder.cell["id"] for folder in iter_cells(tmp_path / "results")} == {item.cell.id for item in items}
+    assert {folder.cell.id for folder in iter_cells(tmp_path / "results")} == {item.cell.id for item in items}
 
 
 def test_a_composed_cell_counts_as_missing_in_full_mode(machines, planned) -> None:
@@ -155,7 +157,7 @@ def test_a_composed_cell_counts_as_missing_in_full_mode(machines, planned) -> No
     full = planned("mode=full")
     assert all(item.runs and "composed so far" in item.why for item in full)
     statuses = run_all(full)
-    assert not any(status.get("composed") for status in statuses)
+    assert not any(status.composed for status in statuses)
     assert not any(item.runs for item in planned("mode=full"))
     assert not any(item.runs for item in planned())
 
@@ -164,18 +166,18 @@ def test_a_checked_cell_is_composed_and_run_whole(machines, planned) -> None:
     items = planned("whole.share=1")
     statuses = run_all(items)
     for item, status in zip(items, statuses, strict=True):
-        assert not status.get("composed")
+        assert not status.composed
         composed = json.loads((item.folder / "composed.json").read_text())
-        assert composed["time_to_target_s"] == pytest.approx(status["time_to_target_s"])
+        assert composed["time_to_target_s"] == pytest.approx(status.time_to_target_s)
 
 
 def test_what_becomes_of_a_cell_whose_part_fails(machines, planned) -> None:
     machines.statuses = {"timing": "invalid"}
     items = [item for item in planned() if item.cell.repeat == 0]
     statuses = run_all(items)
-    assert {status["status"] for status in statuses} == {"invalid"}
-    assert "timing run" in statuses[0]["reason"]
-    assert len({status["undone_part"] for status in statuses}) == len(items)
+    assert {status.status for status in statuses} == {"invalid"}
+    assert "timing run" in statuses[0].reason
+    assert len({status.undone_part for status in statuses}) == len(items)
     assert not any(item.runs for item in planned() if item.cell.repeat == 0)
     ran = len(machines.ran)
     run_all(
@@ -187,10 +189,10 @@ def test_what_becomes_of_a_cell_whose_part_fails(machines, planned) -> None:
 def test_parts_that_failed_in_an_earlier_run_are_tried_again(machines, planned, monkeypatch) -> None:
     machines.statuses = {"timing": "failed"}
     item = planned()[0]
-    assert run_item(item, 60.0, Quiet())["status"] == "failed"
+    assert run_item(item, 60.0, Quiet()).status == "failed"
     machines.statuses = {}
     monkeypatch.setattr(composed_run, "_STARTED_UNIX_S", composed_run._STARTED_UNIX_S + 1e6)
-    assert run_item(item, 60.0, Quiet())["status"] == "done"
+    assert run_item(item, 60.0, Quiet()).status == "done"
 
 
 def test_a_part_that_another_process_runs_is_waited_for(machines, planned, monkeypatch) -> None:
@@ -204,7 +206,7 @@ def test_a_part_that_another_process_runs_is_waited_for(machines, planned, monke
 
     monkeypatch.setattr(composed_run, "run_cell", run_cell)
     observer = Quiet()
-    assert run_item(item, 60.0, observer)["status"] == "done"
+    assert run_item(item, 60.0, observer).status == "done"
     assert any("waiting" in phase for _, phase in observer.phases)
     assert {slug for slug, _ in observer.phases} == {item.cell.slug}
 
@@ -222,5 +224,5 @@ def test_a_composed_cell_that_lost_its_files_is_made_from_the_same_parts(machine
     ran = len(machines.ran)
     second = run_item(item, 60.0, Quiet())
     assert len(machines.ran) == ran
-    assert second["time_to_target_s"] == first["time_to_target_s"]
-    assert second["composed"] == first["composed"]
+    assert second.time_to_target_s == first.time_to_target_s
+    assert second.composed == first.composed

@@ -12,9 +12,10 @@ from bwbench.experiment.config.resolve import resolve
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.namespaces.backend import PairCounter, WireCounters
 from bwbench.records.checkpoint import Checkpoint, complete, unfinished, write_rank
+from bwbench.records.schema import Carried, CheckpointPlace, Environment, Resumed
 from bwbench.running.launch import local as module
+from bwbench.running.launch.attempt import Resumption
 from bwbench.running.launch.local import LocalLauncher
-from bwbench.running.launch.resumption import Resumption
 
 NUM_RANKS = 2
 LINK = {"bandwidth": "10 Mbit/s", "outages": [{"at": "60 s", "duration": "5 s"}]}
@@ -84,7 +85,7 @@ def reach(launcher: LocalLauncher, phase: str) -> dict[int, dict[str, Any]]:
     channels: Any = Channels()
     for rank in range(NUM_RANKS):
         assert not channels.answers, "nobody is answered before all are there"
-        launcher._note(channels, rank, {"event": "phase", "phase": phase})
+        launcher._reach(channels, rank, phase)
     return channels.answers
 
 
@@ -94,7 +95,9 @@ def test_what_varies_goes_on_from_where_it_was_and_the_next_checkpoint_says_how_
 ) -> None:
     checkpoint = None
     if carried is not None:
-        checkpoint = Checkpoint(tmp_path / "checkpoint-30", 1, 30, 960, 55.0, carried, NUM_RANKS)
+        checkpoint = Checkpoint(
+            tmp_path / "checkpoint-30", 1, 30, 960, 55.0, Carried.model_validate(carried), NUM_RANKS
+        )
     before = carried or {"played_s": 0.0, "wall_s": 0.0, "wire": {"bytes": 0}}
     resumption = Resumption(checkpoint, began_mono_s=now[0])
     network = Network()
@@ -144,21 +147,21 @@ def checkpoint_of(attempt: Path, step: int, environment: dict[str, Any]) -> None
     (attempt / "environment.json").write_text(json.dumps(environment))
     events = attempt / "rank0.jsonl"
     events.write_text("{}\n")
-    facts = {"step": step, "samples": 32 * step, "clock_s": 1.5, "world_size": 1, "carried": {}}
-    write_rank(unfinished(attempt, step), 0, memoryview(b"state"), facts, events)
+    place = CheckpointPlace(step=step, samples=32 * step, clock_s=1.5, world_size=1, carried=Carried())
+    write_rank(unfinished(attempt, step), 0, memoryview(b"state"), place, events)
     complete(unfinished(attempt, step), step)
 
 
 def test_a_checkpoint_that_is_not_used_is_said_and_recorded(tmp_path: Path) -> None:
-    nothing = Resumption.look_for(tmp_path, 1, {})
-    assert nothing.words is None and nothing.to_json() == {"resumed_from": None, "resume_refused": None}
+    nothing = Resumption.look_for(tmp_path, 1, Environment.model_validate({}))
+    assert nothing.words is None and nothing.resumed_from is None and nothing.refused is None
     checkpoint_of(tmp_path / "attempt-1", 30, {"packages": {"torch": "1.0"}})
-    used = Resumption.look_for(tmp_path, 1, {"packages": {"torch": "1.0"}})
+    used = Resumption.look_for(tmp_path, 1, Environment.model_validate({"packages": {"torch": "1.0"}}))
     assert used.words == "going on from step 30 of attempt 1"
-    assert used.to_json()["resumed_from"] == {"attempt": 1, "step": 30, "clock_s": 1.5}
-    refused = Resumption.look_for(tmp_path, 1, {"packages": {"torch": "2.0"}})
+    assert used.resumed_from == Resumed(attempt=1, step=30, clock_s=1.5)
+    refused = Resumption.look_for(tmp_path, 1, Environment.model_validate({"packages": {"torch": "2.0"}}))
     assert refused.words is not None and refused.words.startswith("beginning at step 0: checkpoint-30 of attempt-1")
-    assert refused.to_json()["resumed_from"] is None and "torch 1.0" in str(refused.to_json()["resume_refused"])
+    assert refused.resumed_from is None and "torch 1.0" in str(refused.refused)
     assert refused.environment == {"BWBENCH_CHECKPOINT_DIR": ""} and refused.played_s == 0.0
 
 
@@ -181,7 +184,7 @@ def test_checkpoints_stay_where_somebody_may_go_on_from_them(
     """One from which training has failed before it got to the next one is not tried twice."""
     if resumed:
         checkpoint_of(tmp_path / "attempt-1", 30, {})
-    resumption = Resumption.look_for(tmp_path, 1, {})
+    resumption = Resumption.look_for(tmp_path, 1, Environment.model_validate({}))
     if newer:
         checkpoint_of(tmp_path / "attempt-2", 60, {})
     resumption.tidy(tmp_path / "attempt-2", status)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.plan import Cell, PlannedCell
+from bwbench.records import write_record
 from bwbench.records.lock import claimed
+from bwbench.records.schema import Event, Status
 from bwbench.running.cell import CellObserver, ended_since
 from bwbench.running.sweep import plan_sweep
 from bwbench.running.sweep.loop import Tally, run_sweep
@@ -29,15 +29,15 @@ class Watching:
 
     def cell_phase(self, cell: Cell, phase: str) -> None: ...
 
-    def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None: ...
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None: ...
 
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         self.seen.append(("started", item.cell.id))
 
-    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
         self.seen.append(("finished", item.cell.id))
 
-    def cell_elsewhere(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         self.seen.append(("elsewhere", item.cell.id))
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
@@ -56,15 +56,16 @@ class Runs:
     def __init__(self, outcome: Callable[[PlannedCell], tuple[str, str]] = lambda item: ("done", "limit")) -> None:
         self.outcome, self.ran = outcome, list[str]()
 
-    def __call__(self, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> dict[str, Any]:
+    def __call__(self, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> Status:
         with claimed(item.folder):
             if (recorded := ended_since(item)) is not None:
                 return recorded
             status, reason = self.outcome(item)
             self.ran.append(item.cell.id)
-            content = {"status": status, "reason": reason, "attempt": item.attempt + 1}
-            (item.folder / "status.json").write_text(json.dumps(content))
-        return content
+            about = {"id": item.cell.id, "slug": item.cell.slug, "attempt": item.attempt + 1}
+            found = Status.model_validate({**about, "status": status, "reason": reason})
+            write_record(item.folder / "status.json", found)
+        return found
 
 
 def planned(folder: Path, retry: Sequence[str] = ()) -> list[PlannedCell]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from bwbench.records.schema import Status
 from bwbench.running.sweep import plan_sweep
 from bwbench.running.sweep.notify import Notifier
 from tests.unit.running.sweep.studies import write_study
@@ -13,7 +14,7 @@ from tests.unit.running.sweep.studies import write_study
 def notified(tmp_path: Path, command: str, reason: str, limit_s: float = 10.0) -> list[str]:
     item = plan_sweep([write_study(tmp_path)], tmp_path / "results").selected[0]
     said: list[str] = []
-    Notifier(command, said.append, limit_s).cell_failed(item, {"status": "failed", "reason": reason})
+    Notifier(command, said.append, limit_s).cell_failed(item, Status(id="0", slug="x", status="failed", reason=reason))
     return said
 
 

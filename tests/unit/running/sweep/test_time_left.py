@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bwbench.experiment.plan import foresee
+from bwbench.records.schema import Status
 from bwbench.running.sweep import plan_sweep, time_left
 from bwbench.running.sweep.time_left import TimeLeft
 from tests.unit.experiment.plan.records import KNOWN, finished
@@ -35,7 +36,7 @@ def test_cells_to_come_are_predicted_anew_when_one_has_finished(items, few: int,
     assert before_s == pytest.approx(sum(foreseen.predict(item).total_s for item in items))
     left.expect(items[0], -1)
     assert left.waiting_s() == pytest.approx(before_s - foreseen.predict(items[0]).total_s)
-    left.note(items[0], {"status": "failed", "wall_s": 1.0, "training_clock_s": 0.5})
+    left.note(items[0], Status(id="0", slug="x", status="failed", wall_s=1.0, training_clock_s=0.5))
     assert not left.is_measured
     left.note(items[0], finished(items[0].cell, foreseen.estimates[items[0].cell.id], starting=3.0))
     assert left.is_measured

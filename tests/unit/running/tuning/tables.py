@@ -8,7 +8,8 @@ from typing import Any
 
 from bwbench.experiment.config import Experiment, load_experiment
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.records import EventWriter, write_json_atomic
+from bwbench.records import EventWriter, write_json_atomic, write_record
+from bwbench.records.schema import Evaluation, Status, finite
 
 BASE = """\
 name: study
@@ -35,7 +36,7 @@ class Trainer:
         self._outcome = outcome
         self.ran: list[tuple[str, float]] = []
 
-    def __call__(self, item: PlannedCell, wall_limit_s: float, observer: object) -> dict[str, Any]:
+    def __call__(self, item: PlannedCell, wall_limit_s: float, observer: object) -> Status:
         lr = item.cell.config.optimizer.options.lr
         self.ran.append((item.cell.arm, lr))
         told = {"status": "done", "samples": None, "loss": 1.0, **self._outcome(lr)}
@@ -43,14 +44,20 @@ class Trainer:
         attempt.mkdir(parents=True)
         write_json_atomic(item.folder / "cell.json", item.cell.to_json())
         events = EventWriter(attempt / "rank0.jsonl")
-        mean = {"accuracy": 0.5, "loss": told["loss"]}
-        events.write({"event": "eval", "split": "validation", "step": 0, "samples": 0, "mean": {"loss": 9.0}})
-        events.write({"event": "eval", "split": "validation", "step": 9, "samples": 90, "mean": mean})
-        events.write({"event": "eval", "split": "test", "step": 9, "samples": 90, "mean": {"loss": 0.0}})
+        mean = {"accuracy": 0.5, "loss": finite(told["loss"])}
+        events.write(Evaluation(split="validation", step=0, samples=0, clock_s=0.0, mean={"loss": 9.0}))
+        events.write(Evaluation(split="validation", step=9, samples=90, clock_s=1.0, mean=mean))
+        events.write(Evaluation(split="test", step=9, samples=90, clock_s=1.0, mean={"loss": 0.0}))
         events.close()
-        status = {"status": told["status"], "reason": "x", "attempt": item.attempt + 1}
-        status["samples_to_target"] = told["samples"]
-        write_json_atomic(item.folder / "status.json", status)
+        status = Status(
+            id=item.cell.id,
+            slug=item.cell.slug,
+            status=told["status"],
+            reason="x",
+            attempt=item.attempt + 1,
+            samples_to_target=told["samples"],
+        )
+        write_record(item.folder / "status.json", status)
         return status
 
 
@@ -63,7 +70,7 @@ class Quiet:
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         self.told.append((number, total))
 
-    def cell_finished(self, item: PlannedCell, status: dict[str, Any]) -> None:
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
         pass
 
     def cell_phase(self, cell: object, phase: str) -> None:

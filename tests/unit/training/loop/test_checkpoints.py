@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bwbench.records import EventWriter
+from bwbench.records.schema import CheckpointPlace
 from bwbench.training.loop import checkpoints as module
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints
@@ -99,12 +100,12 @@ def test_a_full_disk_on_one_rank_costs_the_new_one_alone(
 ) -> None:
     write = module.write_rank
 
-    def full(folder: Path, rank: int, state: memoryview, facts: dict[str, Any], events: Path) -> None:
-        if rank == full_on and facts["step"] == 20:
+    def full(folder: Path, rank: int, state: memoryview, place: CheckpointPlace, events: Path) -> None:
+        if rank == full_on and place.step == 20:
             folder.mkdir(exist_ok=True)
             (folder / f"rank{rank}.pt").write_bytes(b"a par")
             raise OSError(28, "No space left on device")
-        write(folder, rank, state, facts, events)
+        write(folder, rank, state, place, events)
 
     monkeypatch.setattr(module, "write_rank", full)
     take(tmp_path, [10, 20])

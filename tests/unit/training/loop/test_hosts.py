@@ -7,30 +7,33 @@ from typing import Any
 
 import pytest
 
-from bwbench.training.loop.hosts import HostFacts, unlike
+from bwbench.records.schema import Environment
+from bwbench.training.loop.external import HostFacts, unlike
 
 FACTS = HostFacts(
     address="10.0.0.1",
     interface="wlan0",
     cell="c25a431b09",
-    environment={
-        "host": "anna",
-        "bwbench": "1.0",
-        "source_sha256": "ab" * 32,
-        "packages": {"torch": "2.13.0+cpu"},
-        "plugins_sha256": {"/home/anna/codec.py": "11" * 32},
-    },
+    environment=Environment(
+        host="anna",
+        bwbench="1.0",
+        source_sha256="ab" * 32,
+        packages={"torch": "2.13.0+cpu"},
+        plugins_sha256={"/home/anna/codec.py": "11" * 32},
+    ),
 )
 
 
 def other(**environment: Any) -> HostFacts:
-    return replace(FACTS, address="10.0.0.2", environment={**FACTS.environment, "host": "ben", **environment})
+    return replace(
+        FACTS, address="10.0.0.2", environment=FACTS.environment.model_copy(update={"host": "ben", **environment})
+    )
 
 
 def test_facts_travel_as_json() -> None:
     assert HostFacts.from_json(FACTS.to_json()) == FACTS
     assert FACTS.host == "anna"
-    assert FACTS.to_record()["interface"] == "wlan0" and FACTS.to_record()["bwbench"] == "1.0"
+    assert FACTS.to_record().interface == "wlan0" and FACTS.to_record().bwbench == "1.0"
 
 
 def test_hosts_may_differ_in_what_does_not_count() -> None:

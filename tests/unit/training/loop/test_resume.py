@@ -19,6 +19,7 @@ from bwbench.experiment.config.presets import PRESETS
 from bwbench.experiment.config.resolve import resolve
 from bwbench.records import EventWriter, read_events
 from bwbench.records.checkpoint import find_checkpoint
+from bwbench.records.schema import Environment
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints
 from bwbench.training.loop.control import ControlPath
@@ -26,9 +27,7 @@ from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.recorder import Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial import prepare
-from tests.ranks import run_ranks
-
-pytestmark = pytest.mark.timeout(400)
+from tests.ranks import loopback, run_ranks
 
 NUM_RANKS = 2
 EVERY, CHECKPOINT, STEPS = 9, 18, 24  # an evaluation and its checkpoint after 9 and 18 steps, none after the last
@@ -75,7 +74,7 @@ def train(config: CellConfig, attempt: Path, resumed_from: Path | None = None, i
 
     def work(data: dist.ProcessGroup, rank: int) -> None:
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+        options._devices = [loopback()]
         control = ControlPath(dist.ProcessGroupGloo(shared, rank, NUM_RANKS, options), requests)
         channel = Channel(None)
         with closing(EventWriter(attempt / f"rank{rank}.jsonl")) as writer:
@@ -85,12 +84,12 @@ def train(config: CellConfig, attempt: Path, resumed_from: Path | None = None, i
                 trial = prepare(config, Groups(control, data))
             TrainingLoop(trial, recorder, channel, checkpoints).run()
 
-    run_ranks(NUM_RANKS, work, timeout_s=150)  # half a second; a machine that does much else takes far longer
+    run_ranks(NUM_RANKS, work)
 
 
 def resume(config: CellConfig, cell: Path) -> None:
     """A second attempt from the checkpoint that the first one has left, as the program begins it."""
-    checkpoint, refused = find_checkpoint(cell, NUM_RANKS, {})
+    checkpoint, refused = find_checkpoint(cell, NUM_RANKS, Environment())
     assert checkpoint is not None and refused is None
     assert checkpoint.step == CHECKPOINT
     attempt = cell / "attempt-2"
@@ -100,7 +99,11 @@ def resume(config: CellConfig, cell: Path) -> None:
 
 
 def events(cell: Path, attempt: int, rank: int, kind: str) -> list[dict[str, Any]]:
-    return [e for e in read_events(cell / f"attempt-{attempt}" / f"rank{rank}.jsonl") if e["event"] == kind]
+    return [event for event in every_event(cell, attempt, rank) if event["event"] == kind]
+
+
+def every_event(cell: Path, attempt: int, rank: int) -> list[dict[str, Any]]:
+    return [event.to_json() for event in read_events(cell / f"attempt-{attempt}" / f"rank{rank}.jsonl")]
 
 
 def assert_alike(cell: Path) -> None:
@@ -144,11 +147,11 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_clock_goes_on_and_what_was_lost_does_not_count(ring: Path) -> None:
     for rank in range(NUM_RANKS):
-        recorded = read_events(ring / "attempt-2" / f"rank{rank}.jsonl")
+        recorded = every_event(ring, 2, rank)
         (position,) = (number for number, event in enumerate(recorded) if event["event"] == "resume")
         origin, before, after = recorded[position], recorded[:position], recorded[position + 1 :]
         assert (origin["attempt"], origin["step"]) == (1, CHECKPOINT)
-        assert before == read_events(ring / "attempt-1" / f"rank{rank}.jsonl")[:position]
+        assert before == every_event(ring, 1, rank)[:position]
         assert before[-1]["event"] == "eval" and before[-1]["clock_s"] == origin["clock_s"]
         again = [event for event in after if event["event"] == "step"]
         assert len(again) == STEPS - CHECKPOINT

@@ -1,0 +1,428 @@
+"""The records of a cell that are one JSON document each, of its plan, and of what is published of an experiment."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.records.schema.events import Ending
+from bwbench.records.schema.link import LinkRecord
+from bwbench.records.schema.record import (
+    ConfigContent,
+    Flag,
+    JsonObject,
+    Number,
+    Record,
+    Text,
+    Versioned,
+    Whole,
+)
+
+PARTS = ("compute_s", "pad_s", "codec_s", "peers_s", "link_s", "exposed_s", "optimizer_s", "other_s")
+ADDITIVITY_TOLERANCE = 0.02  # the parts add up to the step within this share, or the ledger is not to be trusted
+
+
+class CellRecord(Versioned):
+    """``cell.json``: the planned cell.
+
+    Attributes:
+        id: 10 hex digits out of the configuration; slug: readable name, not unique without the id.
+        experiment: name of the experiment.
+        arm: display name of the method; repeat: 0-based.
+        role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
+            recorded.
+        config: the resolved configuration.
+    """
+
+    id: Text
+    slug: Text
+    experiment: Text
+    arm: Text
+    repeat: Whole = 0
+    role: Text | None = None
+    kinship: Text | None = None
+    config: ConfigContent
+
+    @field_validator("config")
+    @classmethod
+    def _readable(cls, config: ConfigContent) -> ConfigContent:
+        """What analyses read of a configuration has the form that they rely on; raises ValueError."""
+        for name in ("link", "limit", "compute", "evaluate", "target", "optimizer"):
+            if not isinstance(config.get(name) or {}, dict):
+                raise ValueError(f"{name} is no mapping")
+        for name, least in _NUMBERS.items():
+            value = config.get(name, least)
+            if type(value) is not int or not least <= value < 2**63:
+                raise ValueError(f"{name} is no whole number of {least} or more")
+        if not isinstance(config.get("compression") or [], list):
+            raise ValueError("compression is no list")
+        if "nodes" not in config:
+            raise ValueError("nodes is missing")
+        for (section, name), dimension in _QUANTITIES.items():
+            text = (config.get(section) or {}).get(name)
+            if text is not None and not _is_quantity(dimension.name, str(text)):
+                raise ValueError(f"{section}.{name} is {text!r}, which is no {dimension.name}")
+        if target := config.get("target"):
+            value = target.get("value") if "metric" in target else next(iter(target.values()))
+            if type(value) not in (int, float) or value - value != 0:
+                raise ValueError("target has no number as its value")
+        return config
+
+
+_NUMBERS = {"nodes": 1, "batch_size": 0, "accumulate": 1, "seed": 0}  # and the least that they may be
+
+
+_QUANTITIES = {
+    ("link", "bandwidth"): BANDWIDTH,
+    ("link", "latency"): DURATION,
+    ("compute", "step_time"): DURATION,
+    ("evaluate", "every"): SAMPLES,
+}
+_DIMENSIONS = {dimension.name: dimension for dimension in _QUANTITIES.values()}
+
+
+@lru_cache(maxsize=1024)
+def _is_quantity(dimension: str, text: str) -> bool:
+    """Thousands of cells have the same few."""
+    try:
+        _DIMENSIONS[dimension].parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+class ComposedFrom(Record):
+    """What the result of a composed cell was put together from.
+
+    Attributes:
+        convergence, timing: ids of the two runs.
+        interval_s: 95 % interval of the time to target, or of the end; None where nothing varies.
+        timed_steps: of the timing run.
+        max_payload_ratio: bytes of a step over those of the timed steps, at most.
+    """
+
+    convergence: Text
+    timing: Text
+    interval_s: tuple[Number, Number] | None = None
+    timed_steps: Whole = 0
+    max_payload_ratio: Number | None = None
+
+
+class Resumed(Record):
+    """The checkpoint that an attempt went on from: where training was, and the attempt that took it."""
+
+    attempt: Whole
+    step: Whole
+    clock_s: Number
+
+
+class _Ended(Versioned):
+    """How an attempt at a cell ended.
+
+    Attributes:
+        reason: why; of a cell that is done what ended training: ``target``, ``samples`` or ``time``.
+        attempt: its number.
+        resumed_from: None where it began at step 0; resume_refused: why a checkpoint that was there was not used.
+        wall_s: from opening the link to closing it, with what earlier attempts took up to the checkpoint.
+        overhead_s: of that neither training nor evaluation.
+    """
+
+    id: Text
+    slug: Text
+    status: Ending
+    reason: Text | None = None
+    attempt: Whole | None = None
+    resumed_from: Resumed | None = None
+    resume_refused: Text | None = None
+    wall_s: Number | None = None
+    overhead_s: Number | None = None
+
+
+class TrialSummary(Record):
+    """The measured part of status.json; None stands for "does not apply" or "was not recorded".
+
+    Attributes:
+        metric: the metric that the target names; without a target, accuracy or loss.
+        time_to_target_s: training-clock seconds, largest over the ranks, at the first validation evaluation that meets
+            the target.
+        censored_at_s: training-clock seconds at the end of a run that ended without meeting its target.
+        samples_to_target: samples over all nodes until then; likewise payload_bytes_to_target, summed over the ranks.
+        wire_bytes_to_target: wire bytes of the whole run, scaled by the payload's share until then.
+        final_metric: of the last validation evaluation; test_metric: of the evaluation on the test split.
+        steps: optimizer steps; samples: over all nodes; training_clock_s, evaluation_s: largest over the ranks.
+        payload_bytes: sent by all ranks together; wire_bytes: counted where shaping happens, with all headers, without
+            acknowledgements.
+        replicas_identical: whether all ranks ended with bit-equal parameters.
+        ledger_error: how far the parts of the steps are from adding up, as a share; worst rank.
+        compute_median_s, step_median_s: over steps and ranks, to compare cells by.
+    """
+
+    metric: Text | None = None
+    time_to_target_s: Number | None = None
+    censored_at_s: Number | None = None
+    samples_to_target: Whole | None = None
+    payload_bytes_to_target: Whole | None = None
+    wire_bytes_to_target: Whole | None = None
+    final_metric: Number | None = None
+    test_metric: Number | None = None
+    steps: Whole | None = None
+    samples: Whole | None = None
+    training_clock_s: Number | None = None
+    evaluation_s: Number | None = None
+    payload_bytes: Whole | None = None
+    wire_bytes: Whole | None = None
+    replicas_identical: Flag | None = None
+    ledger_error: Number | None = None
+    compute_median_s: Number | None = None
+    step_median_s: Number | None = None
+
+
+class Status(TrialSummary, _Ended):
+    """``status.json``: how a cell ended.
+
+    Attributes:
+        composed: absent where the cell ran whole.
+        undone_part: ``ID/attempt-N`` of the convergence or timing run that did not end as it should, where the cell
+            cannot be composed for that; else absent.
+    """
+
+    composed: ComposedFrom | None = None
+    undone_part: Text | None = None
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> Any:
+        """Of a composed cell ``wall_s`` comes last, which holds the making of the others."""
+        content: JsonObject = write(self)
+        if "resumed_from" not in content and "wall_s" in content:
+            content["wall_s"] = content.pop("wall_s")
+        return content
+
+
+def _outcomes() -> tuple[str, ...]:
+    """What tables say of how a cell came out: the summary without what is there to judge the trial by."""
+    about_the_trial = ("metric", "ledger_error", "compute_median_s", "step_median_s")
+    names = [name for name in TrialSummary.model_fields if name not in about_the_trial]
+    behind = names.index("evaluation_s") + 1
+    return (*names[:behind], "wall_s", "overhead_s", *names[behind:])
+
+
+OUTCOMES = _outcomes()
+
+
+class GitState(Record):
+    """Commit of the program; dirty: tracked files of the package were changed."""
+
+    commit: Text | None = None
+    dirty: Flag | None = None
+
+
+class Environment(Versioned):
+    """``environment.json`` of an attempt: what it ran on; of one on several hosts those of rank 0, and all of them.
+
+    Attributes:
+        address, interface: of one of several hosts, towards the others.
+        time_unix_s: start of the attempt.
+        host, boot_id, kernel, machine, cpu, cores, memory_bytes: of the machine; load_1min: at the start.
+        python, bwbench, packages: versions.
+        git: None outside a checkout.
+        source_sha256: of the package's Python files; plugins_sha256: of each plugin file.
+        root: whether it ran as root.
+        tcp: of one of several hosts, its TCP settings.
+        hosts: one a rank; None on one machine.
+    """
+
+    address: Text | None = None
+    interface: Text | None = None
+    name: Text | None = None
+    time_unix_s: Number | None = None
+    host: Text | None = None
+    boot_id: Text | None = None
+    kernel: Text | None = None
+    machine: Text | None = None
+    cpu: Text | None = None
+    cores: Whole | None = None
+    memory_bytes: Whole | None = None
+    load_1min: Number | None = None
+    python: Text | None = None
+    bwbench: Text | None = None
+    packages: dict[Text, Text] = {}
+    git: GitState | None = None
+    source_sha256: Text | None = None
+    plugins_sha256: dict[Text, Text | None] = {}
+    root: Flag | None = None
+    tcp: dict[Text, Text] = {}
+    hosts: tuple[Environment, ...] | None = None
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> Any:
+        """Of one of several hosts its address comes first."""
+        content: JsonObject = write(self)
+        first = {key: content.pop(key) for key in ("address", "interface") if key in content}
+        return {**first, **content}
+
+
+def _all_parts(times_s: dict[str, float]) -> dict[str, float]:
+    if missing := [part for part in PARTS if part not in times_s]:
+        raise ValueError(f"{', '.join(missing)} missing")
+    return times_s
+
+
+PartTimes = Annotated[dict[Text, Number], AfterValidator(_all_parts)]
+
+
+class LedgerSummary(Record):
+    """A trial's steps in one line.
+
+    Attributes:
+        mean_s: mean of each part over all steps and ranks; they add up to the mean step. Times the number of steps
+            that is the training clock, but for the waiting at evaluations (``waited_s`` of their events). A method
+            that communicates only now and then is right in them alone.
+        median_s: median of each part over all steps and ranks; parts of a typical step, which need not add up.
+        step_mean_s, step_median_s: of the whole step.
+        num_steps, num_ranks: what was summarised.
+        peers_known: whether waiting could be split; if not, ``peers_reason`` says why.
+        estimated: the split between computing and waiting is an estimate (it hides inside torch's own DDP).
+        additivity_error: see ``analysis.ledger.additivity_error``.
+        clock_uncertainty_s: where the ranks ran on several hosts, by how much the split may be off: their clocks were
+            compared to within that. None on one machine.
+        slowest_rank: that takes longest until its gradients are ready, and ``slowest_ratio``: how many times as long as
+            the fastest; None with one rank, or where it was not recorded.
+    """
+
+    mean_s: PartTimes
+    median_s: PartTimes
+    step_mean_s: Number
+    step_median_s: Number
+    num_steps: Whole
+    num_ranks: Whole
+    peers_known: Flag
+    peers_reason: Text | None = None
+    estimated: Flag = False
+    additivity_error: Number = 0.0
+    slowest_rank: Whole | None = None
+    slowest_ratio: Number | None = None
+    clock_uncertainty_s: Number | None = None
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the parts add up to the step within 2 %."""
+        return self.additivity_error <= ADDITIVITY_TOLERANCE
+
+
+class CurvePoint(Record):
+    """A validation evaluation of a whole attempt.
+
+    Attributes:
+        step, samples: trained by then; samples over all nodes.
+        metrics: mean over the ranks by name; in JSON each is a field of its own, behind ``step``.
+        clock_s: training clock, largest over the ranks.
+        target_met: whether the metrics meet the target.
+        payload_bytes: that all ranks sent until then.
+    """
+
+    step: Whole
+    metrics: dict[Text, Number | None] = {}
+    samples: Whole
+    clock_s: Number
+    target_met: Flag = False
+    payload_bytes: Whole | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _metrics_apart(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "metrics" in content:
+            return content
+        metrics = {key: value for key, value in content.items() if key not in cls.model_fields}
+        return {**content, "metrics": metrics}
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> Any:
+        """A field each metric."""
+        content: JsonObject = write(self)
+        content.pop("metrics", None)
+        return {"step": content.pop("step"), **self.metrics, **content}
+
+
+class Digest(Record):
+    """What tables need of a cell whose events are not there.
+
+    Attributes:
+        curve: its validation evaluations, on its own clock.
+        ledger: of its steps, of a composed cell of the timed ones; None where none was recorded.
+        gradient_bytes: of the model.
+    """
+
+    curve: tuple[CurvePoint, ...] = ()
+    ledger: LedgerSummary | None = None
+    gradient_bytes: Whole | None = None
+
+    @field_validator("curve", mode="before")
+    @classmethod
+    def _none_is_empty(cls, curve: Any) -> Any:
+        return () if curve is None else curve
+
+
+class Kind(Record):
+    """Steps of one kind in a composed run.
+
+    Attributes:
+        name: see ``methods.phases.Step.kind``; ``evaluation`` stands for waiting before evaluations.
+        num_steps: in the composed run.
+        num_timed: in the timing run.
+        mean_s: of one, timed; standard deviation ``deviation_s``.
+        drift_s: added to all of them together: for bytes that they sent more or less than those that were timed, and
+            for what is known of single ones, e.g. the very first steps.
+    """
+
+    name: Text
+    num_steps: Whole
+    num_timed: Whole
+    mean_s: Number
+    deviation_s: Number
+    drift_s: Number
+
+    @property
+    def total_s(self) -> float:
+        """What all of them take."""
+        return self.num_steps * self.mean_s + self.drift_s
+
+
+class _OfCell(Versioned):
+    """The id of the cell that a record is of."""
+
+    id: Text
+
+
+class _ComposedTimes(Record):
+    """When a composed run ends, and why; as in status.json.
+
+    Attributes:
+        reason: what ended it: ``target``, ``samples`` or ``time``.
+        kinds: what the time consists of.
+    """
+
+    time_to_target_s: Number | None = None
+    censored_at_s: Number | None = None
+    training_clock_s: Number | None = None
+    reason: Text | None = None
+    kinds: tuple[Kind, ...] = ()
+
+
+class Composed(Digest, _ComposedTimes, ComposedFrom, _OfCell):
+    """``composed.json``: of a composed cell, or of one that ran whole and was composed for comparison.
+
+    Attributes:
+        link, environment: of the timing run; of a published cell that ran whole absent.
+    """
+
+    link: LinkRecord | None = None
+    environment: Environment | None = None

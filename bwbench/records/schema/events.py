@@ -1,0 +1,310 @@
+"""What a rank records while it trains: the events of ``rank<r>.jsonl``, and the heads of its checkpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from bwbench.base.errors import RecordError
+from bwbench.records.schema.record import (
+    Flag,
+    Number,
+    Record,
+    Text,
+    Versioned,
+    Whole,
+    refusal,
+)
+
+Ending = Literal["done", "failed", "timeout", "diverged", "invalid", "interrupted"]
+Split = Literal["validation", "test"]
+
+
+class _Event(Record):
+    """An event says what it is in its first field."""
+
+    def model_post_init(self, _: object) -> None:
+        """Its kind is always written."""
+        self.__pydantic_fields_set__.add("event")
+
+
+class Start(_Event):
+    """Once, at clock zero.
+
+    Attributes:
+        pid: of the worker.
+        time_unix_s, mono_s: wall clock and monotonic clock of the machine at clock zero.
+        num_parameters, gradient_bytes: of the model; its gradient in fp32.
+        global_batch: samples of one optimizer step over all nodes.
+        num_train, num_validation, num_test: samples of the splits.
+        bucket_bytes: the gradient's buckets, in the order in which they are sent.
+        threads: of the worker; tcp: TCP's settings in its namespace.
+        overlap_estimated: computing and waiting are told apart by an estimate (torch's own DDP).
+        plain_backward_s: backward pass without communication, which that estimate rests on.
+    """
+
+    event: Literal["start"] = "start"
+    schema_: Whole = Field(1, alias="schema")
+    pid: Whole | None = None
+    time_unix_s: Number | None = None
+    mono_s: Number | None = None
+    rank: Whole | None = None
+    world_size: Whole | None = None
+    num_parameters: Whole | None = None
+    gradient_bytes: Whole | None = None
+    global_batch: Whole | None = None
+    num_train: Whole | None = None
+    num_validation: Whole | None = None
+    num_test: Whole | None = None
+    bucket_bytes: tuple[Whole, ...] = ()
+    threads: Whole | None = None
+    torch_version: Text | None = None
+    overlap_estimated: Flag = False
+    plain_backward_s: Number | None = None
+    tcp: dict[Text, Text] = {}
+
+    def model_post_init(self, _: object) -> None:
+        """Kind and version are always written."""
+        self.__pydantic_fields_set__.update(("event", "schema_"))
+
+
+class Resume(_Event):
+    """Training goes on from a checkpoint; events before this one are of earlier attempts.
+
+    Attributes:
+        pid: of the worker.
+        time_unix_s, mono_s: as in ``Start``, at the moment at which the training clock goes on.
+        attempt: number of the attempt that took the checkpoint.
+        step, samples, clock_s: where training goes on.
+        plain_backward_s, tcp: as in ``Start``.
+    """
+
+    event: Literal["resume"] = "resume"
+    pid: Whole | None = None
+    time_unix_s: Number | None = None
+    mono_s: Number | None = None
+    attempt: Whole | None = None
+    step: Whole
+    samples: Whole | None = None
+    clock_s: Number | None = None
+    plain_backward_s: Number | None = None
+    tcp: dict[Text, Text] = {}
+
+
+class LedgerParts(Record):
+    """Where the time of one step of one rank went, in training seconds; the parts add up to the step within 2 %.
+
+    Attributes:
+        compute_s: forward and backward.
+        codec_s: encoding and decoding.
+        exposed_s: waiting for communication, be it for peers or for the link.
+        optimizer_s: the update.
+        pad_s: padding to the declared ``step_time``.
+        other_s: all else.
+    """
+
+    compute_s: Number = 0.0
+    codec_s: Number = 0.0
+    exposed_s: Number = 0.0
+    optimizer_s: Number = 0.0
+    pad_s: Number = 0.0
+    other_s: Number = 0.0
+
+
+class Step(_Event):
+    """One optimizer step.
+
+    Attributes:
+        step: 1-based; samples: cumulative, over all nodes.
+        clock_s: training clock at its end.
+        mono_s, ready_mono_s: monotonic clock at its begin, and when the rank's own gradients were all ready.
+        loss: training loss of the rank's batch; lr: learning rate.
+        payload_bytes: sent by this rank in this step.
+        duration_s: of the step.
+    """
+
+    event: Literal["step"] = "step"
+    step: Whole
+    samples: Whole
+    clock_s: Number
+    mono_s: Number | None = None
+    ready_mono_s: Number | None = None
+    loss: Number | None = None
+    lr: Number | None = None
+    payload_bytes: Whole | None = None
+    duration_s: Number
+    ledger: LedgerParts | None = None
+
+
+class Evaluation(_Event):
+    """One evaluation; the first one is at step 0.
+
+    Attributes:
+        samples: trained on by then, over all nodes; clock_s: training clock, which stands meanwhile.
+        local: metrics of this rank's replica on its share of the split.
+        mean: metrics over all samples: what counts. A metric that is not finite is None.
+        target_met: whether they meet the cell's target.
+        duration_s: what it took, off the clock.
+        waited_s: on the clock, from the end of the last step until all ranks were there; absent in the first one.
+    """
+
+    event: Literal["eval"] = "eval"
+    split: Split
+    step: Whole
+    samples: Whole
+    clock_s: Number
+    local: dict[Text, Number | None] = {}
+    mean: dict[Text, Number | None]
+    target_met: Flag | None = None
+    duration_s: Number | None = None
+    waited_s: Number | None = None
+
+
+class WorkerError(_Event):
+    """Why a rank gives up.
+
+    Attributes:
+        type: class of the exception.
+    """
+
+    event: Literal["error"] = "error"
+    type: Text = ""
+    message: Text = ""
+
+
+class End(_Event):
+    """The last event: without it the rank has failed.
+
+    Attributes:
+        status: ``done`` or ``diverged``.
+        reason: ``target``, ``samples`` or ``time``; of a diverged training what was seen.
+        step, samples, clock_s: how far training went; payload_bytes: all that this rank sent.
+        replica_sha256: of the parameters.
+        evaluation_s: spent evaluating.
+        ledger_error: how far the parts of the steps are from adding up, as a share of all steps;
+            ledger_error_worst_step: of the worst step.
+    """
+
+    event: Literal["end"] = "end"
+    status: Literal["done", "diverged"]
+    reason: Text = ""
+    step: Whole = 0
+    samples: Whole | None = None
+    clock_s: Number | None = None
+    payload_bytes: Whole | None = None
+    replica_sha256: Text | None = None
+    evaluation_s: Number | None = None
+    ledger_error: Number | None = None
+    ledger_error_worst_step: Number | None = None
+
+
+Event: TypeAlias = Start | Resume | Step | Evaluation | WorkerError | End
+KINDS = frozenset({"start", "resume", "step", "eval", "error", "end"})
+_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+def parse_event(line: bytes | str, where: object, remedy: str) -> Event:
+    """One line of ``rank<r>.jsonl``; raises RecordError as ``parse`` does."""
+    try:
+        return _EVENT.validate_json(line)
+    except ValidationError as error:
+        raise _refused(error, where, remedy) from None
+
+
+def event_of(message: object) -> Event | None:
+    """The event that a worker told, None where its message is about something else.
+
+    Raises RecordError where it is none of ours.
+    """
+    if not isinstance(message, dict) or message.get("event") not in KINDS:
+        return None
+    try:
+        return _EVENT.validate_python(message)
+    except ValidationError as error:
+        raise _refused(error, "a worker's message", "is it of another version of bwbench?") from None
+
+
+def _refused(error: ValidationError, where: object, remedy: str) -> RecordError:
+    detail = error.errors(include_url=False, include_input=False)[0]
+    if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return RecordError(f"{where}: event: no kind of event that is known ({', '.join(sorted(KINDS))}); {remedy}")
+    return refusal(error, Step, where, remedy)
+
+
+class WireTraffic(Record):
+    """What crossed the data network between the starting barrier and the drain after the last step.
+
+    Where training has gone on from a checkpoint: what had crossed it up to there, and what crossed it from there on.
+
+    Attributes:
+        bytes, frames: all, with every header.
+        ack_bytes, ack_frames: those without payload; None where they were not told apart.
+        drops: frames that the link lost.
+    """
+
+    bytes: Whole
+    ack_bytes: Whole | None = None
+    frames: Whole
+    ack_frames: Whole | None = None
+    drops: Whole
+
+    def plus(self, other: WireTraffic) -> WireTraffic:
+        """The sum of both."""
+        return WireTraffic(
+            bytes=self.bytes + other.bytes,
+            ack_bytes=None if self.ack_bytes is None or other.ack_bytes is None else self.ack_bytes + other.ack_bytes,
+            frames=self.frames + other.frames,
+            ack_frames=None
+            if self.ack_frames is None or other.ack_frames is None
+            else self.ack_frames + other.ack_frames,
+            drops=self.drops + other.drops,
+        )
+
+
+class Extent(Record):
+    """The first bytes of a file, and what they are known by."""
+
+    bytes: Whole = Field(ge=0)
+    sha256: Text
+
+
+class Carried(Record):
+    """What the launcher has kept in a checkpoint of the attempts up to there.
+
+    Attributes:
+        wire: traffic so far; None where it was not counted.
+        played_s: how far traces and outages had got.
+        wall_s: what the attempts took.
+    """
+
+    wire: WireTraffic | None = None
+    played_s: Number = 0.0
+    wall_s: Number = 0.0
+
+
+class CheckpointPlace(Record):
+    """Where training was when a checkpoint was taken; the same on all ranks, but for some of the clock."""
+
+    step: Whole
+    samples: Whole
+    clock_s: Number
+    world_size: Whole
+    carried: Carried
+
+
+class _OfRank(Versioned):
+    """The rank that a record is of."""
+
+    rank: Whole
+
+
+class CheckpointHead(CheckpointPlace, _OfRank):
+    """``rank<r>.json`` of a checkpoint: where training was, and what belongs to it.
+
+    Attributes:
+        state: of ``rank<r>.pt``; events: of the records up to there.
+    """
+
+    state: Extent
+    events: Extent

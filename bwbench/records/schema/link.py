@@ -1,0 +1,289 @@
+"""``link.json``: what was asked of the link, what was set, what it did, and what crossed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import model_validator
+
+from bwbench.records.schema.record import (
+    ConfigContent,
+    Flag,
+    Json,
+    JsonObject,
+    Number,
+    Record,
+    Text,
+    Versioned,
+    Whole,
+)
+
+
+class MeasuredPair(Record):
+    """What the probe found between two neighbours; None where nothing was asked, or nothing came through.
+
+    Attributes:
+        src, dst: numbers of the nodes.
+        asked_bps: the slower rate of Ethernet frames on the way.
+        asked_goodput_bps, achieved_goodput_bps: UDP payload (across real machines TCP payload) while all nodes send.
+        asked_rtt_s: both latencies and the serialisation of the probe's own frames; achieved_rtt_s: measured.
+        asked_loss, achieved_loss: shares of the frames; loss_frames: frames that the latter rests on.
+        rate_frames: frames that the achieved goodput rests on.
+        asked_jitter_s: standard deviation of the one-way delay; asked_burst: mean number of frames lost in a row.
+    """
+
+    src: Whole
+    dst: Whole
+    asked_bps: Number | None = None
+    asked_goodput_bps: Number | None = None
+    achieved_goodput_bps: Number | None = None
+    asked_rtt_s: Number | None = None
+    achieved_rtt_s: Number | None = None
+    asked_loss: Number | None = None
+    achieved_loss: Number | None = None
+    loss_frames: Whole = 0
+    rate_frames: Whole = 0
+    asked_jitter_s: Number | None = None
+    asked_burst: Number | None = None
+
+
+class ComparedClock(Record):
+    """At ``mono_s`` of rank 0's clock that of ``rank`` showed ``offset_s`` more, give or take ``uncertainty_s``."""
+
+    rank: Whole
+    mono_s: Number
+    offset_s: Number
+    uncertainty_s: Number
+
+
+class Measurement(Record):
+    """What the probe measured on the very link.
+
+    Attributes:
+        verdict: ``ok`` or ``out-of-tolerance``; reasons: what was.
+        tolerance: relative.
+        pairs: of neighbours.
+        alone_asked_goodput_bps, alone_achieved_goodput_bps: on a shared air, of one pair alone.
+        method: how it was found, where not by paced UDP.
+        tries: how often it was measured; rejected: the reasons of those that do not count.
+        clocks: across real machines, of every rank but rank 0.
+        clock_s: what the training clock stood at; absent before training and after it.
+    """
+
+    backend: Text | None = None
+    verdict: Text | None = None
+    reasons: tuple[Text, ...] = ()
+    tolerance: Number | None = None
+    pairs: tuple[MeasuredPair, ...] = ()
+    alone_asked_goodput_bps: Number | None = None
+    alone_achieved_goodput_bps: Number | None = None
+    method: Text | None = None
+    tries: Whole | None = None
+    rejected: tuple[tuple[Text, ...], ...] = ()
+    clocks: tuple[ComparedClock, ...] = ()
+    clock_s: Number | None = None
+
+
+class NodeApplied(Record):
+    """The parameters of one node's connection, each where it differs from that of most nodes; as in ``Applied``."""
+
+    up_bps: Number | None = None
+    down_bps: Number | None = None
+    latency_s: Number | None = None
+    jitter_s: Number | None = None
+    loss: Number | None = None
+    queue_bytes: Whole | None = None
+    down_queue_bytes: Whole | None = None
+    queue_packets: Whole | None = None
+    up_trace: JsonObject | None = None
+    down_trace: JsonObject | None = None
+
+
+class HostApplied(Record):
+    """What one host's kernel was told.
+
+    Attributes:
+        applied: in words.
+        run: name of the run that held it; armed_by: what would have taken it back, had that died.
+        commands: for people, what the kernel was told.
+    """
+
+    interface: Text
+    applied: Text | None = None
+    run: Text | None = None
+    armed_by: Json = None
+    commands: Json = None
+
+
+class Applied(Record):
+    """The parameters that were really set, in one shape for all back ends; absent where a back end has no such thing.
+
+    Attributes:
+        offloads, super_packet_bytes, mtu: of the nodes' interfaces.
+        tcp: TCP's settings in the nodes.
+        bridge: of an unshaped link, the interface that joins the nodes.
+        bandwidth_bps: the slower of up_bps and down_bps, of most nodes.
+        latency_s, jitter_s, loss: of the path between two of them.
+        queue_bytes, down_queue_bytes, queue_packets: room before the node's rates.
+        up_trace, down_trace: files that rates are played from.
+        jitter_distribution, reorder, burst_loss: how delays and losses vary.
+        medium, air: whether nodes share the air, and how.
+        nodes: of nodes that differ from most, by number, in what.
+        outages: times without a link.
+        seed: of all that is random; seed_applied: whether the kernel took it.
+        qdiscs: of netem, the queueing disciplines of nodes that are alike.
+        priority: of the relay, what scheduling it got.
+        hosts: across real machines, by host; None for one of which nothing was heard.
+    """
+
+    offloads: Flag | None = None
+    super_packet_bytes: Whole | None = None
+    mtu: Whole | None = None
+    tcp: dict[Text, Text] = {}
+    bridge: Text | None = None
+    bandwidth_bps: Number | None = None
+    up_bps: Number | None = None
+    down_bps: Number | None = None
+    latency_s: Number | None = None
+    jitter_s: Number | None = None
+    loss: Number | None = None
+    queue_bytes: Whole | None = None
+    down_queue_bytes: Whole | None = None
+    queue_packets: Whole | None = None
+    up_trace: JsonObject | None = None
+    down_trace: JsonObject | None = None
+    jitter_distribution: Text | None = None
+    reorder: Flag | None = None
+    burst_loss: JsonObject | None = None
+    medium: Text | None = None
+    air: JsonObject | None = None
+    nodes: dict[Text, NodeApplied] = {}
+    outages: tuple[JsonObject, ...] = ()
+    seed: Whole | None = None
+    seed_applied: Flag | None = None
+    qdiscs: tuple[JsonObject, ...] = ()
+    priority: Text | None = None
+    hosts: tuple[HostApplied | None, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_shape(cls, content: Any) -> Any:
+        """netem used to say qdisc by qdisc, under ``shapes``, what the relay says node by node."""
+        if not isinstance(content, dict) or not isinstance(content.get("shapes"), list):
+            return content
+        shapes = [shape for shape in content["shapes"] if isinstance(shape, dict)]
+        told = [(_rates(shape), shape.get("nodes")) for shape in shapes]
+        usual = {key: content.get(key) for key in ("up_bps", "down_bps")}
+        nodes = {
+            str(node): differing
+            for rates, numbers in told
+            if (differing := {key: value for key, value in rates.items() if value != usual[key]})
+            for node in (numbers if isinstance(numbers, list) else ())
+        }
+        kept = {key: value for key, value in content.items() if key != "shapes"}
+        return {**kept, "nodes": nodes, "qdiscs": shapes}
+
+
+def _rates(shape: Mapping[str, Any]) -> dict[str, float]:
+    """The rates of a netem node, out of its queueing disciplines."""
+    found = {}
+    for name in ("up", "down"):
+        qdisc = shape.get(name)
+        rate = qdisc.get("rate_bytes_per_s") if isinstance(qdisc, dict) else None
+        if isinstance(rate, (int, float)):
+            found[f"{name}_bps"] = 8.0 * rate
+    return found
+
+
+class Lateness(Record):
+    """How late the training's frames left: quantiles in seconds, None where no frame has left.
+
+    Attributes:
+        histogram: ``[upper edge in s, frames]``.
+    """
+
+    frames: Whole = 0
+    p50_s: Number | None = None
+    p99_s: Number | None = None
+    max_s: Number | None = None
+    histogram: tuple[tuple[Number, Whole], ...] = ()
+
+
+class Emulator(Record):
+    """How the back end fared since the link was made; None, or absent, where it has no such figure.
+
+    Attributes:
+        alive: whether it still ran at the end.
+        lateness_p50_s, lateness_p99_s, lateness_max_s, lateness_mean_s: from the time that a frame was due to its
+            sending; lateness_histogram: ``[upper edge in s, frames]``.
+        overruns, unsent: frames lost by the machine; drops: by the link.
+        wake_ups, cpu_user_s, cpu_system_s, cpu_s: what it took.
+        training: lateness of the training's frames alone, on which the verdict rests.
+        interfaces: across real machines those of the ranks.
+    """
+
+    backend: Text | None = None
+    alive: Flag | None = None
+    lateness_p50_s: Number | None = None
+    lateness_p99_s: Number | None = None
+    lateness_max_s: Number | None = None
+    lateness_mean_s: Number | None = None
+    lateness_histogram: tuple[tuple[Number, Whole], ...] = ()
+    overruns: Whole | None = None
+    unsent: Whole | None = None
+    wake_ups: Whole | None = None
+    cpu_user_s: Number | None = None
+    cpu_system_s: Number | None = None
+    cpu_s: Number | None = None
+    drops: Whole | None = None
+    training: Lateness | None = None
+    interfaces: tuple[Text, ...] = ()
+
+
+class Wire(Record):
+    """Traffic of the training alone; of a resumed one of the whole training.
+
+    Attributes:
+        bytes, frames: all; ack_bytes, ack_frames: those without payload; None where they were not told apart.
+        drops: lost by the link.
+        per_step_bytes: without acknowledgements; ratio: that over the payload.
+        payload_bytes: what the codecs claim to have sent.
+    """
+
+    steps: Whole | None = None
+    bytes: Whole | None = None
+    ack_bytes: Whole | None = None
+    frames: Whole | None = None
+    ack_frames: Whole | None = None
+    drops: Whole | None = None
+    per_step_bytes: Number | None = None
+    payload_bytes: Whole | None = None
+    ratio: Number | None = None
+
+
+class LinkRecord(Versioned):
+    """``link.json`` of an attempt: what was asked, what was set, and what the probe and the counters saw.
+
+    Attributes:
+        requested: the link of the configuration.
+        backend: ``netem``, ``relay`` or ``unshaped``, across real machines ``none`` or ``interface``; backend_reason:
+            why this one.
+        achieved_before, achieved_after: None where it did not come to that.
+        achieved_during: across real machines, between evaluations; absent where none was.
+    """
+
+    requested: ConfigContent | None = None
+    backend: Text | None = None
+    backend_reason: Text | None = None
+    applied: Applied | None = None
+    achieved_before: Measurement | None = None
+    achieved_after: Measurement | None = None
+    emulator: Emulator = Emulator()
+    wire: Wire | None = None
+    achieved_during: tuple[Measurement, ...] = ()
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Before and after the training, as far as there are."""
+        return tuple(found for found in (self.achieved_before, self.achieved_after) if found is not None)

@@ -1,0 +1,147 @@
+"""Ids of cells: those of published records for ever, whatever keys and defaults come later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from bwbench.base import registry
+from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
+from bwbench.experiment.plan import cell_identity as table
+from bwbench.experiment.plan.cell_identity import ALWAYS, DEFAULTS, identity, what_counts
+from bwbench.network.link import Link
+from bwbench.network.link.node_link import NodeOverride, TcpSettings
+from bwbench.network.link.variation import Outage, Trace, Traces
+from bwbench.records import iter_cells
+
+RESULTS = Path(__file__).parents[4] / "results"
+CELL = {
+    "nodes": 4,
+    "link": {"bandwidth": "10 Mbit/s"},
+    "model": {"cnn": {"width": 20}},
+    "dataset": "digits",
+    "algorithm": "every-step",
+    "collective": "ring",
+    "compression": "top-k",
+    "optimizer": {"sgd": {"lr": 0.1}},
+}
+SECTIONS: dict[str, type[BaseModel]] = {
+    "": CellConfig,
+    "compute": ComputeConfig,
+    "evaluate": EvaluateConfig,
+    "limit": LimitConfig,
+    "target": TargetConfig,
+    "link": Link,
+    "link.tcp": TcpSettings,
+    "link.overrides.*": NodeOverride,
+    "link.outages.*": Outage,
+    "link.trace": Traces,
+    "link.trace.up": Trace,
+}
+KINDS = {**table._KINDS, "compression": registry.COMPRESSIONS,
+         "partition": registry.PARTITIONS}  # fmt: skip
+NOT_HASHED = {"hosts"}  # where a cell runs
+REQUIRED = {"link.outages.*": {"at", "duration"}, "link.trace.up": {"file"}}  # without a default: hashed as they are
+
+
+def config(**changes: object) -> CellConfig:
+    return CellConfig.model_validate({**CELL, **changes})
+
+
+def test_every_published_cell_has_the_id_that_it_was_published_with() -> None:
+    cells = list(iter_cells(RESULTS))
+    changed = [
+        folder.cell.id for folder in cells if identity(CellConfig.model_validate(folder.cell.config)) != folder.cell.id
+    ]
+    assert len(cells) >= 1267 and not changed
+
+
+@pytest.mark.parametrize("place", SECTIONS)
+def test_every_key_of_the_configuration_is_in_a_table(place: str) -> None:
+    keys = {field.alias or name for name, field in SECTIONS[place].model_fields.items()}
+    unknown = keys - ALWAYS.get(place, set()) - set(DEFAULTS.get(place, ())) - NOT_HASHED
+    nested = {key for key in unknown if f"{place}.{key}" in DEFAULTS}
+    assert unknown - nested == REQUIRED.get(place, set()), f"add them to DEFAULTS[{place!r}] with their default"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_of_a_component_is_in_a_table(kind: str) -> None:
+    for entry in KINDS[kind]:
+        if entry.provider == "bwbench":
+            fields = KINDS[kind].load(entry.name).Config.model_fields
+            place = f"{kind} {entry.name}"
+            unknown = {field.alias or name for name, field in fields.items()}
+            unknown -= ALWAYS.get(place, set()) | set(DEFAULTS.get(place, ()))
+            assert not unknown, f"add them to DEFAULTS[{place!r}] with their default"
+
+
+def test_of_the_link_counts_what_is_not_at_its_frozen_default() -> None:
+    assert what_counts(config())["link"] == {"bandwidth": "10 Mbit/s"}
+    rich = {
+        "bandwidth": "10 Mbit/s",
+        "queue": "256 kB",
+        "loss": 0.01,
+        "overrides": {1: {"bandwidth": "1 Mbit/s", "loss": 0.0}},
+        "tcp": {"congestion_control": "reno"},
+        "outages": [{"at": "10 s", "duration": "2 s"}],
+    }
+    link = Link.model_validate(rich)
+    assert what_counts(config(link=rich))["link"] == link.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def test_a_trace_counts_by_its_content_alone() -> None:
+    def counted(file: str) -> object:
+        trace = {"file": file, "sha256": "0" * 64, "mean": "3 Mbit/s", "start": "3 s"}
+        return what_counts(config(link={"trace": trace}))["link"]
+
+    assert counted("/a/x.txt") == counted("/b/y.txt")
+    assert "file" not in str(counted("/a/x.txt")) and "3 s" in str(counted("/a/x.txt"))
+
+
+def test_a_new_key_changes_no_id_until_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(config())
+    dump = CellConfig.model_dump
+    added: dict[str, object] = {"sites": "one"}
+    monkeypatch.setattr(CellConfig, "model_dump", lambda self, **how: {**dump(self, **how), **added})
+    assert identity(config()) != before  # not in a table: counted, rather than two unlike cells under one id
+    monkeypatch.setitem(DEFAULTS, "", {"sites": "one"})
+    assert identity(config()) == before
+    added["sites"] = "two"
+    assert identity(config()) != before
+
+
+def test_a_default_of_the_link_that_changes_changes_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(config())
+    monkeypatch.setitem(DEFAULTS["link"], "fairness", "airtime")  # as if the model's default had moved away from it
+    assert identity(config()) != before
+    assert what_counts(config())["link"] == {"bandwidth": "10 Mbit/s", "fairness": "packet"}
+
+
+def test_a_key_that_may_be_none_is_not_taken_for_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEFAULTS["link"], "backend", "netem")  # as if there were a key with a default that is not None
+    dump = CellConfig.model_dump
+
+    def with_none(self: CellConfig, **how: object) -> dict[str, object]:
+        content = dump(self, **how)
+        return {**content, "link": {**content["link"], "backend": None}}
+
+    monkeypatch.setattr(CellConfig, "model_dump", with_none)
+    assert what_counts(config())["link"] == {"bandwidth": "10 Mbit/s", "backend": None}
+
+
+@pytest.mark.parametrize(
+    ("known", "name"),
+    [(registry.ALGORITHMS, "every-step"), (registry.COLLECTIVES, "ring"), (registry.COMPRESSIONS, "top-k"),
+     (registry.MODELS, "cnn"), (registry.DATASETS, "digits"), (registry.PARTITIONS, "iid-reshuffled"),
+     (registry.OPTIMIZERS, "sgd")],
+)  # fmt: skip
+def test_a_raised_revision_changes_the_id(known: registry.Registry, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(config())
+    monkeypatch.setattr(known.load(name), "revision", 2, raising=False)
+    assert identity(config()) != before
+
+
+def test_hosts_and_a_local_launcher_do_not_count() -> None:
+    assert "hosts" not in what_counts(config()) and "launcher" not in what_counts(config())
