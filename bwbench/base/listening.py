@@ -6,6 +6,8 @@ import errno
 import ipaddress
 import socket
 
+MAX_PORT = 65_535  # of TCP and UDP
+
 
 def listening_socket(address: str, port: int) -> socket.socket:
     """A TCP socket that listens at ``address``, by which the other hosts reach this one.

@@ -27,7 +27,7 @@ def decode(line: bytes) -> dict[str, Any] | None:
     """The message of a line; None where it is no JSON object."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested without end
         return None
     return message if isinstance(message, dict) else None
 

@@ -22,7 +22,7 @@ IS_SHAPED = "qdisc htb"
 # The revert is a stub, which could do no more than clear does.
 UP_TO_A_STEP = """
 import os, signal, sys
-from bwbench.network.interface import apply
+from bwbench.network.interface import shaping
 from bwbench.network.interface.remove import clear
 from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.shaping_request import PeerTraffic
@@ -38,12 +38,12 @@ def counted(kernel, step):
     if left == 0: os.kill(os.getpid(), signal.SIGKILL)
     left -= 1
     take(kernel, step)
-apply.arm, Kernel.take = lambda *_: Stub(), counted
+shaping.arm, Kernel.take = lambda *_: Stub(), counted
 def child():
     with Kernel() as kernel:
         link = Link.model_validate({"bandwidth": "8 Mbit/s"})
-        prepared = apply.prepare(kernel, "wan0", PeerTraffic.parse(["10.9.0.2"], []), link, both=True)
-        with apply.applied(kernel, prepared, 60.0, held=False):
+        prepared = shaping.prepare(kernel, "wan0", PeerTraffic.parse(["10.9.0.2"], []), link, both=True)
+        with shaping.applied(kernel, prepared, 60.0, held=False):
             os._exit(0)
 with Kernel() as kernel:
     before, status, steps = kernel.described(kernel.index_of("wan0")), 9, 0
@@ -69,8 +69,8 @@ sys.exit(_run(sys.argv[1:]))
 IMPATIENT = """
 import sys
 from bwbench.cli.main import _run
-from bwbench.network.interface import apply
-apply.LEASE_S, apply.BEAT_S = 2.0, 0.3
+from bwbench.network.interface import shaping
+shaping.LEASE_S, shaping.BEAT_S = 2.0, 0.3
 sys.exit(_run(sys.argv[1:]))
 """
 SYSTEMD_RUN = """#!/bin/sh

@@ -39,18 +39,19 @@ while True:
 # Gives up the right that lets root make namespaces without a user namespace, as an ordinary user has to.
 WITHOUT_RIGHTS = f"""
 import os, sys
-from bwbench.network import namespaces
-if namespaces.has_capability(namespaces.CAP_SYS_ADMIN):
-    namespaces.prctl({PR_CAPBSET_DROP}, namespaces.CAP_SYS_ADMIN)
+from bwbench.base.die_with_parent import prctl
+from bwbench.network.namespaces import isolation
+if isolation.has_capability(isolation.CAP_SYS_ADMIN):
+    prctl({PR_CAPBSET_DROP}, isolation.CAP_SYS_ADMIN)
 os.execv(sys.executable, [sys.executable, "-c", sys.argv[1], "once"])
 """
 # A user namespace in which no network namespace may be made.
 FORBIDDEN = """
 import os, sys
 from pathlib import Path
-from bwbench.network import namespaces
+from bwbench.network.namespaces import isolation
 uid = os.geteuid()
-namespaces.unshare(namespaces.CLONE_NEWUSER)
+isolation.unshare(isolation.CLONE_NEWUSER)
 Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
 Path("/proc/sys/user/max_net_namespaces").write_text("0")
 os.execv(sys.executable, [sys.executable, "-m", "bwbench.cli.main", "link", "verify", "--bandwidth", "10 Mbit/s"])

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bwbench.network.interface.shaping_request import MAX_PORT, Network, PeerTraffic, PortRange, show_network
+from bwbench.base.listening import MAX_PORT
+from bwbench.network.interface.shaping_request import Network, PeerTraffic, PortRange, show_network
 
 Side = Literal["src", "dst"]
 

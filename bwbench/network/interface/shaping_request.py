@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.listening import MAX_PORT
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import Link
 from bwbench.network.link.node_link import TcpSettings
@@ -15,7 +16,6 @@ from bwbench.network.link.node_link import TcpSettings
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-MAX_PORT = 65_535
 MAX_RATE_BPS = 8 * (2**32 - 1)  # tbf counts bytes per second in 32 bits
 _PORTS = re.compile(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?")
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from bwbench.base.messages import LineBuffer, decode, encode
 from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import NodeAddresses
-from bwbench.network.namespaces.applied import Applied
+from bwbench.network.namespaces.applied import AppliedLink
 from bwbench.network.namespaces.backend import WireCounters
 
 MAX_FDS = 32  # more than any request carries
@@ -68,7 +68,7 @@ class Opened(Done):
 
     backend: str
     backend_reason: str
-    applied: Applied
+    applied: AppliedLink
     nodes: tuple[NodeAddresses, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -79,7 +79,10 @@ class Opened(Done):
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Opened:
         """The inverse of ``to_json``."""
-        applied, nodes = Applied.from_message(content["applied"]), tuple(NodeAddresses(**n) for n in content["nodes"])
+        applied, nodes = (
+            AppliedLink.from_message(content["applied"]),
+            tuple(NodeAddresses(**n) for n in content["nodes"]),
+        )
         return cls(content["backend"], content["backend_reason"], applied, nodes)
 
 

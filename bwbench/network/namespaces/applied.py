@@ -1,7 +1,7 @@
 """What a network was set to, by whichever back end: in the words of the link and in SI units. Goes into every result.
 
-One shape for all of them. What every shaping back end knows stands in ``Applied`` itself; a field that only one of them
-knows is None with the others. Never what was achieved: that is the probe's to say.
+One shape for all of them. What every shaping back end knows stands in ``AppliedLink`` itself; a field that only one of
+them knows is None with the others. Never what was achieved: that is the probe's to say.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class AlikeNodes:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedLink:
     """All that was set.
 
     Attributes:
@@ -137,7 +137,7 @@ class Applied:
     bridge: str | None = None
     wiring: AppliedWiring | None = None
 
-    def with_wiring(self, wiring: AppliedWiring) -> Applied:
+    def with_wiring(self, wiring: AppliedWiring) -> AppliedLink:
         """The same with what was set on the nodes' own ends."""
         return replace(self, wiring=wiring)
 
@@ -153,7 +153,7 @@ class Applied:
         return content
 
     @classmethod
-    def from_message(cls, content: Mapping[str, Any]) -> Applied:
+    def from_message(cls, content: Mapping[str, Any]) -> AppliedLink:
         """The inverse of ``to_message``."""
         return _adapter().validate_python(content)
 
@@ -211,5 +211,5 @@ def same_qdiscs(qdiscs: Sequence[Mapping[str, Mapping[str, Any] | None]]) -> tup
 
 
 @cache
-def _adapter() -> TypeAdapter[Applied]:
-    return TypeAdapter(Applied)
+def _adapter() -> TypeAdapter[AppliedLink]:
+    return TypeAdapter(AppliedLink)

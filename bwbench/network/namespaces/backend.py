@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from bwbench.network.link import Link
-from bwbench.network.namespaces.applied import Applied
+from bwbench.network.namespaces.applied import AppliedLink
 
 _QUANTILES = {"p50_s": 0.5, "p99_s": 0.99, "max_s": 1.0}
 
@@ -106,7 +106,7 @@ class WireCounters:
 
 
 @dataclass(frozen=True)
-class Lateness:
+class LatenessFigures:
     """How late the frames left so far, in seconds (None before the first), what was lost by it, and the work done.
 
     Attributes:
@@ -143,7 +143,7 @@ class Health:
     alive: bool
     cpu_s: float | None
     drops: int
-    lateness: Lateness | None = None
+    lateness: LatenessFigures | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As ``link.json`` has it under ``emulator``: all figures side by side, those of the lateness first."""
@@ -167,7 +167,7 @@ class AbstractBackend(ABC):
     def __init__(self, link: Link, ports: Sequence[Port]) -> None:
         self.link = link
         self.ports = tuple(ports)
-        self.applied = Applied(self.name)
+        self.applied = AppliedLink(self.name)
 
     @abstractmethod
     def start(self) -> None:

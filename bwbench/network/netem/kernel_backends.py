@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
-from bwbench.network.namespaces.applied import Applied
+from bwbench.network.namespaces.applied import AppliedLink
 from bwbench.network.namespaces.backend import AbstractBackend, Health, PairCounter, Port, WireCounters
 from bwbench.network.netem.netem_netlink import add_netem, check_netem, read_counts, remove_netem
 from bwbench.network.netem.shape import CORE, NodeLayout, applied_netem, layout, shape
@@ -197,7 +197,7 @@ class UnshapedBackend(AbstractBackend):
         except (NetlinkError, OSError) as error:
             self.stop()
             raise LinkError(f"cannot bridge the nodes: {error}; 'bwbench doctor' says what is missing") from error
-        self.applied = Applied("unshaped", bridge=BRIDGE)
+        self.applied = AppliedLink("unshaped", bridge=BRIDGE)
 
     def stop(self) -> None:
         """Remove the bridge and the counters."""

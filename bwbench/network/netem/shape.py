@@ -44,7 +44,7 @@ from typing import Any
 from bwbench.base.units import DURATION
 from bwbench.network.link import ETHERNET_FRAME_BYTES, Link
 from bwbench.network.link.node_link import NodeLink, Path, path_between
-from bwbench.network.namespaces.applied import Applied, AppliedNode, same_qdiscs
+from bwbench.network.namespaces.applied import AppliedLink, AppliedNode, same_qdiscs
 from bwbench.network.namespaces.backend import Port
 from bwbench.network.netem.netem_qdisc import MAX_JITTER_S, MAX_LIMIT_PACKETS, NetemQdisc
 
@@ -231,7 +231,7 @@ def layout(port: Port, shape: NodeShape) -> NodeLayout:
     return NodeLayout(port, (bridge, second), ((up, up_peer), (out, down)), masters, qdiscs, down)
 
 
-def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | None) -> Applied:
+def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | None) -> AppliedLink:
     """What netem was told, in the words of the link, and qdisc by qdisc.
 
     The figures of ``usual`` are those of a node without an override (of node 0 where all have one) and of a path
@@ -243,7 +243,7 @@ def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | 
     usual = shapes[next((node for node in range(len(shapes)) if node not in link.overrides), 0)]
     stages = [stage for stage in (usual.out, usual.line) if stage is not None]
     losses = [stage.mean_loss for stage in stages if stage.mean_loss] or [0.0]
-    return Applied(
+    return AppliedLink(
         backend="netem",
         usual=AppliedNode(
             up_bps=8 * usual.up.rate_bytes_per_s,

@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -108,12 +109,12 @@ def _relay() -> MachineFinding:
         capacity = relay_capacity()
     except BwbenchError as error:
         return MachineFinding("relay", "unfit", str(error))
-    singly, super_packets = (_rate(capacity[name]) for name in ("single_bps", "super_bps"))
-    how = f"of all nodes together (99 % of the packets within {LATE_S * 1e3:g} ms, scheduling {capacity['priority']})"
-    if not capacity["single_bps"]:
+    singly, super_packets = map(_rate, (capacity.single_bps, capacity.super_bps))
+    how = f"of all nodes together (99 % of the packets within {LATE_S * 1e3:g} ms, scheduling {capacity.priority})"
+    if not capacity.single_bps:
         text = f"not on time even at {_rate(LIGHTEST_BPS)} {how}: the machine is busy, or too slow for many nodes"
         return MachineFinding("relay", "limited", text)
-    most = f"{singly} packet by packet, and {super_packets} on fast links" if capacity["super_bps"] else singly
+    most = f"{singly} packet by packet, and {super_packets} on fast links" if capacity.super_bps else singly
     return MachineFinding("relay", "ok", f"carries {most} {how}")
 
 
@@ -178,24 +179,37 @@ class Load(NamedTuple):
         return self.late_s <= LATE_S and not self.lost
 
 
-def relay_capacity() -> dict[str, Any]:
+class RelayCapacity(NamedTuple):
+    """The most that the relay carries, of all nodes together, acknowledgements included; 0: not even the least tried.
+
+    Attributes:
+        single_bps, single_frames_per_s: packet by packet.
+        super_bps: as super-packets.
+        priority: how its process is scheduled.
+    """
+
+    single_bps: float
+    single_frames_per_s: float
+    super_bps: float
+    priority: str
+
+
+def relay_capacity() -> RelayCapacity:
     """The most that the relay carries here while 99 % of the frames leave within 1 ms of their time; takes some 10 s.
 
-    Returns ``{"single_bps", "single_frames_per_s", "super_bps", "priority"}``: of all nodes together, packet by packet
-    and as super-packets, acknowledgements included; 0 where it does not keep up with the least that is tried. Raises a
-    BwbenchError where no network can be opened.
+    Raises a BwbenchError where no network can be opened.
     """
     single = _most(_SINGLE_BPS, _SINGLY)
     super_packets = _most(_SUPER_BPS, {})
-    return {
-        "single_bps": single.wire_bps if single.kept_up else 0.0,
-        "single_frames_per_s": single.frames_per_s if single.kept_up else 0.0,
-        "super_bps": super_packets.wire_bps if super_packets.kept_up else 0.0,
-        "priority": single.priority,
-    }
+    return RelayCapacity(
+        single_bps=single.wire_bps if single.kept_up else 0.0,
+        single_frames_per_s=single.frames_per_s if single.kept_up else 0.0,
+        super_bps=super_packets.wire_bps if super_packets.kept_up else 0.0,
+        priority=single.priority,
+    )
 
 
-def _most(ladder_bps: tuple[float, ...], keys: dict[str, Any]) -> Load:
+def _most(ladder_bps: tuple[float, ...], keys: Mapping[str, float]) -> Load:
     """The heaviest load of the ladder with which the relay kept up; the lightest where it kept up with none."""
     step = len(ladder_bps) // 2
     best = _try(ladder_bps[step], keys)
@@ -213,13 +227,13 @@ def _most(ladder_bps: tuple[float, ...], keys: dict[str, Any]) -> Load:
     return best
 
 
-def _try(total_bps: float, keys: dict[str, Any]) -> Load:
+def _try(total_bps: float, keys: Mapping[str, float]) -> Load:
     """A load, twice where the relay did not keep up at first: something else on the machine may have disturbed it."""
     load = _load(total_bps, keys)
     return load if load.kept_up else _load(total_bps, keys)
 
 
-def _load(total_bps: float, keys: dict[str, Any]) -> Load:
+def _load(total_bps: float, keys: Mapping[str, float]) -> Load:
     rate = BANDWIDTH.format(total_bps / NUM_NODES)
     asked = {"bandwidth": rate, "latency": _LATENCY, "queue": _QUEUE, "backend": "relay", **keys}
     with open_network(Link.model_validate(asked), NUM_NODES) as network:

@@ -16,10 +16,9 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from bwbench.base.messages import MessageReader, encode
-from bwbench.network.probe.stream import Arrival, Flow, StreamPacer, goodput_bps
+from bwbench.network.probe.stream import Arrival, Flow, FlowReport, StreamPacer, goodput_bps
 
 CHANNEL_FD = 3
 ECHO_PORT, PING_PORT, FLOW_PORT = 7001, 7002, 7003
@@ -48,9 +47,9 @@ def main() -> None:
         node.wait(channel)
         for request in requests.ready():
             if request.pop("op") == "flow":
-                reply = node.flow(request["peer"], request["start_mono_s"], Flow(**request["flow"]))
+                reply = vars(node.flow(request["peer"], request["start_mono_s"], Flow(**request["flow"])))
             else:
-                reply = node.ping(**request)
+                reply = {"round_trips_s": node.ping(**request)}
             channel.sendall(encode(reply))
 
 
@@ -90,8 +89,8 @@ class ProbeNode:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 return False
 
-    def ping(self, peer: str, count: int, payload_bytes: int, timeout_s: float, budget_s: float) -> dict[str, Any]:
-        """Round trips to ``peer`` one after another; the first few are not counted.
+    def ping(self, peer: str, count: int, payload_bytes: int, timeout_s: float, budget_s: float) -> list[float]:
+        """Round trips to ``peer`` in seconds, one after another; the first few are not counted.
 
         Args:
             timeout_s: how long to wait for an answer before the next one is sent.
@@ -113,9 +112,9 @@ class ProbeNode:
                     round_trips_s.append(arrived_s - sent_s.pop(answered) - turnaround_s)
                 if answered == number:
                     break
-        return {"round_trips_s": round_trips_s}
+        return round_trips_s
 
-    def flow(self, peer: str, start_mono_s: float, flow: Flow) -> dict[str, Any]:
+    def flow(self, peer: str, start_mono_s: float, flow: Flow) -> FlowReport:
         """Send a paced stream to ``peer`` while receiving one; all nodes begin at the same time."""
         self._num_flows += 1
         tag = _TAG.pack(self._num_flows)
@@ -145,7 +144,7 @@ class ProbeNode:
         steady = [arrival for arrival in arrivals if arrival[0] <= stop_realtime_s]
         goodput = goodput_bps(steady, flow.duration_s, flow.max_slices)
         received = sum(num_bytes for _, num_bytes in arrivals) // flow.payload_bytes
-        return {"sent": pacer.sent, "received": received, "goodput_bps": goodput}
+        return FlowReport(pacer.sent, received, goodput)
 
     def _send(self, payload: bytes, target: tuple[str, int]) -> bool:
         try:

@@ -41,6 +41,19 @@ class Flow:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class FlowReport:
+    """What a node says after a flow: datagrams that it has sent, and what it has received of its neighbour's.
+
+    Attributes:
+        goodput_bps: of the neighbour's flow, see the function of that name.
+    """
+
+    sent: int
+    received: int
+    goodput_bps: float
+
+
 class StreamPacer:
     """How much of a flow is due; whoever sends adds to ``sent``. Times are seconds since the flow began."""
 

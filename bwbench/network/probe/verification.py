@@ -21,7 +21,7 @@ from bwbench.network.network import Network, NodeProcess
 from bwbench.network.probe import probe_plan
 from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement, judge
 from bwbench.network.probe.node import CHANNEL_FD
-from bwbench.network.probe.stream import Flow
+from bwbench.network.probe.stream import Flow, FlowReport
 
 START_LIMIT_S = 30.0
 SLACK_S = 15.0  # what a reply may take beyond the time that the work itself needs, on a machine that is busy
@@ -53,11 +53,11 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
         PairMeasurement(
             src,
             (src + 1) % num_nodes,
-            achieved_goodput_bps=rates[(src + 1) % num_nodes]["goodput_bps"],  # the receiver tells
+            achieved_goodput_bps=rates[(src + 1) % num_nodes].goodput_bps,  # the receiver tells
             achieved_rtt_s=statistics.median(round_trips_s[src]) if round_trips_s[src] else None,
             achieved_loss=losses[src][0],
             loss_frames=losses[src][1],
-            rate_frames=rates[(src + 1) % num_nodes]["received"],
+            rate_frames=rates[(src + 1) % num_nodes].received,
             **(_asked(link, pairs[src]) if pairs else {}),
         )
         for src in range(num_nodes)
@@ -106,7 +106,7 @@ def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
     replies = probe.flow(flows)
     losses: list[tuple[float | None, int]] = []
     for src in range(probe.num_nodes):
-        sent, received = replies[src]["sent"], replies[(src + 1) % probe.num_nodes]["received"]
+        sent, received = replies[src].sent, replies[(src + 1) % probe.num_nodes].received
         losses.append((max(0.0, 1 - received / sent), sent) if sent else (None, 0))
     return losses
 
@@ -119,7 +119,7 @@ def _alone(probe: _Probe, link: Link) -> tuple[float, float] | None:
     pair, flow = planned
     silence = replace(flow, datagrams_per_s=0.0, burst=0)
     flows = [flow if node == pair.src else silence for node in range(probe.num_nodes)]
-    achieved_bps: float = probe.flow(flows)[pair.dst]["goodput_bps"]
+    achieved_bps = probe.flow(flows)[pair.dst].goodput_bps
     time.sleep(probe_plan.drain_s(link, flows))
     return pair.alone_goodput_bps, achieved_bps
 
@@ -158,13 +158,13 @@ class _Probe:
         """Data address of the node that ``node`` sends to."""
         return self._network.nodes[(node + 1) % self.num_nodes].data_address
 
-    def flow(self, flows: Sequence[Flow]) -> Sequence[dict[str, Any]]:
+    def flow(self, flows: Sequence[Flow]) -> Sequence[FlowReport]:
         """Run a stream a node, all at once; what each node says afterwards. All take equally long."""
         start_mono_s = time.monotonic() + LEAD_S
         for node, flow in enumerate(flows):
             self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, flow=flow.to_json())
         limit_s = LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows)
-        return [self.reply(node, limit_s) for node in range(self.num_nodes)]
+        return [FlowReport(**self.reply(node, limit_s)) for node in range(self.num_nodes)]
 
     def ask(self, node: int, operation: str, **parameters: Any) -> None:
         """Tell a node what to do."""

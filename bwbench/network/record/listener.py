@@ -34,8 +34,8 @@ class Listener:
     """
 
     def __init__(self, address: str = "", port: int = session.DEFAULT_PORT, token: str = "") -> None:
-        if not 0 <= port <= 65_535:
-            raise ConfigError(f"port: {port} is out of range: 1 to 65535")
+        if port:  # 0 takes a free one
+            session.check_port(port)
         session.check_token(token)
         self._token = token
         self._active = threading.BoundedSemaphore(MOST_AT_ONCE)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.listening import MAX_PORT
 from bwbench.base.messages import LineBuffer, first_line
 
 DEFAULT_PORT = 5210
@@ -28,6 +29,12 @@ STALLED_S = 60.0  # without a byte from the other side, which sends all the time
 LONGEST_LINE = 256
 BLOCK_BYTES = 1 << 17
 ECHO_BYTES = 16
+
+
+def check_port(port: int) -> None:
+    """Raise ConfigError where there is no such TCP port."""
+    if not 1 <= port <= MAX_PORT:
+        raise ConfigError(f"port: {port} is out of range: 1 to {MAX_PORT}")
 
 
 def check_token(token: str) -> None:

@@ -102,8 +102,7 @@ def record(
 
 class _Client:
     def __init__(self, to: str, port: int, token: str, bind: str) -> None:
-        if not 1 <= port <= 65_535:
-            raise ConfigError(f"port: {port} is out of range: 1 to 65535")
+        session.check_port(port)
         if not to.strip():
             raise ConfigError("to: the other host is missing; give its name or address")
         session.check_token(token)
@@ -219,8 +218,7 @@ def record_with_iperf3(
         LinkError: iperf3 failed; its own words follow.
     """
     seconds = whole_seconds(duration_s)
-    if not 1 <= port <= 65_535:
-        raise ConfigError(f"port: {port} is out of range: 1 to 65535")
+    session.check_port(port)
     paths = trace_paths(out_path, direction)
     program = shutil.which("iperf3")
     if program is None:

@@ -12,7 +12,7 @@ from bwbench.network.link.chance import Distribution, GilbertElliott
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Outage, Trace
-from bwbench.network.namespaces.applied import Applied, AppliedNode
+from bwbench.network.namespaces.applied import AppliedLink, AppliedNode
 
 
 @dataclass(frozen=True)
@@ -145,14 +145,14 @@ def _paths(nodes: tuple[NodeLink, ...]) -> tuple[tuple[Path, ...], ...]:
     return tuple(rows[src] for src in nodes)
 
 
-def applied_relay(link: Link, model: RelayModel, priority: str | None = None) -> Applied:
+def applied_relay(link: Link, model: RelayModel, priority: str | None = None) -> AppliedLink:
     """What the relay was told to do.
 
     Args:
         model: what was made of the link.
         priority: how its process is scheduled.
     """
-    return Applied(
+    return AppliedLink(
         backend="relay",
         usual=AppliedNode.of(link.base),
         differing={node: AppliedNode.of(link.node(node)) for node in sorted(link.overrides)},

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left
 from typing import Protocol
 
-from bwbench.network.namespaces.backend import Lateness, PairCounter, WireCounters
+from bwbench.network.namespaces.backend import LatenessFigures, PairCounter, WireCounters
 
 _WORD_BYTES = 8
 _PAIR_WORDS = 5
@@ -144,12 +144,12 @@ class RelayStatistics:
                 pairs[src, dst] = figures
         return WireCounters(pairs)
 
-    def lateness(self) -> Lateness:
+    def lateness(self) -> LatenessFigures:
         """How late frames left, what was lost for other reasons than the link's, and the work."""
         words = self._words
         bins = words[self._bins_at : self._end].tolist()
         max_s, num_frames = words[_LATENESS_MAX] * 1e-9, sum(bins)
-        return Lateness(
+        return LatenessFigures(
             lateness_p50_s=_quantile(bins, 0.5, max_s),
             lateness_p99_s=_quantile(bins, 0.99, max_s),
             lateness_max_s=max_s if num_frames else None,

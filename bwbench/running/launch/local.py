@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link.node_link import NodeLink
+from bwbench.network.namespaces.addresses import TORCH_PORT
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
 from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, WireTraffic, WorkerError, event_of
@@ -28,7 +29,6 @@ END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
 BLAME_S = 0.3  # what the peers of a dead rank need to notice and to fail in turn
 SETTLE_S = 0.05  # counters that stand still for this long have drained
 SETTLE_LIMIT_S = 5.0
-MASTER_PORT = 29500  # every cell has a control network of its own, so the port is always free
 
 EventHandler = Callable[[int, Event], None]
 
@@ -81,7 +81,7 @@ class LocalLauncher:
                 "RANK": str(rank),
                 "WORLD_SIZE": str(self._num_ranks),
                 "MASTER_ADDR": self._network.nodes[0].control_address,
-                "MASTER_PORT": str(MASTER_PORT),
+                "MASTER_PORT": str(TORCH_PORT),
                 "OMP_NUM_THREADS": str(self._cell.config.compute.threads),
                 "BWBENCH_DATA_INTERFACE": node.data_interface,
                 "BWBENCH_CONTROL_INTERFACE": node.control_interface,

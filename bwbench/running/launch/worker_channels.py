@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import selectors
 import socket
 from collections.abc import Callable, Sequence
 
+from bwbench.base.messages import MessageReader, encode
 from bwbench.records.schema import JsonObject
-
-MAX_LINE_BYTES = 1 << 20  # an event is a few hundred bytes; a worker that sends more than this is broken
 
 
 class Channels:
@@ -18,7 +16,7 @@ class Channels:
     def __init__(self, parent_ends: Sequence[socket.socket], worker_ends: Sequence[socket.socket] = ()) -> None:
         self._selector = selectors.DefaultSelector()
         self._parent_ends, self.worker_ends = parent_ends, worker_ends
-        self._buffers = [b""] * len(parent_ends)
+        self._readers = [MessageReader(end.fileno()) for end in parent_ends]
         for rank, parent_end in enumerate(parent_ends):
             parent_end.setblocking(False)
             self._selector.register(parent_end, selectors.EVENT_READ, rank)
@@ -43,27 +41,15 @@ class Channels:
         """Wait up to ``timeout_s`` and call ``handle(rank, message)`` for every message that has arrived."""
         for key, _ in self._selector.select(timeout_s):
             rank = key.data
-            try:
-                received = self._parent_ends[rank].recv(65536)
-            except (BlockingIOError, ConnectionResetError):
-                received = b""
-            if not received:
+            for message in self._readers[rank].ready():
+                handle(rank, message)
+            if self._readers[rank].has_ended:
                 self._selector.unregister(self._parent_ends[rank])
-                continue
-            *lines, rest = (self._buffers[rank] + received).split(b"\n")
-            self._buffers[rank] = rest if len(rest) <= MAX_LINE_BYTES else b""
-            for line in lines:
-                try:
-                    message = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(message, dict):
-                    handle(rank, message)
 
     def answer(self, rank: int, content: JsonObject) -> None:
         """Send one line to a worker; a worker that is gone is noticed elsewhere."""
         try:
-            self._parent_ends[rank].sendall(json.dumps(content).encode() + b"\n")
+            self._parent_ends[rank].sendall(encode(content))
         except OSError:
             pass
 

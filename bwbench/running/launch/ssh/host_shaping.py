@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
-import select
 import subprocess
 import sys
 import time
@@ -14,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+from bwbench.base.messages import MessageReader, encode
 from bwbench.network.link import Link
 from bwbench.network.link.link import MAX_SEED
 from bwbench.network.link.queue import Queue
@@ -95,7 +94,6 @@ class HeldShaping:
         self._request = request
         self._environment = {name: value for name, value in os.environ.items() if name != hidden}
         self._process: subprocess.Popen[bytes] | None = None
-        self._pending = b""
         self._answers: list[ShaperAnswer] = []
         self.said: ShaperAnswer | None = None
 
@@ -111,15 +109,15 @@ class HeldShaping:
             start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        output = self._process.stdout.fileno()
+        self._reader = MessageReader(self._process.stdout.fileno())
         with contextlib.suppress(OSError):  # it has ended, and its answer says why
-            self._process.stdin.write(json.dumps(self._request.to_json()).encode() + b"\n")
+            self._process.stdin.write(encode(self._request.to_json()))
             self._process.stdin.flush()
         end_s = time.monotonic() + BEGIN_LIMIT_S
         while time.monotonic() < end_s:
             if (why := unwanted()) is not None:
                 return why
-            self._listen(output, POLL_S)
+            self._answers += self._reader.all_ready(POLL_S)
             if self._answers:
                 if (problem := self._answers[0].get("problem")) is not None:
                     return f"its interface was not shaped: {problem}"
@@ -133,8 +131,7 @@ class HeldShaping:
         """Why the interface is no longer shaped; None while it is, or need not be."""
         if self._process is None or self._process.poll() is None:
             return None
-        assert self._process.stdout is not None
-        self._listen(self._process.stdout.fileno(), 0.0)
+        self._answers += self._reader.all_ready()
         told = [answer["problem"] for answer in self._answers if answer.get("problem")]
         return f"its interface is no longer shaped: {told[0] if told else 'the shaper was ended'}"
 
@@ -153,19 +150,8 @@ class HeldShaping:
                 process.kill()  # what it has armed takes it back then
                 process.wait()
                 return "its interface was not seen to be as before; 'bwbench link clear' there looks"
-            self._listen(process.stdout.fileno(), 0.0)
+            self._answers += self._reader.all_ready()
         restored = [answer for answer in self._answers if "restored" in answer]
         if restored and not restored[0]["restored"]:
             return f"its interface is not as before: {restored[0]['now']} instead of {restored[0]['before']}"
         return None
-
-    def _listen(self, output: int, limit_s: float) -> None:
-        """Take in what the shaper says at descriptor ``output``, waited for no longer than ``limit_s``."""
-        while select.select([output], [], [], limit_s)[0]:
-            received = os.read(output, 65536)
-            self._pending += received
-            limit_s = 0.0
-            if not received:
-                break
-        *lines, self._pending = self._pending.split(b"\n")
-        self._answers += [json.loads(line) for line in lines if line.startswith(b"{")]

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from typing import Any
 import psutil
 
 from bwbench.base.die_with_parent import die_with_parent
+from bwbench.base.messages import MessageReader
 from bwbench.records import read_json, write_json_atomic
 from bwbench.records.disk import LEAST_FREE_BYTES
 from bwbench.records.schema import JsonObject
@@ -275,10 +275,10 @@ def attach(folder: Path) -> None:
     ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a file, data in
     base64, and ``{"exit": …}`` last.
     """
-    lines = _Lines(sys.stdin.fileno())
+    lines = MessageReader(sys.stdin.fileno())
     offsets: dict[str, int] | None = None
-    while not lines.ended:
-        for said in lines.within(LOOK_S):
+    while not lines.has_ended:
+        for said in lines.ready(LOOK_S):
             with contextlib.suppress(FileNotFoundError):  # ended there, as is said below
                 beat(folder)
             if "offsets" in said:
@@ -299,23 +299,6 @@ def attach(folder: Path) -> None:
         if ended is not None:
             _say({"exit": ended.to_json()})
             return
-
-
-class _Lines:
-    """JSON lines from a descriptor, taken as they come: a file object would keep some back that select cannot see."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._pending = descriptor, b""
-        self.ended = False
-
-    def within(self, limit_s: float) -> list[dict[str, Any]]:
-        """Those that come in one go, waited for no longer than ``limit_s``."""
-        if self.ended or not select.select([self._descriptor], [], [], limit_s)[0]:
-            return []
-        received = os.read(self._descriptor, 65536)
-        self.ended = not received
-        *lines, self._pending = (self._pending + received).split(b"\n")
-        return [json.loads(line) for line in lines]
 
 
 def _send_new(folder: Path, offsets: dict[str, int]) -> None:

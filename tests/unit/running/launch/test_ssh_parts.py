@@ -20,7 +20,7 @@ from bwbench.running.launch.ssh.connection import HostError, command_line, expla
 from bwbench.running.launch.ssh.host_facts import PreflightFacts
 from bwbench.running.launch.ssh.host_session import HostSession
 from bwbench.running.launch.ssh.host_shaping import ShapingRequest
-from bwbench.running.launch.ssh.keeper import RunEnd, _Lines, _send_new
+from bwbench.running.launch.ssh.keeper import RunEnd, _send_new
 from bwbench.running.launch.ssh.launcher import placed
 from bwbench.running.launch.ssh.preflight import HostReport, refuse_unfit
 from tests.unit.running.launch.hosts import facts
@@ -123,19 +123,6 @@ def test_what_is_new_is_told_once_and_a_replaced_file_anew(tmp_path: Path, capsy
     status.write_text("[]")
     os.utime(status, ns=(1, 1))
     assert told() == [("output.log", "two\n"), ("cell/status.json", "[]")]
-
-
-def test_lines_are_taken_as_they_come(tmp_path: Path) -> None:
-    reads, writes = os.pipe()
-    lines = _Lines(reads)
-    assert lines.within(0.0) == [] and not lines.ended
-    os.write(writes, b'{"a": 1}\n{"b": 2}\n{"c"')
-    assert lines.within(1.0) == [{"a": 1}, {"b": 2}]
-    os.write(writes, b": 3}\n")
-    os.close(writes)
-    assert lines.within(1.0) == [{"c": 3}]
-    assert lines.within(1.0) == [] and lines.ended
-    os.close(reads)
 
 
 def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

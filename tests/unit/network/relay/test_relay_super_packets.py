@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.network.virtual_relay import FRAME_BYTES, LATENCY_S, model, run
+from tests.unit.network.relay.virtual_relay import FRAME_BYTES, LATENCY_S, model, run
 
 SEGMENTS = 40
 FRAME_S = FRAME_BYTES * 1e-6  # at 8 Mbit/s

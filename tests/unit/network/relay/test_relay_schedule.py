@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bwbench.network.relay.relay_model import RelayModel
 from bwbench.network.relay.switched import SwitchedSchedule
-from tests.unit.network.virtual_relay import LATENCY_S, Left, Submission, model, run
+from tests.unit.network.relay.virtual_relay import LATENCY_S, Left, Submission, model, run
 
 MODEL = model()
 

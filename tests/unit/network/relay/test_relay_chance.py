@@ -12,7 +12,7 @@ import pytest
 
 from bwbench.network.link.chance import quantiles
 from bwbench.network.relay.relay_model import RelayModel
-from tests.unit.network.virtual_relay import LATENCY_S, Outcome, Submission, model, run
+from tests.unit.network.relay.virtual_relay import LATENCY_S, Outcome, Submission, model, run
 
 SMALL_BYTES = 100
 SERIALISED_S = 2 * SMALL_BYTES * 1e-6

@@ -10,7 +10,16 @@ import pytest
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.relay.relay_model import RelayModel
 from bwbench.network.relay.shared_air import SharedSchedule
-from tests.unit.network.virtual_relay import FRAME_BYTES, LATENCY_S, Outcome, Submission, model, run, stream, trace_of
+from tests.unit.network.relay.virtual_relay import (
+    FRAME_BYTES,
+    LATENCY_S,
+    Outcome,
+    Submission,
+    model,
+    run,
+    stream,
+    trace_of,
+)
 
 FULL_BITS = FRAME_BYTES * 8
 

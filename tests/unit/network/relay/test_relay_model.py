@@ -10,7 +10,7 @@ import pytest
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Trace
-from bwbench.network.namespaces.applied import Applied
+from bwbench.network.namespaces.applied import AppliedLink
 from bwbench.network.relay.relay_model import RelayModel, applied_relay
 
 RATES = RateTrace([0, 1, 2], [8e6, 4e6])
@@ -26,9 +26,9 @@ def model(asked: Link, num_nodes: int = 3) -> RelayModel:
     return RelayModel.of(asked, num_nodes, lambda trace: RATES)
 
 
-def through_the_agent(applied: Applied) -> dict[str, Any]:
+def through_the_agent(applied: AppliedLink) -> dict[str, Any]:
     """What is recorded of it, once it has come from the agent."""
-    found = Applied.from_message(json.loads(json.dumps(applied.to_message())))
+    found = AppliedLink.from_message(json.loads(json.dumps(applied.to_message())))
     assert found == applied and json.dumps(found.to_json()) == json.dumps(applied.to_json())
     return found.to_json()
 
