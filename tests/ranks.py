@@ -40,7 +40,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout_s + 5)
+        thread.join(timeout_s + 120)
         assert not thread.is_alive(), "a rank hangs"
     if errors:
         raise errors[0]

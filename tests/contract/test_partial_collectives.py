@@ -12,7 +12,6 @@ from tests.contract.test_collectives import LOSSLESS, PARTIAL_PAIRS, assert_byte
 from tests.ranks import run_ranks
 
 
-
 def test_nothing_partial_is_forgotten_here():
     assert {name for name, _ in PARTIAL_PAIRS} == {"gossip-pair", "neighbours"}
 

@@ -29,12 +29,12 @@ def test_modules_below_a_moved_package_are_found() -> None:
         "from bwbench.methods.compression.base import AbstractCodec as new\n"
         "assert new is AbstractCodec\n"
     )
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
 
 
 def test_a_program_is_started_by_its_old_name() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "bwbench.train.worker"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "bwbench.train.worker"], capture_output=True, text=True, timeout=120, check=False
     )
     assert "CELL_JSON" in done.stderr
 

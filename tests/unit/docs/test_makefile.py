@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
 def installed(checkout: Path, *arguments: str) -> str:
     log = checkout / "installed"
     log.unlink(missing_ok=True)
-    subprocess.run(["make", *arguments], cwd=checkout, check=True, capture_output=True, timeout=60)
+    subprocess.run(["make", *arguments], cwd=checkout, check=True, capture_output=True, timeout=120)
     return log.read_text() if log.exists() else ""
 
 

@@ -189,5 +189,5 @@ def test_the_command_line_starts_without_reading_presets():
     code = (
         "import sys, bwbench.cli.main; from bwbench.network.link import presets; print(presets._built_in.cache_info())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "misses=0" in done.stdout
