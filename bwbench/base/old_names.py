@@ -7,30 +7,38 @@ time. An old name gives the very module that the new one gives, so that a class 
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 MOVED = {
     "bwbench.algorithms": "bwbench.methods.algorithms",
+    "bwbench.cluster": "bwbench.running.cluster",
     "bwbench.collectives": "bwbench.methods.collectives",
+    "bwbench.composed": "bwbench.running.composed",
     "bwbench.compression": "bwbench.methods.compression",
     "bwbench.config": "bwbench.experiment.config",
     "bwbench.config.component": "bwbench.base.component",
     "bwbench.data_spec": "bwbench.base.data_spec",
     "bwbench.datasets": "bwbench.training.datasets",
     "bwbench.errors": "bwbench.base.errors",
+    "bwbench.launch": "bwbench.running.launch",
+    "bwbench.launch.ssh.facts": "bwbench.running.launch.ssh.host_facts",
     "bwbench.library": "bwbench.training.library",
-    "bwbench.lightning": "bwbench.training.library.lightning",
     "bwbench.models": "bwbench.training.models",
     "bwbench.plan": "bwbench.experiment.plan",
     "bwbench.plan.phases": "bwbench.methods.phases",
     "bwbench.plan.traffic": "bwbench.methods.traffic",
     "bwbench.registry": "bwbench.base.registry",
+    "bwbench.runner": "bwbench.running.cell",
+    "bwbench.sweep": "bwbench.running.sweep",
     "bwbench.train": "bwbench.training.loop",
+    "bwbench.tuning": "bwbench.running.tuning",
     "bwbench.units": "bwbench.base.units",
 }
 
@@ -45,8 +53,12 @@ def new_name(name: str) -> str | None:
     return None
 
 
-class _OldNames(importlib.abc.MetaPathFinder):
-    """Finds a module under its old name."""
+class _OldNames:
+    """Finds a module under its old name.
+
+    It is what ``importlib.abc`` calls a MetaPathFinder, and ``_Alias`` an InspectLoader, without their base classes:
+    importing those costs every command some milliseconds.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -54,16 +66,16 @@ class _OldNames(importlib.abc.MetaPathFinder):
         """The specification of the module under its new name; None where there is none."""
         name = new_name(fullname)
         try:
-            found = importlib.util.find_spec(name) if name is not None else None
+            found = _spec_of(name) if name is not None else None
         except ModuleNotFoundError:
             return None
         if name is None or found is None:
             return None
         is_package = found.submodule_search_locations is not None
-        return ModuleSpec(fullname, _Alias(name), origin=found.origin, is_package=is_package)
+        return ModuleSpec(fullname, cast("Loader", _Alias(name)), origin=found.origin, is_package=is_package)
 
 
-class _Alias(importlib.abc.InspectLoader):
+class _Alias:
     """Loads the module that has another name."""
 
     def __init__(self, name: str) -> None:
@@ -82,12 +94,19 @@ class _Alias(importlib.abc.InspectLoader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         """For ``python -m``."""
-        loader = getattr(importlib.util.find_spec(self._name), "loader", None)
-        return loader.get_code(self._name) if isinstance(loader, importlib.abc.InspectLoader) else None
+        loader: Any = getattr(_spec_of(self._name), "loader", None)
+        code: CodeType | None = loader.get_code(self._name) if hasattr(loader, "get_code") else None
+        return code
 
     def get_source(self, fullname: str) -> str | None:
         """None: the new name has it."""
         return None
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    from importlib.util import find_spec  # only where an old name is used
+
+    return find_spec(name)
 
 
 def serve() -> None:

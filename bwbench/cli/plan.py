@@ -11,7 +11,7 @@ import typer
 from bwbench.cli.sweep import EXPERIMENTS, Files, Mode, Only, OrderSeed, Results, Set, Shard
 
 if TYPE_CHECKING:
-    from bwbench.experiment.plan import Estimate, Forecast, PlannedCell
+    from bwbench.experiment.plan import CellEstimate, Forecast, PlannedCell
     from bwbench.experiment.plan.calibration import Prediction
     from bwbench.running.sweep import SweepPlan
 
@@ -91,7 +91,7 @@ def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
 def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
     from bwbench.base.units import DURATION
     from bwbench.cli.output import new_table, seconds, size, stdout
-    from bwbench.experiment.plan.ways import COMPOSED
+    from bwbench.experiment.plan.composing import COMPOSED
 
     numbers = ("RTT", "payload/step", "wire/step", "step", "at most")
     table = new_table("cell", "link", "RTT", "status", "why", *numbers[1:], right=numbers)
@@ -125,7 +125,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, Any]:
 
 
 def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, Any]:
-    from bwbench.experiment.plan.ways import COMPOSED
+    from bwbench.experiment.plan.composing import COMPOSED
 
     found = foreseen.estimates.get(item.cell.id)
     costs = found is not None and (item.runs or item.way != COMPOSED)
@@ -149,7 +149,7 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
     }
 
 
-def _of_a_step(found: Estimate | None) -> dict[str, Any]:
+def _of_a_step(found: CellEstimate | None) -> dict[str, Any]:
     """What is estimated from the configuration alone; ``steps`` is up to the limit."""
     names = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_rank", "wire_bytes_per_step",
              "ack_bytes_per_step", "compute_s", "communication_s", "step_s", "steps")  # fmt: skip

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment
     from bwbench.experiment.config.tuned_table import Entry
-    from bwbench.experiment.plan import Estimate
+    from bwbench.experiment.plan import CellEstimate
     from bwbench.running.sweep.time_left import TimeLeft
     from bwbench.running.tuning.searches import Search
 
@@ -84,7 +84,7 @@ def _run(
     results: Path,
     seed: int,
     retry: tuple[str, ...],
-    estimates: Sequence[Estimate],
+    estimates: Sequence[CellEstimate],
     json_: bool,
 ) -> int:
     from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK
@@ -122,6 +122,7 @@ def _run(
 
 def _print_table(entries: Sequence[Entry]) -> None:
     from bwbench.cli.output import new_table, stdout
+    from bwbench.experiment.config.tuned_table import named
 
     numbers = ("nodes", "batch", "lr", "samples to target", "loss", "trials")
     table = new_table("arm", "model", "data", *numbers[:2], "optimizer", *numbers[2:], "grid", right=numbers)
@@ -133,7 +134,7 @@ def _print_table(entries: Sequence[Entry]) -> None:
             samples, loss = chosen.samples_to_target, chosen.loss
             found = (f"{chosen.lr:g}", str(samples or "-"), "-" if loss is None else f"{loss:.4g}")
         grid = f"{entry.grid[0]:g} to {entry.grid[-1]:g}{', on its edge' if entry.on_edge else ''}"
-        names = (entry.arm, entry.model["name"], entry.dataset["name"], str(entry.nodes), batch)
+        names = (entry.arm, named(entry.model), named(entry.dataset), str(entry.nodes), batch)
         table.add_row(*names, next(iter(entry.optimizer)), *found, str(len(entry.trials)), grid)
     stdout().print(table)
 
@@ -143,7 +144,7 @@ def _say(experiment: Experiment, path: Path, entries: Sequence[Entry]) -> None:
     from bwbench.cli.output import stderr
 
     for entry in entries:
-        arm = f"{entry.arm} ({entry.model['name']} on {entry.dataset['name']}, {entry.nodes} node(s))"
+        arm = f"{entry.arm} ({entry.workload}, {entry.nodes} node(s))"
         if entry.lr is None:
             stderr().print(f"{arm}: no rate: {entry.problem}")
         elif entry.on_edge:
@@ -162,7 +163,7 @@ def _print_plan(
     searches: Sequence[Search],
     results: Path,
     retry: tuple[str, ...],
-    estimates: Sequence[Estimate],
+    estimates: Sequence[CellEstimate],
     json_: bool,
 ) -> None:
     """What would run now; what comes after that depends on what these trials come to."""
@@ -206,7 +207,7 @@ def _print_plan(
     stderr().print(f"{text}; at most {seconds(most_s)}, if every search goes through its whole grid")
 
 
-def _time_left(searches: Sequence[Search], estimates: Sequence[Estimate]) -> TimeLeft:
+def _time_left(searches: Sequence[Search], estimates: Sequence[CellEstimate]) -> TimeLeft:
     """Knows how long the trials take, with start-up."""
     from bwbench.experiment.plan import Forecast
     from bwbench.running.sweep.time_left import TimeLeft

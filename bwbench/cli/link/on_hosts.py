@@ -21,7 +21,7 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: b
     from bwbench.experiment.config.hosts import inventory
     from bwbench.network.interface.request import check_link
     from bwbench.running.launch.ssh.hosts_link import hold_link
-    from bwbench.running.launch.ssh.request import host_link
+    from bwbench.running.launch.ssh.shaping import host_link
 
     hosts = inventory(file)
     if len(hosts) < FEWEST:
