@@ -39,7 +39,7 @@ def bwbench(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
 
 
