@@ -24,6 +24,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
     """What ``work(group, rank)`` returned, by rank; raises the first error of any rank."""
     torch.set_num_threads(1)
     store, device = dist.HashStore(), loopback()
+    met = threading.Barrier(num_ranks)
     results: list = [None] * num_ranks
     errors: list[BaseException] = []
 
@@ -32,7 +33,9 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
             options = dist.ProcessGroupGloo._Options()
             options._devices = [device]
             options._timeout = timedelta(seconds=timeout_s)
-            results[rank] = work(dist.ProcessGroupGloo(store, rank, num_ranks, options), rank)
+            group = dist.ProcessGroupGloo(store, rank, num_ranks, options)
+            met.wait(timeout_s)  # a rank that is through at once would take its group away while others still connect
+            results[rank] = work(group, rank)
         except BaseException as error:
             errors.append(error)
 

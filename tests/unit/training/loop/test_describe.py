@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 PLUGIN = """
 print("a plugin that talks")
 from bwbench.training.models import AbstractModel
