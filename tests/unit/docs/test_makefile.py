@@ -1,4 +1,4 @@
-"""``make -B`` holds every file to be out of date: nothing may be installed anew for that. What each tier of tests runs."""
+"""What the Makefile installs, and when: ``make -B`` holds every file to be out of date. What each tier of tests runs."""
 
 from __future__ import annotations
 
