@@ -1,4 +1,4 @@
-"""What the Makefile installs, and when: ``make -B`` holds every file to be out of date. What each tier of tests runs."""
+"""What the Makefile installs, and when: ``make -B`` holds every file to be out of date. What each tier of tests is."""
 
 from __future__ import annotations
 
