@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from link_accuracy_parts.tools import MeasurementError, Tool
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.network.lateness import lateness_between
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.namespaces.backend import lateness_between
 from bwbench.network.network import Network, open_network
 
 LATENCY = "2.5 ms"

@@ -26,6 +26,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
     store, device = dist.HashStore(), loopback()
     met = threading.Barrier(num_ranks)
     results: list = [None] * num_ranks
+    groups: list[dist.ProcessGroup] = []  # kept until all are done: a group that is freed closes on ranks still reading
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
@@ -34,6 +35,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
             options._devices = [device]
             options._timeout = timedelta(seconds=timeout_s)
             group = dist.ProcessGroupGloo(store, rank, num_ranks, options)
+            groups.append(group)
             met.wait(timeout_s)  # a rank that is through at once would take its group away while others still connect
             results[rank] = work(group, rank)
         except BaseException as error:

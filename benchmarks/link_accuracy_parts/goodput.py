@@ -7,9 +7,9 @@ import statistics
 import sys
 from functools import partial
 
+from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, UNSHAPED, Link
 from bwbench.network.network import Network, open_network
-from bwbench.network.super_packets import super_packet_bytes
 from link_accuracy_parts.case import Case, Options
 from link_accuracy_parts.iperf import Flow, run_flows
 from link_accuracy_parts.rows import Row, not_measured, row
@@ -25,7 +25,7 @@ LONG_FROM_MBPS = 100
 LONG_QUEUE = "2 bdp"
 OMITTED_ROUND_TRIPS = 6  # with a full queue: slow start, and what it lost is repaired
 BURST_S = 0.002  # of the token bucket: what its timer may be late without losing rate
-_OFFLOADS_OFF = "from bwbench.network.offloads import set_offloads; set_offloads('data0', False)"
+_OFFLOADS_OFF = "from bwbench.network.namespaces.wiring import set_offloads; set_offloads('data0', False)"
 
 
 def cases(options: Options) -> list[Case]:

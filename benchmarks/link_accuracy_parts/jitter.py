@@ -6,7 +6,7 @@ import itertools
 import statistics
 from functools import partial
 
-from bwbench.network.link.jitter import SCALE, Distribution, quantiles
+from bwbench.network.link.chance import SCALE, Distribution, quantiles
 from bwbench.network.network import open_network
 from link_accuracy_parts.case import Case, Options
 from link_accuracy_parts.numbered import Arrivals, exchange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-from bwbench.network.link.loss import GilbertElliott
+from bwbench.network.link.chance import GilbertElliott
 
 LEVEL = 0.99
 

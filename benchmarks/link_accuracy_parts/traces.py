@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bwbench.network.link.freeze import freeze_link
+from bwbench.network.link.trace_file import freeze_link
 from bwbench.network.network import Network, open_network
 from link_accuracy_parts.case import Case, Options
 from link_accuracy_parts.iperf import FIRST_PORT, Flow, RunningFlow, wait_for_intervals

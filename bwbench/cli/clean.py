@@ -22,7 +22,7 @@ def clean(
     """
     from bwbench.base.errors import CellTakenError, ConfigError
     from bwbench.cli.output import stderr
-    from bwbench.network.leftovers import end_leftovers, find_leftovers
+    from bwbench.network.probe.machine import end_leftovers, find_leftovers
     from bwbench.records import iter_cells
     from bwbench.records.lock import claim_of, claimed
 

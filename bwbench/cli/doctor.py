@@ -15,7 +15,7 @@ def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON instea
     Exit status 3 where experiments cannot run.
     """
     from bwbench.cli.output import new_table, print_json, stdout
-    from bwbench.network.examine import examine_machine
+    from bwbench.network.probe.machine import examine_machine
 
     findings = examine_machine()
     if json_:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
 from bwbench.cli.status import time_to_target
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
+from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import Status
 from bwbench.results.analysis.cells import is_composed
@@ -114,7 +115,7 @@ class _Singles:
     def __init__(self, cells: Sequence[tuple[PlannedCell, Status | None]]) -> None:
         self._found: dict[str, list[float]] = {}
         for item, status in cells:
-            if item.cell.arm == "single":
+            if item.cell.role == REFERENCE:
                 done = status is not None and status.status == "done"
                 for workload in _workloads(item):
                     self._found.setdefault(workload, []).append(_time_to_target(status) if done else math.nan)

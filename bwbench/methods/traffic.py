@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
 from bwbench.network.link.node_link import path_between
 
-ACK_FRAME_BYTES = 66  # Ethernet 14, IP 20, TCP with timestamps 32
 SEGMENTS_PER_ACK = 2  # TCP delays acknowledgements to one in two full segments
 WIRE_PER_PAYLOAD = ETHERNET_FRAME_BYTES / TCP_PAYLOAD_BYTES
 ACK_PER_PAYLOAD = ACK_FRAME_BYTES / SEGMENTS_PER_ACK / TCP_PAYLOAD_BYTES

@@ -1,12 +1,30 @@
-"""Which back end carries a link, and why: every result says both."""
+"""How a link is carried: by which back end and why, packet by packet or not, and whether the relay will manage.
+
+One by one every packet is shaped, queued and dropped by itself, as on a real link. As super-packets (the kernel's
+segmentation offloads) several segments share all this; they cost the relay so much less that fast links cannot do
+without. What the relay carries is reckoned from measurements, so that asking costs nothing: ``bwbench doctor`` measures
+this very machine instead, and the probe every link before it is used.
+"""
 
 from __future__ import annotations
 
+import os
+
 from bwbench.base.errors import ConfigError, UnfitMachineError
-from bwbench.base.units import DURATION
+from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import Link
-from bwbench.network.netem.parameters import MAX_JITTER_S
-from bwbench.network.netem.shape import cuts_jitter
+from bwbench.network.netem.shape import beyond_netem
+
+# Packets one by one: what a user-space relay carries of them on one core, see benchmarks/relay_cost.py; a node, and all
+# nodes together.
+MOST_SINGLE_BPS = 200e6
+MOST_SINGLE_TOTAL_BPS = 500e6
+FEWEST_SUPER_BPS = 50e6  # below that even two segments take longer than LONGEST_S
+LONGEST_S = 0.0005  # on the link: what a super-packet adds to a delay, and to a burst of losses
+MOST_BYTES = 61_440  # with all headers a super-packet then fits a slot of 64 KiB in the relay's receive ring
+
+# The same as super-packets, of all nodes together, on one core of 2024. With one core the workers have to share it.
+MOST_SUPER_BPS = 4e9
 
 
 def choose(link: Link, netem_available: bool) -> tuple[str, str]:
@@ -36,18 +54,42 @@ def choose(link: Link, netem_available: bool) -> tuple[str, str]:
     return "netem", "the kernel has it, and the link asks for nothing else"
 
 
-def beyond_netem(link: Link) -> str:
-    """What the shaped ``link`` asks for that netem has not, and why; empty where there is nothing."""
-    if link.medium == "shared":
-        return "'medium: shared' (its qdiscs shape each node by itself; none lets stations take turns on one air)"
-    if link.outages:
-        return "outages (its qdiscs stay as they are set)"
-    if link.varies:
-        return "a trace (its qdiscs stay as they are set)"
-    kinds = [link.base, *(link.node(node) for node in sorted(link.overrides))]
-    longest_s = max(kind.jitter_s for kind in kinds)
-    if longest_s > MAX_JITTER_S:
-        return f"a jitter of {DURATION.format(longest_s)} (the kernel cuts it at {DURATION.format(MAX_JITTER_S)})"
-    if cuts_jitter(kinds):
-        return "jitter of one node around less than twice its latency (there every node adds its own half by itself)"
-    return ""
+def super_packet_bytes(link: Link, num_nodes: int, backend: str = "relay") -> int | None:
+    """The largest super-packet, with its headers; None where every packet goes by itself.
+
+    They are used where every node is fast (on average, where a trace drives it), or fast enough and one of so many that
+    the relay would not keep up. Never with netem, whose queues count packets of whatever size, and never where frames
+    are lost, late or overtaken by chance: that would strike all segments at once.
+    """
+    if not link.shaped:
+        return MOST_BYTES
+    nodes = [link.base, *(link.node(node) for node in link.overrides)]
+    if backend == "netem" or link.reorder or any(node.loss or node.jitter_s for node in nodes):
+        return None
+    slowest_bps = min(node.slowest_bps for node in nodes)
+    crowded = link.air is None and num_nodes * slowest_bps > MOST_SINGLE_TOTAL_BPS
+    if slowest_bps >= (FEWEST_SUPER_BPS if crowded else MOST_SINGLE_BPS):
+        return min(MOST_BYTES, int(slowest_bps / 8 * LONGEST_S))
+    return None
+
+
+def beyond_relay(link: Link, num_nodes: int, num_cores: int | None = None) -> str | None:
+    """Why the relay will hardly carry a link whose nodes all send at once; None where it should."""
+    if not link.shaped or num_nodes < 2:
+        return None
+    nodes = link.nodes(num_nodes)
+    total_bps = sum(node.up_bps for node in nodes)
+    if link.air is not None:
+        total_bps = link.air.capacity_bps(link.base.up_bps)
+    singly = super_packet_bytes(link, num_nodes) is None
+    most_bps = MOST_SINGLE_TOTAL_BPS if singly else MOST_SUPER_BPS
+    if (num_cores or os.cpu_count() or 1) < 2:
+        most_bps /= 2
+    if total_bps <= most_bps:
+        return None
+    total = BANDWIDTH.show(total_bps, 3)
+    most = f"{BANDWIDTH.format(most_bps)} {'packet by packet' if singly else 'in super-packets'}"
+    return (
+        f"{num_nodes} nodes may send {total} at once, and the relay carries about {most}: cells may end as "
+        "invalid. 'bwbench doctor' measures this machine"
+    )

@@ -20,11 +20,11 @@ from pathlib import Path
 from subprocess import PIPE, CalledProcessError, CompletedProcess, TimeoutExpired
 from typing import Any, overload
 
-from bwbench.network.backend import WireCounters
 from bwbench.network.link import Link
-from bwbench.network.link.freeze import freeze_link
+from bwbench.network.link.trace_file import freeze_link
+from bwbench.network.namespaces.addresses import node_environment
+from bwbench.network.namespaces.backend import WireCounters
 from bwbench.network.network import Network, open_network
-from bwbench.network.node_environment import node_environment
 from bwbench.network.node_popen import NodePopen, Stream
 from bwbench.network.probe.measurement import LinkMeasurement
 
@@ -149,7 +149,7 @@ class Nodes(Sequence[Node]):
 
     def verify(self, tolerance: float = 0.05) -> LinkMeasurement:
         """Measure the link between neighbours, which takes seconds and wants it idle; see ``probe.verify``."""
-        from bwbench.network.probe.verify import verify
+        from bwbench.network.probe.verification import verify
 
         return verify(self.network, self.link, len(self), tolerance)
 

@@ -7,24 +7,51 @@ with open_network(link, num_nodes=4) as network:
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bwbench.base.errors import ConfigError, Problem
-from bwbench.network.addresses import MAX_NODES, NodeAddresses
-from bwbench.network.agent_client import AgentClient
-from bwbench.network.backend import WireCounters
+import bwbench
+from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, Problem, UnfitMachineError
 from bwbench.network.link import Link
-from bwbench.network.link.consistency import unknown_nodes
-from bwbench.network.node_process import NodeProcess
+from bwbench.network.link.link import unknown_nodes
+from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses
+from bwbench.network.namespaces.agent_protocol import (
+    AnswerT,
+    AskHealth,
+    ControlSocket,
+    Count,
+    Hold,
+    Open,
+    Play,
+    Request,
+    Signal,
+    Spawn,
+)
+from bwbench.network.namespaces.backend import WireCounters
 
 __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
 
 OPEN_LIMIT_S = 120.0  # 254 nodes on a busy machine take nearly a minute
 REQUEST_LIMIT_S = 15.0
+
+CLOSE_LIMIT_S = 5.0
+_ERRORS: dict[str, type[BwbenchError]] = {
+    "ConfigError": ConfigError,
+    "LaunchError": LaunchError,
+    "LinkError": LinkError,
+    "UnfitMachineError": UnfitMachineError,
+}
 
 
 @contextmanager
@@ -54,7 +81,8 @@ class Network:
         nodes: the nodes' addresses and interfaces.
         backend: what carries the link: ``relay``, ``netem`` or ``unshaped``.
         backend_reason: why this one was chosen.
-        applied: the parameters really set, JSON-able.
+        settings: the parameters really set.
+        applied: the same, JSON-able.
     """
 
     def __init__(self, link: Link, num_nodes: int) -> None:
@@ -64,15 +92,15 @@ class Network:
             raise ConfigError([Problem(f"link.{key}: {text}") for key, text in wrong])
         self._agent = AgentClient()
         try:
-            asked = link.model_dump(mode="json", by_alias=True)
-            reply = self._agent.request("open", OPEN_LIMIT_S, link=asked, num_nodes=num_nodes)
+            opened = self._agent.request(Open(link, num_nodes), OPEN_LIMIT_S)
         except BaseException:
             self._agent.close()
             raise
-        self.nodes = tuple(NodeAddresses(**node) for node in reply["nodes"])
-        self.backend: str = reply["backend"]
-        self.backend_reason: str = reply["backend_reason"]
-        self.applied: dict[str, Any] = reply["applied"]
+        self.nodes = opened.nodes
+        self.backend = opened.backend
+        self.backend_reason = opened.backend_reason
+        self.settings = opened.applied
+        self.applied: dict[str, Any] = self.settings.to_json()
 
     def spawn(
         self,
@@ -100,31 +128,28 @@ class Network:
         fds.update({number: fd for number, fd in ((1, stdout), (2, stderr)) if fd is not None})
         exit_read, exit_write = os.pipe()
         try:
-            reply = self._agent.request(
-                "spawn",
-                REQUEST_LIMIT_S,
-                fds=[exit_write, *fds.values()],
+            spawn = Spawn(
                 node=node,
                 argv=[os.fspath(word) for word in argv],
                 env=dict(os.environ if env is None else env),
                 cwd=os.fspath(cwd) if cwd is not None else os.getcwd(),
                 targets=list(fds),
             )
+            spawned = self._agent.request(spawn, REQUEST_LIMIT_S, [exit_write, *fds.values()])
         except BaseException:
             os.close(exit_read)
             raise
         finally:
             os.close(exit_write)
-        return NodeProcess(reply["pid"], exit_read, lambda number: self._signal(reply["child"], number))
+        return NodeProcess(spawned.pid, exit_read, lambda number: self._signal(spawned.child, number))
 
     def counters(self) -> WireCounters:
         """What has crossed the link so far, pair by pair."""
-        return WireCounters.from_json(self._agent.request("counters", REQUEST_LIMIT_S)["counters"])
+        return self._agent.request(Count(), REQUEST_LIMIT_S).counters
 
     def health(self) -> dict[str, Any]:
         """How well the back end keeps up: ``{"backend", "alive", "lateness_p99_s", "cpu_s", "drops", …}``."""
-        health: dict[str, Any] = self._agent.request("health", REQUEST_LIMIT_S)["health"]
-        return health
+        return self._agent.request(AskHealth(), REQUEST_LIMIT_S).health
 
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
@@ -132,15 +157,161 @@ class Network:
         Before that, and after ``hold``, the link is steady, so that it can be measured: traces are at their mean rates,
         and there are no outages. Nothing happens on a link that is constant.
         """
-        self._agent.request("play", REQUEST_LIMIT_S, at_s=at_s)
+        self._agent.request(Play(at_s), REQUEST_LIMIT_S)
 
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
-        self._agent.request("hold", REQUEST_LIMIT_S)
+        self._agent.request(Hold(), REQUEST_LIMIT_S)
 
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
         self._agent.close()
 
     def _signal(self, child: int, number: int) -> None:
-        self._agent.request("signal", REQUEST_LIMIT_S, child=child, number=number)
+        self._agent.request(Signal(child, number), REQUEST_LIMIT_S)
+
+
+class NodeProcess:
+    """A started process. Its methods may be called from any thread.
+
+    Attributes:
+        pid: process id as we see it (the process itself sees another one).
+        returncode: exit status, negative for the signal that ended it; None while it runs.
+    """
+
+    def __init__(self, pid: int, exit_pipe: int, send_signal: Callable[[int], None]) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._exit_pipe = exit_pipe
+        self._send_signal = send_signal
+        self._lock = threading.Lock()
+        self._cpu_time_s = 0.0
+
+    def fileno(self) -> int:
+        """Becomes readable when the process has ended: for ``select``, until ``poll`` has returned a status."""
+        return self._exit_pipe
+
+    def poll(self) -> int | None:
+        """The return code; None while the process runs."""
+        return self.wait(0.0)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The return code once the process has ended; None where that takes longer than ``timeout_s``."""
+        with self._lock:
+            if self.returncode is None:
+                waiter = select.poll()  # select.select refuses descriptors from 1024 on
+                waiter.register(self._exit_pipe, select.POLLIN)
+                if waiter.poll(max(0.0, timeout_s) * 1e3):
+                    line = os.read(self._exit_pipe, 64)
+                    self.returncode = int(line) if line else -signal.SIGKILL  # the network ended, and it too
+                    os.close(self._exit_pipe)
+            return self.returncode
+
+    def kill(self) -> None:
+        """SIGKILL to the process and the children in its group; nothing happens where it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process and its group; nothing happens where it has ended."""
+        if self.returncode is None:
+            with contextlib.suppress(LinkError):  # the network is closed: so is the process
+                self._send_signal(number)
+
+    def cpu_time_s(self) -> float:
+        """CPU time that the process has used so far (the last figure known once it has ended)."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{self.pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+            self._cpu_time_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return self._cpu_time_s
+
+    def __del__(self) -> None:
+        if getattr(self, "returncode", 0) is None:
+            with contextlib.suppress(OSError):
+                os.close(self._exit_pipe)
+
+
+class AgentClient:
+    """A running agent. Requests may come from any thread, one at a time."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._control = ControlSocket(ours)
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._errors_fd = os.memfd_create("agent-stderr")  # not a pipe: nobody has to read it; no disk that can be full
+        arguments = ["--socket-fd", str(theirs.fileno()), "--parent-pid", str(os.getpid())]
+        if threading.current_thread() is not threading.main_thread():
+            arguments.append("--no-death-signal")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bwbench.network.namespaces.agent", *arguments],
+                # -m looks here first: finds this very package, and none of the user's files that are called like
+                # a module of the standard library
+                cwd=Path(bwbench.__file__).parent.parent,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors_fd,
+                start_new_session=True,  # Ctrl-C in the terminal is for us to handle, not for it
+            )
+        except BaseException:
+            self._control.close()
+            os.close(self._errors_fd)
+            raise
+        finally:
+            theirs.close()
+
+    def request(self, request: Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
+        """Have the agent do something, and return its answer.
+
+        Raises the error that the agent reports; LinkError where it is gone or takes longer than ``limit_s``.
+        """
+        with self._lock:
+            number = next(self._numbers)
+            try:
+                self._control.connection.settimeout(limit_s)
+                self._control.send({"id": number, "op": request.op, **request.to_json()}, fds)
+                while True:
+                    message = self._control.receive()
+                    if message is None:
+                        raise ConnectionError
+                    if message[0].get("id", number) == number:  # else: the reply to a request that was interrupted
+                        break
+            except TimeoutError as error:
+                raise LinkError(f"the network's agent did not answer {request.op!r} within {limit_s:.0f} s") from error
+            except OSError as error:
+                raise LinkError(
+                    f"the network's agent is gone ({request.op!r} was asked of it){self._last_words()}"
+                ) from error
+        reply, _ = message
+        if "error" in reply:
+            raise _ERRORS.get(reply["error"], LinkError)(reply["message"])
+        reply.pop("id", None)
+        answer: AnswerT = request.answer.from_json(reply)
+        return answer
+
+    def close(self) -> None:
+        """End the agent and everything that it holds. Safe to call twice."""
+        if self._process.returncode is None:
+            with contextlib.suppress(OSError):
+                self._control.connection.settimeout(CLOSE_LIMIT_S)
+                self._control.send({"id": 0, "op": "close"})
+            self._control.close()
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(CLOSE_LIMIT_S)
+            finally:  # interrupted or not
+                if self._process.poll() is None:
+                    self._process.kill()
+                    self._process.wait(CLOSE_LIMIT_S)
+            with contextlib.suppress(OSError):
+                os.close(self._errors_fd)
+
+    def _last_words(self) -> str:
+        """The end of what the agent wrote to stderr."""
+        with contextlib.suppress(OSError):
+            text = os.pread(self._errors_fd, 1 << 20, 0).decode(errors="replace").strip()
+            if text:
+                return ":\n" + "\n".join(text.splitlines()[-8:])
+        return ""

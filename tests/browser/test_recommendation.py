@@ -22,11 +22,9 @@ def javascript(chromium):
     context.close()
 
 
-def cell(
-    arm: int, mbps: float | None, seed: int, time_s: float | None, algorithm: str = "every-step"
-) -> dict[str, Any]:
+def cell(arm: int, mbps: float | None, seed: int, time_s: float | None, role: str = "method") -> dict[str, Any]:
     return {
-        "arm": arm, "algorithm": algorithm, "bandwidth_bps": mbps and mbps * 1e6, "seed": seed, "status": "done",
+        "arm": arm, "role": role, "bandwidth_bps": mbps and mbps * 1e6, "seed": seed, "status": "done",
         "composed": 0, "timing_share": 0, "target_value": 0.9, "time_to_target_s": time_s,
         "censored_at_s": 50.0 if time_s is None else None, "samples_to_target": 1000,
         "evaluate_every_samples": None, "global_batch": 32,
@@ -92,8 +90,8 @@ def test_a_censored_neighbour_leaves_a_bound(javascript):
 
 
 def test_one_node_alone_stands_beside_every_link_and_a_free_network_beside_none(javascript):
-    alone = [cell(2, None, seed, 20.0 + seed, "single") for seed in range(3)]
-    free = [cell(3, None, seed, 1.0, "no-communication") for seed in range(3)]
+    alone = [cell(2, None, seed, 20.0 + seed, "reference") for seed in range(3)]
+    free = [cell(3, None, seed, 1.0, "headroom") for seed in range(3)]
     cells = linked(0, 100.0, (1.0, 10.0)) + alone + free
     assert [row["arm"] for row in ranked(javascript, cells, 1.0)["rows"]] == [2, 0]
     rows = ranked(javascript, cells, 10.0)["rows"]

@@ -131,13 +131,13 @@ def test_another_target_is_read_from_the_curves(opened, cells, target):
         if state_of(cell) != DONE or cell.cell.arm in ("single", "no-communication"):
             continue
         setting, curve = setting_of(cell.cell.config), reader.read(cell).curve
-        met = next((point for point in curve if point["accuracy"] >= target), None)
+        met = next((point for point in curve if point.metrics["accuracy"] >= target), None)
         arrival = found[cell.cell.arm, setting.bandwidth_bps, setting.seed]
         if met is None:
             assert arrival["time"] is None
-            assert arrival["censoredAt"] == approx((cell.status or {})["training_clock_s"], rel=1e-4)
+            assert arrival["censoredAt"] == approx(cell.status.training_clock_s, rel=1e-4)
         else:
-            assert arrival["time"] == approx(met["clock_s"], rel=1e-4)
-            assert arrival["grid"] == approx(arrival["time"] * min(1, 640 / met["samples"]), rel=1e-4)
+            assert arrival["time"] == approx(met.clock_s, rel=1e-4)
+            assert arrival["grid"] == approx(arrival["time"] * min(1, 640 / met.samples), rel=1e-4)
         checked += 1
     assert checked == len(found) > 20

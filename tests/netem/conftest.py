@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from bwbench.network.netem.check import netem_available
+from bwbench.network.netem.netem_check import netem_available
 
 _available = functools.cache(netem_available)
 

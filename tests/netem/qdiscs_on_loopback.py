@@ -14,10 +14,10 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from bwbench.base.errors import LinkError
-from bwbench.network.link.loss import GilbertElliott
-from bwbench.network.netem.commands import netem_arguments
-from bwbench.network.netem.parameters import NetemQdisc
-from bwbench.network.netem.qdisc import add_netem, check_netem, read_netem, remove_netem
+from bwbench.network.link.chance import GilbertElliott
+from bwbench.network.netem.netem_netlink import add_netem, check_netem, read_netem, remove_netem
+from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.tc_commands import netem_arguments
 
 LOOPBACK = 1
 

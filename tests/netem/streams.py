@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bwbench.network.link.jitter import SCALE, Distribution, quantiles
+from bwbench.network.link.chance import SCALE, Distribution, quantiles
 from bwbench.network.network import Network
 from tests.netem.nodes import REPOSITORY, output_of
 

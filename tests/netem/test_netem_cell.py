@@ -58,7 +58,7 @@ def test_a_cell_trains_over_netem_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert status["time_to_target_s"] is not None, status
     link = json.loads((attempt / "link.json").read_text())
     assert link["backend"] == "netem"
-    assert link["applied"]["shapes"][0]["up"]["rate_bytes_per_s"] == 1_000_000
+    assert link["applied"]["qdiscs"][0]["up"]["rate_bytes_per_s"] == 1_000_000
     assert link["achieved_before"]["verdict"] == link["achieved_after"]["verdict"] == "ok"
     for pair in link["achieved_before"]["pairs"]:
         assert pair["achieved_goodput_bps"] == pytest.approx(pair["asked_goodput_bps"], rel=0.05)

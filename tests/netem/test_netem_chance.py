@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bwbench.network.link import Link
-from bwbench.network.link.jitter import SCALE, quantiles
+from bwbench.network.link.chance import SCALE, quantiles
 from bwbench.network.network import Network, open_network
 from tests.netem.streams import Received, deviation_error, send
 

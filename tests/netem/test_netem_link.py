@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.network.backend import WireCounters
 from bwbench.network.link import Link
-from bwbench.network.netem.check import netem_available
+from bwbench.network.namespaces.backend import WireCounters
+from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.network import open_network
 from tests.netem.nodes import output_of, outside
 

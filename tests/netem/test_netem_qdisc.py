@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bwbench.network.link import UNSHAPED
-from bwbench.network.link.loss import GilbertElliott
-from bwbench.network.netem.parameters import NetemQdisc
+from bwbench.network.link.chance import GilbertElliott
+from bwbench.network.netem.netem_qdisc import NetemQdisc
 from bwbench.network.network import open_network
 from tests.netem.nodes import output_of, outside
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bwbench.network.backend import WireCounters
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
-from bwbench.network.netem.commands import tc_commands
+from bwbench.network.namespaces.backend import WireCounters
+from bwbench.network.netem.tc_commands import tc_commands
 from bwbench.network.network import Network, open_network
 from tests.netem import air
 from tests.netem.nodes import outside

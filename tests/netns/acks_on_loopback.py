@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 
-from bwbench.network.ack_counter import AckCounter
+from bwbench.network.netem.kernel_backends import AckCounter
 
 ETH_P_ALL = 3
 IGNORE_OUTGOING = (263, 23, 1)

@@ -209,7 +209,7 @@ def test_the_connection_to_the_controller_is_never_shaped(machine: Machine) -> N
 
 def test_ssh_servers_are_looked_at_where_the_environment_says_nothing(machine: Machine) -> None:
     code = (
-        "import socket, sys, time; from bwbench.network.namespaces import set_process_name; set_process_name('sshd');"
+        "import socket, time; from bwbench.network.namespaces import isolation as own; own.set_process_name('sshd');"
         f"c = socket.create_connection(('{PEER}', {PORT})); print('on', flush=True); time.sleep(30)"
     )
     with machine.start("python", "-c", code) as server:

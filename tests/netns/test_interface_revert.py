@@ -23,9 +23,9 @@ IS_SHAPED = "qdisc htb"
 UP_TO_A_STEP = """
 import os, signal, sys
 from bwbench.network.interface import apply
-from bwbench.network.interface.clear import clear
+from bwbench.network.interface.remove import clear
 from bwbench.network.interface.kernel import Kernel
-from bwbench.network.interface.request import Traffic
+from bwbench.network.interface.shaping_request import PeerTraffic
 from bwbench.network.link import Link
 class Stub:
     how = "a stub"
@@ -42,7 +42,7 @@ apply.arm, Kernel.take = lambda *_: Stub(), counted
 def child():
     with Kernel() as kernel:
         link = Link.model_validate({"bandwidth": "8 Mbit/s"})
-        prepared = apply.prepare(kernel, "wan0", Traffic.parse(["10.9.0.2"], []), link, both=True)
+        prepared = apply.prepare(kernel, "wan0", PeerTraffic.parse(["10.9.0.2"], []), link, both=True)
         with apply.applied(kernel, prepared, 60.0, held=False):
             os._exit(0)
 with Kernel() as kernel:

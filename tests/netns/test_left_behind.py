@@ -136,7 +136,7 @@ def test_an_interrupt_leaves_nothing() -> None:
 def test_an_agent_that_is_killed_takes_all_with_it_and_is_missed() -> None:
     with open_network(UNSHAPED, 2) as network:
         process = network.spawn(0, ["sleep", "1000"])
-        agents = [pid for pid in children_of(os.getpid()) if b"bwbench.network.agent" in command(pid)]
+        agents = [pid for pid in children_of(os.getpid()) if b"bwbench.network.namespaces.agent" in command(pid)]
         assert len(agents) == 1
         os.kill(agents[0], signal.SIGKILL)
         assert process.wait(LIMIT_S) == -signal.SIGKILL

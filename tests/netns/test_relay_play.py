@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
-from bwbench.network.link.freeze import freeze_link
+from bwbench.network.link.trace_file import freeze_link
 from bwbench.network.network import Network, open_network
 from tests.netns.nodes import start
 

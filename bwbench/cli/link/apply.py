@@ -13,7 +13,7 @@ from bwbench.base.errors import EXIT_OK, ConfigError
 from bwbench.cli.link.options import LinkOptions, takes_link
 
 if TYPE_CHECKING:
-    from bwbench.network.interface.apply import Applied
+    from bwbench.network.interface.shaping import AppliedRun
     from bwbench.network.link import Link
 
 DEFAULT_S = 600.0
@@ -68,13 +68,12 @@ def apply(
     """Shape an interface; ``HELP`` is what users read."""
     from bwbench.cli.link.interrupts import DeferredInterrupts
     from bwbench.cli.output import print_json, stderr
-    from bwbench.network.interface.apply import applied, prepare
-    from bwbench.network.interface.apply import hold as keep
-    from bwbench.network.interface.clear import clear
-    from bwbench.network.interface.kernel import Kernel
-    from bwbench.network.interface.plan import commands
-    from bwbench.network.interface.request import Traffic
-    from bwbench.network.interface.rights import require_rights
+    from bwbench.network.interface.kernel import Kernel, require_rights
+    from bwbench.network.interface.remove import clear
+    from bwbench.network.interface.shaping import applied, prepare
+    from bwbench.network.interface.shaping import hold as keep
+    from bwbench.network.interface.shaping_request import PeerTraffic
+    from bwbench.network.interface.steps import commands
 
     if hosts is not None:
         if dev or peer or port or except_port or only_up or dry_run:
@@ -85,7 +84,7 @@ def apply(
     if dev is None:
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for those of other machines")
     duration_s = _duration(for_, hold)
-    traffic = Traffic.parse(peer or [], port or [], except_port or [])
+    traffic = PeerTraffic.parse(peer or [], port or [], except_port or [])
     link = options.link(1)
     if not dry_run:
         require_rights(typed())
@@ -131,7 +130,7 @@ def typed() -> str:
     return shlex.join([*start, *words])
 
 
-def _print(run: Applied, duration_s: float, hold: bool) -> None:
+def _print(run: AppliedRun, duration_s: float, hold: bool) -> None:
     from bwbench.base.units import DURATION
 
     prepared = run.prepared
@@ -167,8 +166,8 @@ def _describe(link: Link, up: bool) -> str:
     return ", ".join([*words, f"queue {queue}"])
 
 
-def _as_json(run: Applied, duration_s: float, hold: bool) -> dict[str, object]:
-    from bwbench.network.interface.plan import commands
+def _as_json(run: AppliedRun, duration_s: float, hold: bool) -> dict[str, object]:
+    from bwbench.network.interface.steps import commands
 
     prepared = run.prepared
     return {

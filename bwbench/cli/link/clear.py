@@ -22,9 +22,8 @@ def clear(
     from bwbench.cli.link.apply import typed
     from bwbench.cli.link.interrupts import DeferredInterrupts
     from bwbench.cli.output import print_json, stderr
-    from bwbench.network.interface.clear import clear as take_off
-    from bwbench.network.interface.kernel import Kernel
-    from bwbench.network.interface.rights import require_rights
+    from bwbench.network.interface.kernel import Kernel, require_rights
+    from bwbench.network.interface.remove import clear as take_off
 
     if (dev is None) == (hosts is None):
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for all that is shaped on other machines")

@@ -17,10 +17,9 @@ from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, r
 from bwbench.cli.link.key_values import as_outage, as_override, as_trace
 from bwbench.cli.link.options import LinkOptions
 from bwbench.network.link import Link
-from bwbench.network.link.consistency import unknown_nodes
-from bwbench.network.link.freeze import freeze_link
-from bwbench.network.link.preset_merge import on_top
-from bwbench.network.link.presets import absolute_preset, expand_preset
+from bwbench.network.link.link import unknown_nodes
+from bwbench.network.link.named_links import absolute_preset, expand_preset, on_top
+from bwbench.network.link.trace_file import freeze_link
 
 _RATES = ("bandwidth", "up", "down", "trace")
 _ELSEWHERE = {"link_file", "trace", "outage", "override", "congestion_control"}
@@ -94,7 +93,7 @@ class _Said:
     def expanded(self) -> dict[str, Any]:
         """The values, with the preset's below them; a preset that does not exist becomes a problem."""
         try:
-            return expand_preset(self.values)
+            return expand_preset(self.values, Link)
         except PydanticCustomError as error:
             self.problems.append(Problem(f"--preset: {error}"))
             return {key: value for key, value in self.values.items() if key != "preset"}

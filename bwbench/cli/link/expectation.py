@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
-from bwbench.network.probe.plan import pairs_of
+from bwbench.network.probe.probe_plan import pairs_of
 
 
 def expected_of_nodes(link: Link, num_nodes: int) -> list[dict[str, Any]]:

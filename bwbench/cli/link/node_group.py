@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 from bwbench.base.errors import LinkError
 from bwbench.cli.link.node_output import LinePipe
-from bwbench.network.network import Network
-from bwbench.network.node_process import NodeProcess
+from bwbench.network.network import Network, NodeProcess
 
 GRACE_S = 3.0  # from the request to end until SIGKILL
 KILL_LIMIT_S = 5.0

@@ -19,7 +19,7 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: b
     """Shape the hosts among each other until Ctrl-C, at most ``duration_s``."""
     from bwbench.cli.output import print_json, stderr
     from bwbench.experiment.config.hosts import inventory
-    from bwbench.network.interface.request import check_link
+    from bwbench.network.interface.shaping_request import check_link
     from bwbench.running.launch.ssh.hosts_link import hold_link
     from bwbench.running.launch.ssh.shaping import host_link
 

@@ -19,7 +19,6 @@ def presets(
     """
     from bwbench.cli.output import print_json
     from bwbench.cli.plain_table import plain_table
-    from bwbench.network.link.presets import preset_table
 
     rows = preset_table()
     if json_:
@@ -29,3 +28,19 @@ def presets(
     else:
         print("\n".join(plain_table(("name", "what", "link"), [(r["name"], r["summary"], r["link"]) for r in rows])))
     return EXIT_OK
+
+
+def preset_table() -> list[dict[str, str]]:
+    """A row for each built-in preset: ``name``, ``summary``, ``link`` (in words) and ``source``."""
+    from bwbench.network.link import Link
+    from bwbench.network.link.named_links import named_links
+
+    return [
+        {
+            "name": preset.name,
+            "summary": preset.summary,
+            "link": Link.model_validate(preset.link).describe(),
+            "source": preset.source,
+        }
+        for preset in named_links(Link).values()
+    ]

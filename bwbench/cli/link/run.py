@@ -54,7 +54,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="No line about the link at the end.")] = False,
 ) -> int:
     """Run a command in every node; ``HELP`` is what users read."""
-    from bwbench.network.addresses import MAX_NODES
+    from bwbench.network.namespaces.addresses import MAX_NODES
     from bwbench.network.network import open_network
 
     if not 1 <= nodes <= MAX_NODES:
@@ -88,7 +88,7 @@ def _duration(text: str | None) -> float | None:
 def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
     """The words of each node; raises ConfigError for a placeholder or a program that does not exist."""
     from bwbench.cli.link.placeholders import fill_in
-    from bwbench.network.addresses import node_addresses
+    from bwbench.network.namespaces.addresses import node_addresses
 
     addresses = [node_addresses(node).data_address for node in range(num_nodes)]
     try:
@@ -104,7 +104,7 @@ def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
 def _measure(network: Network, link: Link) -> None:
     """Raise LinkError where the link does not do what was asked."""
     from bwbench.cli.output import stderr
-    from bwbench.network.probe.verify import verify
+    from bwbench.network.probe.verification import verify
     from bwbench.running.launch.link_record import VERIFY_TRIES
 
     if len(network.nodes) < 2:
@@ -122,7 +122,7 @@ def _run(network: Network, words: list[list[str]], limit_s: float | None, torch_
     import os
 
     from bwbench.cli.link.node_group import Command, NodeGroup
-    from bwbench.network.node_environment import node_environment, torch_environment
+    from bwbench.network.namespaces.addresses import node_environment, torch_environment
 
     commands = []
     for rank, argv in enumerate(words):

@@ -33,7 +33,7 @@ def show(
 
         return show_hosts(hosts, json_)
     from bwbench.cli.output import print_json
-    from bwbench.network.addresses import MAX_NODES
+    from bwbench.network.namespaces.addresses import MAX_NODES
 
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
@@ -49,8 +49,8 @@ def show(
 def _content(link: Link, num_nodes: int) -> dict[str, Any]:
     from bwbench.cli.link.expectation import expected_of_nodes, expected_of_pairs
     from bwbench.network.backend_choice import choose
-    from bwbench.network.netem.check import netem_available
-    from bwbench.network.netem.commands import tc_commands
+    from bwbench.network.netem.netem_check import netem_available
+    from bwbench.network.netem.tc_commands import tc_commands
 
     backend: str | None = None
     try:

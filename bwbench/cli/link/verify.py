@@ -24,7 +24,7 @@ def verify(
     from bwbench.cli.link.measured_table import measured_table
     from bwbench.cli.output import print_json, stderr, stdout
     from bwbench.network.network import open_network
-    from bwbench.network.probe.verify import verify as measure
+    from bwbench.network.probe.verification import verify as measure
 
     if nodes < 2:
         raise ConfigError(f"--nodes {nodes}: a link has two ends; give 2 or more")

@@ -9,8 +9,9 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.presets import PRESETS, Preset
+from bwbench.methods.roles import METHOD, ArmStanding, Role, standing_by_name
 
-__all__ = ["PRESETS", "Preset", "arm_name"]
+__all__ = ["PRESETS", "Preset", "arm_name", "role_of_arm", "standing_of"]
 
 Components = tuple[Component, ...]  # algorithm, collective, codecs
 
@@ -29,6 +30,20 @@ def arm_name(config: CellConfig) -> str:
     changes = [(changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
     options, name = min(changes, key=lambda change: len(change[0]))
     return _with_options(name, options)
+
+
+def standing_of(config: CellConfig) -> ArmStanding:
+    """Role and kinship of a cell's method, as its components declare them."""
+    return standing_by_name(config.algorithm.name, config.collective.name, [codec.name for codec in config.compression])
+
+
+def role_of_arm(name: str) -> Role:
+    """The role of an arm of which nothing but its name is known: its preset's, or a method's."""
+    preset = PRESETS.get(name)
+    if preset is None:
+        return METHOD
+    algorithm, collective, codecs = preset.axes
+    return standing_by_name(algorithm, collective, codecs.split("+")).role
 
 
 def changed_options(given: Components, usual: Components) -> dict[str, object]:

@@ -30,9 +30,9 @@ from bwbench.base.units import PositiveDuration, Samples
 from bwbench.experiment.config.component_parsing import ComponentOf, parse_chain, parse_component, refused
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
+from bwbench.network.namespaces.addresses import MAX_NODES
 
 MAX_SEED = 2**32 - 1  # numpy's legacy generators take no more
-MAX_NODES = 250  # the data network of the local launcher is one /24
 Launcher = Literal["local", "external", "ssh"]
 
 

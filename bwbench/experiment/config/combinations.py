@@ -14,9 +14,10 @@ from bwbench.base.units import DURATION
 from bwbench.experiment.config.auto_collective import algorithm_refusal, codec_refusal
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.methods.compression.chain import chain_refusal
+from bwbench.methods.roles import REFERENCE
 from bwbench.network.backend_choice import choose
-from bwbench.network.link.consistency import unknown_nodes
-from bwbench.network.link.tcp import TcpSettings
+from bwbench.network.link.link import unknown_nodes
+from bwbench.network.link.node_link import TcpSettings
 
 MAX_TIME_S = 365 * 86400.0
 
@@ -49,8 +50,8 @@ def remarks(config: CellConfig) -> list[str]:
 
 def _check_peers(config: CellConfig) -> Iterator[Finding]:
     if config.nodes > 1:
-        if config.algorithm.name == "single":
-            yield Finding(("nodes",), f"algorithm 'single' trains on 1 node, not on {config.nodes}")
+        if ALGORITHMS.load(config.algorithm.name).role == REFERENCE:
+            yield Finding(("nodes",), f"algorithm {config.algorithm.name!r} trains on 1 node, not on {config.nodes}")
         return
     needy = [
         f"{registry.kind} {component.name!r}"

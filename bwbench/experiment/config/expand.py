@@ -15,12 +15,13 @@ from bwbench.experiment.config.dotted_keys import Key, assign, lookup, show_key
 from bwbench.experiment.config.experiment import Point
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.matrix import Assignment, Axis, Exclusion, points
+from bwbench.experiment.config.presets import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
 
 _IDLE = {
-    "nodes": "'nodes' has no effect: every cell is 'single', on one node",
-    "link": "'link' has no effect: every cell is 'single', without a network",
+    "nodes": f"'nodes' has no effect: every cell is {ALONE!r}, on one node",
+    "link": f"'link' has no effect: every cell is {ALONE!r}, without a network",
     "lr_scaling": "'lr_scaling' has no effect without 'base_batch': lr is used as it is",
     "evaluate": "'evaluate.every' is more than 'limit.samples': evaluated is at the start and at the end only",
     "stop": "'stop: target' has no effect without a target: training goes on to the limit",

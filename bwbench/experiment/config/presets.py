@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.component_parsing import Spelling, split_spelling
+from bwbench.methods.roles import REFERENCE, as_role
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Preset:
     Attributes:
         compression: as under ``compression:``: a name, a mapping with options, or a chain of them.
         options: of the algorithm, where they are not its defaults.
+        baseline: its place among what most people run, and others are compared with; None for all others.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Preset:
     compression: Any
     summary: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    baseline: int | None = None
 
     @property
     def axes(self) -> tuple[str, str, str]:
@@ -37,7 +40,14 @@ class Preset:
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset("ddp", "every-step", "torch", "none", "torch's DistributedDataParallel as users run it: the baseline"),
+        Preset(
+            "ddp",
+            "every-step",
+            "torch",
+            "none",
+            "torch's DistributedDataParallel as users run it: the baseline",
+            baseline=1,
+        ),
         Preset("ddp-fp16", "every-step", "torch", "fp16", "the same with torch's own fp16 hook: half the bytes"),
         Preset("ddp-powersgd", "every-step", "torch", "powersgd", "the same with torch's own PowerSGD hook"),
         Preset(
@@ -47,7 +57,7 @@ PRESETS: dict[str, Preset] = {
             "none",
             "torch's own post-local SGD: DDP, then models",
         ),
-        Preset("ring", "every-step", "ring", "none", "gradient all-reduce along our ring"),
+        Preset("ring", "every-step", "ring", "none", "gradient all-reduce along our ring", baseline=2),
         Preset("ring-fp16", "every-step", "ring", "fp16", "the same in half precision: half the bytes"),
         Preset("ring-bf16", "every-step", "ring", "bf16", "the same in bfloat16: half the bytes, the range of fp32"),
         Preset("threshold", "every-step", "all-gather", "threshold", "large gradient entries only, the rest kept back"),
@@ -56,7 +66,7 @@ PRESETS: dict[str, Preset] = {
         Preset("dgc", "every-step", "all-gather", "dgc", "deep gradient compression: top-k of a momentum kept locally"),
         Preset("dgc-int4", "every-step", "all-gather", ("dgc", "int4"), "the same with 4 bits an entry"),
         Preset("powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"),
-        Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
+        Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all", baseline=3),
         Preset("bytegrad", "every-step", "scatter-gather", "int8", "8 bits an entry, on the way there and back"),
         Preset(
             "ef-signsgd", "every-step", "scatter-gather", "sign", "1 bit an entry, what it loses is added next time"
@@ -129,6 +139,9 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+ALONE = "single"  # the preset of one node alone, as messages name it
+
+
 @dataclass(frozen=True)
 class Expanded:
     """A configuration without presets.
@@ -162,7 +175,7 @@ def expand_preset(raw: Mapping[str, Any]) -> Expanded:
     if not sends(name):
         idle = [key for key in ("collective", "compression") if content.get(key, "none") not in ("none", "auto")]
         content.update(collective="none", compression="none")
-        if name == "single":
+        if is_alone(name):
             idle += ["nodes"] if content.get("nodes", 1) != 1 else []
             idle += ["link"] if content.get("link", "unshaped") != "unshaped" else []
             content.update(nodes=1, link="unshaped")
@@ -174,6 +187,20 @@ def expand_preset(raw: Mapping[str, Any]) -> Expanded:
         content["collective"] = preset.collective
     content.setdefault("compression", preset.compression)
     return Expanded(content, preset.name, (), tuple(_replaced(preset, content)))
+
+
+def is_alone(algorithm: str) -> bool:
+    """Whether an algorithm trains on one node without a network; False where that is not known."""
+    try:
+        return as_role(ALGORITHMS.load(algorithm).role) == REFERENCE
+    except Exception:  # as for ``sends``
+        return False
+
+
+def baselines() -> list[str]:
+    """Names of the presets that others are compared with, the most usual one first: the first that is there is it."""
+    usual = [(preset.baseline, preset.name) for preset in PRESETS.values() if preset.baseline is not None]
+    return [name for _, name in sorted(usual)]
 
 
 def sends(algorithm: str) -> bool:

@@ -19,8 +19,8 @@ from bwbench.experiment.config.combinations import Finding, refusals, remarks
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.presets import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
-from bwbench.network.link.freeze import freeze_link, trace_notes
-from bwbench.network.link.presets import absolute_preset
+from bwbench.network.link.named_links import absolute_preset
+from bwbench.network.link.trace_file import freeze_link, trace_notes
 
 _NEEDED = {
     "nodes": "'nodes' is missing: how many nodes train? For example 'nodes: 4'",

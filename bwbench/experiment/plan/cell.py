@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
+from bwbench.experiment.config.arms import standing_of
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.methods.roles import Role
 
 SCHEMA = 1
 
@@ -39,6 +41,16 @@ class Cell:
         """Name of the cell's folder inside ``results/<experiment>/``."""
         return f"{self.slug}-{self.id}"
 
+    @property
+    def role(self) -> Role:
+        """``method``, ``reference`` (one node alone) or ``headroom`` (averages that cost nothing)."""
+        return standing_of(self.config).role
+
+    @property
+    def kinship(self) -> str:
+        """Equal for arms that compute the same mean, and so learn alike; else the arm's own name."""
+        return standing_of(self.config).kinship or self.arm
+
     def to_json(self) -> dict[str, Any]:
         """What ``cell.json`` holds."""
         return {
@@ -49,6 +61,8 @@ class Cell:
             "arm": self.arm,
             "repeat": self.repeat,
             "config": self.config.model_dump(mode="json", by_alias=True),
+            "role": self.role,
+            "kinship": self.kinship,
         }
 
     @classmethod

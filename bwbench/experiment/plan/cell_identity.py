@@ -172,7 +172,11 @@ def _of_link(place: str, content: Any) -> Any:
         return [_of_link(f"{place}.*", item) for item in content]
     if not isinstance(content, dict):
         return content
-    kept = {key: value for key, value in _counted(place, content).items() if value != DEFAULTS.get(f"{place}.{key}")}
+    kept = {
+        key: value
+        for key, value in _counted(place, content).items()
+        if not isinstance(value, dict) or value != DEFAULTS.get(f"{place}.{key}")
+    }
     if "sha256" in kept:  # the name of the file and the mean rate say nothing more
         kept = {key: value for key, value in kept.items() if key not in ("file", "mean")}
     return {

@@ -8,9 +8,9 @@ from bwbench.base.registry import COMPRESSIONS
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.network.backend_choice import beyond_netem
-from bwbench.network.capacity import beyond_relay
-from bwbench.network.netem.check import netem_available
+from bwbench.network.backend_choice import beyond_relay
+from bwbench.network.netem.netem_check import netem_available
+from bwbench.network.netem.shape import beyond_netem
 
 # From about here on an outage cannot be told from a link that stays dead, which ends a cell (docs/faults.md).
 LONGEST_OUTAGE_S = 15.0

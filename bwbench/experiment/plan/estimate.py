@@ -23,7 +23,7 @@ from bwbench.experiment.plan.sending import Sending, sending_key, sending_of
 from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, transfer_time_s
 from bwbench.network.link import Link
-from bwbench.network.probe import plan as probe_plan
+from bwbench.network.probe import probe_plan
 
 FIXED_S = 0.5  # namespaces, the relay, records
 WORKER_START_S = 0.5  # of one processor: what workers import besides, and their connecting
@@ -187,7 +187,7 @@ class _Known:
 
 @lru_cache(maxsize=MOST_REMEMBERED)
 def _probing_s(known: _Known, num_nodes: int) -> float:
-    """One measurement, as ``network/probe/verify.py`` does it: round trips, loss, rate."""
+    """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate."""
     link = known.link
     pairs = probe_plan.pairs_of(link, num_nodes)
     each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)

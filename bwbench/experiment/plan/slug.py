@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bwbench.experiment.config.arms import standing_of
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.dotted_keys import Key
 from bwbench.experiment.config.experiment import Point
+from bwbench.methods.roles import REFERENCE
 
 MAX_LENGTH = 100  # with the id and ".part" it fits everywhere, encrypted file systems included (143 bytes)
 _METHOD = ("algorithm", "collective", "compression")  # the arm's name says it
@@ -28,7 +30,7 @@ def slug(point: Point, arm: str, varying: Sequence[Key], seed: int) -> str:
 
 
 def _has_no_link(config: CellConfig) -> bool:
-    return config.algorithm.name == "single"
+    return standing_of(config).role == REFERENCE
 
 
 def _value(key: Key, value: Any, config: CellConfig) -> str:

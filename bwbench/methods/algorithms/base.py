@@ -12,6 +12,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.base import AbstractCollective
 from bwbench.methods.compression.base import AbstractCodec, Shape
 from bwbench.methods.phases import Phase
+from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ class AbstractAlgorithm(abc.ABC):
         replicas_equal: when all ranks hold the same bits, with default options but for lengths of time and an exact
             collective: ``after every step``; ``after a round``, which is a step that is its own ``agreement_step``; or
             ``never``.
+        role: what the arm is in a comparison: a ``method`` that could be used, the ``reference`` of one node alone, or
+            the ``headroom`` that averages at no cost.
+        mean_of: what it averages over all ranks in every step, where it does nothing else; None for all others. Arms
+            that average the same without loss are kin: they learn alike, and only their times differ.
         overlap_estimated: exposed time is an estimate, because waiting hides inside torch.
         plain_backward_s: what a backward pass takes without communication; the loop measures it while warming up.
     """
@@ -131,6 +136,8 @@ class AbstractAlgorithm(abc.ABC):
     preferred_collective: ClassVar[str | None] = None
     optimizers: ClassVar[tuple[str, ...]] = ()
     replicas_equal: ClassVar[Literal["after every step", "after a round", "never"]] = "after every step"
+    role: ClassVar[Role] = "method"
+    mean_of: ClassVar[str | None] = None
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()

@@ -53,6 +53,7 @@ class EveryStep(AbstractGradientExchange):
     """
 
     Config = EveryStepConfig
+    mean_of = "gradients"
     options: EveryStepConfig
 
     def traffic(

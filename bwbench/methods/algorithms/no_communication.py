@@ -15,6 +15,8 @@ class NoCommunication(Single):
     """
 
     needs_peers = True
+    role = "headroom"
+    mean_of = "gradients"
 
     def attach(self, context: Context) -> None:
         """Put the gradients into one buffer; remember control path and clock."""

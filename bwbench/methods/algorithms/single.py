@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from bwbench.methods.algorithms.local_step import AbstractLocalStep
 from bwbench.methods.collectives.base import AbstractCollective
 from bwbench.methods.compression.base import AbstractCodec, Shape
 from bwbench.methods.phases import Phase
+from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
 
 
@@ -16,6 +18,7 @@ class Single(AbstractLocalStep):
 
     needs_peers = False
     sends = False
+    role: ClassVar[Role] = "reference"
 
     def traffic(
         self,

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from bwbench.network.addresses import MAX_NODES, node_addresses
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses
 
 # Of the rate: acknowledgements of what comes the other way need the rest. At 100 Mbit/s rings at 0.97, 0.98, 0.99 and
 # 1.0 reached 0.926, 0.950, 0.948 and 0.944 of the limit.

@@ -1,4 +1,4 @@
-"""Taking steps, reading back and removing, by netlink through pyroute2."""
+"""Taking steps, reading back and removing, by netlink through pyroute2; and whether this process may."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from bwbench.base.errors import ConfigError, LinkError
-from bwbench.network.interface import messages
+from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
+from bwbench.network.interface import tc_messages as messages
 from bwbench.network.interface.match import Match
-from bwbench.network.interface.plan import MakeIfb, Step
 from bwbench.network.interface.settings import PRIORITIES, Filter, HtbClass, Plain, Qdisc
-from bwbench.network.interface.teach import teach
+from bwbench.network.interface.steps import MakeIfb, Step
+from bwbench.network.namespaces.isolation import CAP_NET_ADMIN, has_capability
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.EINVAL)  # nothing there (any more) to delete
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
@@ -36,7 +36,7 @@ class Kernel:
     def __init__(self) -> None:
         from pyroute2 import IPRoute
 
-        teach()
+        messages.teach()
         self._netlink: Any = IPRoute()
 
     def __enter__(self) -> Kernel:
@@ -209,3 +209,16 @@ def _refusal(step: Step, error: Any) -> str:
         return f"something of that name is there already: {command}; somebody else changes this interface"
     reason = error.args[1] if len(error.args) > 1 else error
     return f"the kernel refused '{command}': {reason}"
+
+
+def may_change_interfaces() -> bool:
+    """Whether it has the capability."""
+    return has_capability(CAP_NET_ADMIN)
+
+
+def require_rights(command: str) -> None:
+    """Raise UnfitMachineError with the line to type where it may not; ``command`` is what was typed."""
+    if not may_change_interfaces():
+        raise UnfitMachineError(
+            f"changing a real interface needs root (CAP_NET_ADMIN), and nothing was changed; run: sudo {command}"
+        )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bwbench.network.interface.request import MAX_PORT, Network, PortRange, Traffic, show_network
+from bwbench.network.interface.shaping_request import MAX_PORT, Network, PeerTraffic, PortRange, show_network
 
 Side = Literal["src", "dst"]
 
@@ -55,7 +55,7 @@ class Match:
         return (self.version, self.words) == (other.version, other.words)
 
 
-def matches(traffic: Traffic, peer_is: Side) -> Iterator[Match]:
+def matches(traffic: PeerTraffic, peer_is: Side) -> Iterator[Match]:
     """All alternatives; ``peer_is`` says whether the peers are where packets come from or where they go to."""
     for peer in traffic.peers:
         if not traffic.ports:
@@ -63,7 +63,7 @@ def matches(traffic: Traffic, peer_is: Side) -> Iterator[Match]:
         yield from _with_ports(peer, peer_is, traffic.ports)
 
 
-def spared(traffic: Traffic, peer_is: Side) -> Iterator[Match]:
+def spared(traffic: PeerTraffic, peer_is: Side) -> Iterator[Match]:
     """All alternatives of what is left alone though it is the peers'; to be asked before ``matches``."""
     for peer in traffic.peers:
         yield from _with_ports(peer, peer_is, traffic.spared)

@@ -1,12 +1,14 @@
-"""Taking a run off an interface: what is its own and nothing else, as often as one likes."""
+"""Taking off what bwbench has put on an interface: a run's own things and nothing else, as often as one likes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from bwbench.base.errors import ConfigError
 from bwbench.network.interface.kernel import Kernel
-from bwbench.network.interface.plan import IFB_PREFIX, SHAPED, Names, is_root_handle
-from bwbench.network.interface.run_state import RunState
+from bwbench.network.interface.run_state import QdiscSnapshot, RunState, StateFolder, forget_state, read_state
 from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Htb, Tbf, show_handle
-from bwbench.network.interface.snapshot import Snapshot
+from bwbench.network.interface.steps import IFB_PREFIX, SHAPED, Names, is_root_handle
 
 
 def remove(kernel: Kernel, dev: str, index: int | None, names: Names, both: bool) -> list[str]:
@@ -42,7 +44,7 @@ def not_restored(kernel: Kernel, state: RunState) -> str | None:
     """How the qdiscs differ from what they were before the run; None where they do not, or the interface is gone."""
     if kernel.index_of(state.dev) != state.index:
         return None
-    now = Snapshot.of(kernel.described(state.index))
+    now = QdiscSnapshot.of(kernel.described(state.index))
     if now == state.before:
         return None
     return (
@@ -67,3 +69,39 @@ def recognise(kernel: Kernel, index: int) -> Names | None:
             if isinstance(shaper.setting, Tbf) and shaper.parent == handle | SHAPED:
                 return Names.of_root(handle)
     return None
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """What was found.
+
+    Attributes:
+        run: whose it was; None where there was nothing.
+        removed: in words, one an entry.
+        difference: how the qdiscs differ from what they were before; None where they do not, or nobody knows.
+    """
+
+    run: str | None
+    removed: tuple[str, ...]
+    difference: str | None = None
+
+
+def clear(kernel: Kernel, dev: str) -> Cleared:
+    """Take it off. Raises ConfigError where there is no such interface, and none was ever shaped."""
+    folder = StateFolder.open()
+    with folder.locked():
+        state_file = folder.file_of(dev)
+        state = read_state(state_file)
+        if state is not None:
+            removed = remove(kernel, dev, state.index, state.names, state.both)
+            forget_state(state_file)  # the revert sees that, and ends
+            return Cleared(state.run, tuple(removed), not_restored(kernel, state))
+        index = kernel.index_of(dev)
+        if index is None:
+            kernel.device(dev)
+            raise ConfigError(f"--dev {dev!r}: there is no such interface")
+        names = recognise(kernel, index)  # of another user, or its state is lost
+        if names is None:
+            return Cleared(None, ())
+        both = kernel.index_of(names.ifb) is not None
+        return Cleared(names.run, tuple(remove(kernel, dev, index, names, both)))

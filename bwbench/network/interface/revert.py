@@ -21,11 +21,11 @@ from pathlib import Path
 from types import FrameType
 
 from bwbench.base.errors import BwbenchError
-from bwbench.network import namespaces
 from bwbench.network.interface.guard import OWNER, socket_name
 from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.remove import not_restored, remove
 from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state
+from bwbench.network.namespaces import isolation
 
 POLL_S = 0.5
 OWNER_LIMIT_S = 3.0  # whoever applies or holds the run connects at once
@@ -45,20 +45,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.detach:
         _detach()
-    namespaces.set_process_name("bwbench-revert")
+    isolation.set_process_name("bwbench-revert")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _Waiting.stop)
+        signal.signal(number, _Watch.stop)
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(socket_name(state.run))
         except OSError:  # another one guards this run
             return 0
         listener.listen()
-        reason = _Waiting(listener, options.state_file, state).until_due()
+        reason = _Watch(listener, options.state_file, state).until_due()
         return 0 if _take_back(options.state_file, state, reason) else 1
 
 
-class _Waiting:
+class _Watch:
     stopped = False
 
     def __init__(self, listener: socket.socket, state_file: Path, state: RunState) -> None:

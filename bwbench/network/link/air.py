@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bwbench.network.link.queue import ETHERNET_FRAME_BYTES
+from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 
 Standard = Literal["802.11g", "802.11n", "802.11ac", "802.11ax"]
 Fairness = Literal["packet", "airtime"]

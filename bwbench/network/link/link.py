@@ -1,4 +1,4 @@
-"""The link as a user asks for it: validated, frozen, with every default filled in."""
+"""The link as a user asks for it: validated, frozen, with every default filled in; its checks, and it in words."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from bwbench.base.units import LinkDelay, LinkRate
-from bwbench.network.link import consistency, words
+from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
-from bwbench.network.link.jitter import Distribution
-from bwbench.network.link.loss import GilbertElliott
-from bwbench.network.link.node_link import NodeLink, Path, path_between
-from bwbench.network.link.node_number import NodeNumber, NodeNumbers, as_tuple
-from bwbench.network.link.node_override import NodeOverride, Probability
-from bwbench.network.link.outage import Outage
-from bwbench.network.link.presets import expand_preset
-from bwbench.network.link.queue import ETHERNET_FRAME_BYTES, MINIMUM_QUEUE_BYTES, QueueSize, default_queue_bytes
-from bwbench.network.link.tcp import TcpSettings
-from bwbench.network.link.trace import Trace, Traces
+from bwbench.network.link.chance import Distribution, GilbertElliott
+from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
+from bwbench.network.link.named_links import expand_preset
+from bwbench.network.link.node_link import NodeLink, NodeOverride, Path, Probability, TcpSettings, path_between
+from bwbench.network.link.queue import MINIMUM_QUEUE_BYTES, QueueSize, default_queue_bytes
+from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
 
-__all__ = ["ETHERNET_FRAME_BYTES", "MINIMUM_QUEUE_BYTES", "TCP_PAYLOAD_BYTES", "UDP_PAYLOAD_BYTES", "UNSHAPED", "Link"]
-
-TCP_PAYLOAD_BYTES = 1448  # of a full frame, with TCP timestamps: 1514 - 14 - 20 - 32
-UDP_PAYLOAD_BYTES = 1472  # of a full frame: 1514 - 14 - 20 - 8
 MAX_SEED = 2**32 - 1
 
 
@@ -96,11 +88,11 @@ class Link(BaseModel):
     def _expand_name(cls, value: Any) -> Any:
         if value == "unshaped":
             return {"shaped": False}
-        return expand_preset(value) if isinstance(value, Mapping) and "preset" in value else value
+        return expand_preset(value, cls) if isinstance(value, Mapping) and "preset" in value else value
 
     @model_validator(mode="after")
     def _consistent(self) -> Link:
-        consistency.check(self)
+        _check(self)
         return self
 
     @property
@@ -170,7 +162,7 @@ class Link(BaseModel):
 
     def describe(self, short: bool = False) -> str:
         """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``; short ``10 Mbit/s, RTT 5 ms, …``."""
-        return words.describe(self, short)
+        return _describe(self, short)
 
     def _trace_of(self, override: NodeOverride, direction: str) -> Trace | None:
         """A node's own trace, else everyone's unless the node has a bandwidth of its own."""
@@ -219,6 +211,129 @@ def _direction(traces: Traces | None, direction: str) -> Trace | None:
 
 def _mean(trace: Any) -> float | None:
     return None if trace is None else trace.mean_bps
+
+
+def _describe(link: Link, short: bool) -> str:
+    """One line for tables; ``short`` gives the round trip alone."""
+    if not link.shaped:
+        return "unshaped"
+    up_bps, down_bps = link.base.up_bps, link.base.down_bps
+    rate = BANDWIDTH.format(_rounded(up_bps))
+    if up_bps != down_bps:
+        rate += f" up, {BANDWIDTH.format(_rounded(down_bps))} down"
+    if link.trace is not None:
+        rate = f"trace of {rate} on average"
+    rtt = f"RTT {DURATION.format(link.rtt_s)}"
+    words = [rate, rtt if short else f"{DURATION.format(link.latency_s)} one way ({rtt})"]
+    medium = link.medium if link.medium == "switched" else "shared air"
+    words.append(medium if link.standard is None else f"{medium} ({link.standard})")
+    if link.fairness == "airtime":
+        words.append("airtime-fair")
+    if link.jitter_s:
+        kind = "" if link.jitter_distribution == "normal" else f" ({link.jitter_distribution})"
+        words.append(f"jitter {DURATION.format(link.jitter_s)}{kind}")
+    if link.loss:
+        words.append(f"loss {link.loss:.3g}" + (f" in bursts of {link.loss_burst:g}" if link.loss_burst else ""))
+    if link.queue is not None:
+        words.append(f"queue {link.queue}")
+    if link.outages:
+        words.append(f"{len(link.outages)} outage(s)")
+    if link.overrides:
+        words.append(f"node(s) {', '.join(map(str, sorted(link.overrides)))} differ")
+    return ", ".join(words)
+
+
+def _rounded(value_bps: float) -> float:
+    return float(f"{value_bps:.4g}")
+
+
+_OF_A_SHARED_AIR = ("standard", "efficiency", "aggregation", "wired")
+
+
+def _check(link: Link) -> None:
+    """Raise PydanticCustomError for the first thing that does not hold."""
+    if not link.shaped:
+        asked = link.model_dump(by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "tcp", "seed"})
+        if asked:
+            raise _refused(
+                f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {', '.join(asked)})"
+            )
+        return
+    _check_rates(link)
+    _check_random(link)
+    _check_medium(link)
+
+
+def _check_rates(link: Link) -> None:
+    for name, rate_bps in (("up", link.up_bps), ("down", link.down_bps)):
+        traced = link.trace is not None and getattr(link.trace, name) is not None
+        if link.bandwidth_bps is None and rate_bps is None and not traced:
+            other = "a shaped link needs a bandwidth: '10 Mbit/s' (or write link: unshaped)"
+            if link.up_bps or link.down_bps or link.trace:
+                other = f"only one direction has a rate; give 'bandwidth' or '{name}' as well"
+            raise _refused(other)
+        if traced and rate_bps is not None:
+            raise _refused(f"'{name}' and the trace both say how fast that direction is; leave one of them out")
+    if link.trace is not None and link.trace.up and link.trace.down and link.bandwidth_bps is not None:
+        raise _refused("'bandwidth' and the trace both say how fast the link is; leave one of them out")
+
+
+def _check_random(link: Link) -> None:
+    losses = [link.loss, *(override.loss for override in link.overrides.values() if override.loss is not None)]
+    if link.loss_burst is None:
+        if link.loss_in_bad != 1.0 or link.loss_in_good != 0.0:
+            raise _refused("'loss_in_bad' and 'loss_in_good' belong to bursts; give 'loss_burst', their mean length")
+    elif not link.loss:
+        raise _refused("'loss_burst' without 'loss' loses nothing; give the share of frames lost: 'loss: 0.01'")
+    elif len(losses) > 1:
+        raise _refused("a node cannot have a loss of its own where frames are lost in bursts; leave one of them out")
+    else:
+        try:
+            _ = link.burst_loss
+        except ValueError as error:
+            raise _refused(f"loss {link.loss:g} in bursts of {link.loss_burst:g}: {error}") from None
+    if (link.reorder or link.jitter_distribution != "normal") and not any(
+        [link.jitter_s, *(override.jitter_s for override in link.overrides.values())]
+    ):
+        key = "reorder" if link.reorder else "jitter_distribution"
+        raise _refused(f"'{key}' without 'jitter' changes nothing; give the standard deviation: 'jitter: 1 ms'")
+
+
+def _check_medium(link: Link) -> None:
+    if link.medium == "switched":
+        for name in _OF_A_SHARED_AIR:
+            if getattr(link, name):
+                raise _refused(f"'{name}' belongs to 'medium: shared'; leave it out, or share the air")
+        if link.fairness != "packet":
+            raise _refused("'fairness' belongs to 'medium: shared'; leave it out, or share the air")
+        return
+    if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
+        raise _refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
+    traces = [link.trace, *(override.trace for override in link.overrides.values())]
+    if any(trace is not None and trace.up != trace.down for trace in traces):
+        raise _refused("on a shared air a station has one PHY rate; give one trace for both directions")
+
+
+def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
+    """What the link says of nodes that are not among ``num_nodes``, as (key, what is wrong)."""
+    named = {
+        "overrides": list(link.overrides),
+        "wired": list(link.wired),
+        "outages": [node for outage in link.outages for node in outage.nodes or ()],
+    }
+    found = [
+        (key, f"there is no node {number}; nodes are numbered 0 to {num_nodes - 1}")
+        for key, numbers in named.items()
+        for number in sorted(set(numbers))
+        if number >= num_nodes
+    ]
+    if link.wired and len(set(link.wired)) >= num_nodes:
+        found.append(("wired", "all nodes are wired, so that nobody is on the air; write 'medium: switched'"))
+    return found
+
+
+def _refused(text: str) -> PydanticCustomError:
+    return PydanticCustomError("link", "{message}", {"message": text})
 
 
 UNSHAPED = Link(shaped=False)

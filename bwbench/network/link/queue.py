@@ -10,8 +10,8 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.units import MEMORY
+from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 
-ETHERNET_FRAME_BYTES = 1514  # a full frame with its Ethernet header: 1500 B of IP behind 14 B
 MINIMUM_QUEUE_BYTES = 64_000  # below one BDP of 64 kB a single super-packet of the sender would not fit
 LONGEST_MINIMUM_S = 1.0  # … but 64 kB must not become seconds on a slow link
 FEWEST_FRAMES = 4  # with less TCP cannot even tell a loss from silence

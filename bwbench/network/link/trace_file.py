@@ -1,4 +1,4 @@
-"""Trace files: read, checked, and turned into the rate of whole Ethernet frames over time."""
+"""Trace files: read, checked, turned into the rate of whole Ethernet frames over time, and frozen into a link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import stat
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.units import BANDWIDTH
-from bwbench.network.link.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
+from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
+from bwbench.network.link.link import Link
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.link.trace import Measures, Trace
-from bwbench.network.link.trace_csv import parse_csv
-from bwbench.network.link.trace_lines import Parsed, content_lines, parse_mahimahi, parse_wifi
+from bwbench.network.link.trace_formats import Parsed, content_lines, parse_csv, parse_mahimahi, parse_wifi
+from bwbench.network.link.variation import Measures, Trace
 
 MAX_BYTES = 32 * 1024 * 1024  # four hours of packets at 4 Mbit/s; anything larger is no trace
 MAX_DURATION_S = 31 * 86_400.0  # later than that, the unit of the time was taken for another
@@ -194,3 +196,54 @@ def _detect(text: str, shown: str) -> str:
     if re.search(r"[,;\t]", line):
         return "csv"
     raise ConfigError(Problem(f"{line[:60]!r} begins no trace that is known here: {_FORMATS}", shown, number))
+
+
+def freeze_link(link: Link, folder: Path) -> Link:
+    """The link with every trace, of overrides too, absolute against ``folder``, its checksum and mean filled in.
+
+    Args:
+        link: as asked; one without traces comes back as it is.
+        folder: where the file that names the traces lies.
+
+    Raises:
+        ConfigError: for all trace files that cannot be read, are malformed, or are not those that were planned before.
+    """
+    traces = [link.trace, *(override.trace for override in link.overrides.values())]
+    if not any(trace is not None for trace in traces):
+        return link
+    content = link.model_dump(by_alias=True)
+    problems: list[ConfigError] = []
+    sections = [content, *content["overrides"].values()]
+    for section, trace in zip(sections, traces, strict=True):
+        if trace is not None:
+            section["trace"] = {
+                direction: _frozen(declared, folder, problems)
+                for direction, declared in (("up", trace.up), ("down", trace.down))
+            }
+    if problems:
+        found = [problem for error in problems for problem in error.problems]
+        raise ConfigError(list(dict.fromkeys(found)))  # one file may drive both directions
+    return Link.model_validate(content)
+
+
+def trace_notes(link: Link) -> list[str]:
+    """How gaps and odd time stamps of the link's traces were read, each once, with the name of the file."""
+    traces = [link.trace, *(override.trace for override in link.overrides.values())]
+    declared = [trace for both in traces if both is not None for trace in (both.up, both.down) if trace is not None]
+    return list(
+        dict.fromkeys(f"{Path(trace.file).name}: {note}" for trace in declared for note in read_trace(trace).notes)
+    )
+
+
+def _frozen(trace: Trace | None, folder: Path, problems: list[ConfigError]) -> dict[str, Any] | None:
+    if trace is None:
+        return None
+    path = os.path.abspath(folder / Path(trace.file).expanduser())
+    absolute = trace.model_copy(update={"file": path})
+    try:
+        found = read_trace(absolute)
+    except ConfigError as error:
+        problems.append(error)
+        return None
+    known = {"sha256": found.sha256, "mean_bps": found.rates.mean_bps}
+    return absolute.model_copy(update=known).model_dump(by_alias=True)

@@ -18,6 +18,19 @@ moved from all ``out`` to all ``line``. It is chosen as large as it can be, so t
 what the path asks. Only the shape of a jitter of two parts is that of a sum of two draws.
 
 A chain that loses frames in bursts (``line``) runs through all that a node receives, whoever sent it.
+
+Where they are, and what is joined to what: ``kernel_backends.py`` builds it, ``tc_commands.py`` writes it down.
+
+    node's data0 ═ n0 ┬ nb0 ┬ nu0 ═ nd0 ┬ core ┬ nd1 ═ nu1 ┬ nb1 ┬ n1 ═ data0 of node 1
+                      bridge    veth pair  bridge    ...
+
+A qdisc shapes what leaves an interface: ``up`` sits on nu0 (out to the core), ``line`` on nd0 and ``down`` on n0 (both
+back to the node). Where a node has an ``out`` too, another bridge and pair follow its ``up``:
+
+    n0 ┬ nb0 ┬ nu0 ═ nv0 ┬ nx0 ┬ no0 ═ nd0 ┬ core
+
+So the sender's own interface is left alone: netem there would meet TCP's small-queue limit and make it behave as on no
+real link. Nothing is redirected: veth, bridge and sch_netem are all that the kernel has to have.
 """
 
 from __future__ import annotations
@@ -28,9 +41,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bwbench.base.units import DURATION
 from bwbench.network.link import ETHERNET_FRAME_BYTES, Link
 from bwbench.network.link.node_link import NodeLink, Path, path_between
-from bwbench.network.netem.parameters import MAX_LIMIT_PACKETS, NetemQdisc
+from bwbench.network.namespaces.applied import Applied, AppliedNode, same_qdiscs
+from bwbench.network.namespaces.backend import Port
+from bwbench.network.netem.netem_qdisc import MAX_JITTER_S, MAX_LIMIT_PACKETS, NetemQdisc
 
 # What is in flight on the line is bounded by the rates around it, not by a queue: it must never be what drops.
 LINE_LIMIT_PACKETS = 10_000_000
@@ -39,6 +55,8 @@ LINE_LIMIT_PACKETS = 10_000_000
 ORDER_RATE_BYTES_PER_S = 2**32 - 1
 ENOUGH_ROOM = 2.0  # standard deviations: of a normal distribution 2 % are further below the mean, and become 0
 ROLES = ("up", "out", "line", "down")
+
+CORE = "core"
 
 
 @dataclass(frozen=True)
@@ -67,7 +85,7 @@ class NodeShape:
 def shape(link: Link, num_nodes: int) -> tuple[NodeShape, ...]:
     """The qdiscs of all nodes of ``link``, which is shaped, switched, and does not vary over time.
 
-    Raises ValueError for links that are not netem's; ``backend_choice`` keeps them away.
+    Raises ValueError for links that are not netem's; ``beyond_netem`` tells them.
     """
     if not link.shaped or link.medium != "switched" or link.varies:
         raise ValueError(f"netem shapes steady switched links, not {link.describe()}")
@@ -87,6 +105,23 @@ def shape(link: Link, num_nodes: int) -> tuple[NodeShape, ...]:
         }
         shapes.append(replace(unseeded, **seeds))
     return tuple(shapes)
+
+
+def beyond_netem(link: Link) -> str:
+    """What the shaped ``link`` asks for that netem has not, and why; empty where there is nothing."""
+    if link.medium == "shared":
+        return "'medium: shared' (its qdiscs shape each node by itself; none lets stations take turns on one air)"
+    if link.outages:
+        return "outages (its qdiscs stay as they are set)"
+    if link.varies:
+        return "a trace (its qdiscs stay as they are set)"
+    kinds = [link.base, *(link.node(node) for node in sorted(link.overrides))]
+    longest_s = max(kind.jitter_s for kind in kinds)
+    if longest_s > MAX_JITTER_S:
+        return f"a jitter of {DURATION.format(longest_s)} (the kernel cuts it at {DURATION.format(MAX_JITTER_S)})"
+    if cuts_jitter(kinds):
+        return "jitter of one node around less than twice its latency (there every node adds its own half by itself)"
+    return ""
 
 
 def queue_packets(queue_bytes: int, packets: int | None = None) -> int:
@@ -157,3 +192,70 @@ def _delay(link: Link, path: Path, bursts: bool = False) -> NetemQdisc | None:
 def _seed(seed: int, node: int, role: str) -> int:
     name = f"{seed}/{node}/{role}".encode()  # the same numbers everywhere would have all nodes lose frames at once
     return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest(), "big")
+
+
+@dataclass(frozen=True)
+class NodeLayout:
+    """What lies between a node's port and the core.
+
+    Attributes:
+        bridges: to make.
+        pairs: veth pairs to make.
+        masters: (interface, bridge to attach it to), from the port on.
+        qdiscs: by role: the interface, and what to put on it.
+        core_end: the interface of the core behind which the node is.
+    """
+
+    port: Port
+    bridges: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    masters: tuple[tuple[str, str], ...]
+    qdiscs: dict[str, tuple[str, NetemQdisc]]
+    core_end: str
+
+    @property
+    def uplink(self) -> str:
+        """The interface that carries ``up``."""
+        return self.qdiscs["up"][0]
+
+
+def layout(port: Port, shape: NodeShape) -> NodeLayout:
+    """The layout of the node behind ``port``."""
+    bridge, second, up, up_peer, out, down = (f"n{letter}{port.node}" for letter in "bxuvod")
+    places = {"up": up, "out": out, "line": down, "down": port.interface}
+    qdiscs = {role: (places[role], qdisc) for role, qdisc in shape.qdiscs().items()}
+    start, end = ((port.interface, bridge), (up, bridge)), (down, CORE)
+    if shape.out is None:
+        return NodeLayout(port, (bridge,), ((up, down),), (*start, end), qdiscs, down)
+    masters = (*start, (up_peer, second), (out, second), end)
+    return NodeLayout(port, (bridge, second), ((up, up_peer), (out, down)), masters, qdiscs, down)
+
+
+def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | None) -> Applied:
+    """What netem was told, in the words of the link, and qdisc by qdisc.
+
+    The figures of ``usual`` are those of a node without an override (of node 0 where all have one) and of a path
+    between two such nodes; ``qdiscs`` has every node, those that are alike together.
+
+    Args:
+        seed_applied: whether the kernel took the seed; None where nothing is random.
+    """
+    usual = shapes[next((node for node in range(len(shapes)) if node not in link.overrides), 0)]
+    stages = [stage for stage in (usual.out, usual.line) if stage is not None]
+    losses = [stage.mean_loss for stage in stages if stage.mean_loss] or [0.0]
+    return Applied(
+        backend="netem",
+        usual=AppliedNode(
+            up_bps=8 * usual.up.rate_bytes_per_s,
+            down_bps=8 * usual.down.rate_bytes_per_s,
+            latency_s=sum(stage.delay_us for stage in stages) / 1e6,
+            jitter_s=math.hypot(*(stage.jitter_us for stage in stages)) / 1e6,
+            loss=losses[0] if len(losses) == 1 else 1 - math.prod(1 - loss for loss in losses),
+            queue_packets=min(usual.up.limit_packets, usual.down.limit_packets),
+        ),
+        jitter_distribution=link.jitter_distribution,
+        reorder=link.reorder,
+        seed=link.seed,
+        seed_applied=seed_applied,
+        qdiscs=same_qdiscs([shape.without_seeds().to_json() for shape in shapes]),
+    )

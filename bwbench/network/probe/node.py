@@ -8,7 +8,6 @@ timestamps, and what the echoing node takes to answer is subtracted: they are th
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import socket
@@ -19,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bwbench.network.probe.stream import Arrival, Flow, Pacer, goodput_bps
+from bwbench.base.messages import MessageReader, encode
+from bwbench.network.probe.stream import Arrival, Flow, StreamPacer, goodput_bps
 
 CHANNEL_FD = 3
 ECHO_PORT, PING_PORT, FLOW_PORT = 7001, 7002, 7003
@@ -42,21 +42,16 @@ def main() -> None:
     _be_urgent()
     channel = socket.socket(fileno=CHANNEL_FD)
     node = ProbeNode(sys.argv[1])
-    channel.sendall(b'{"ready": true}\n')
-    buffer = b""
-    while True:
+    requests = MessageReader(channel.fileno())
+    channel.sendall(encode({"ready": True}))
+    while not requests.has_ended:
         node.wait(channel)
-        received = channel.recv(65536)
-        if not received:
-            return
-        *lines, buffer = (buffer + received).split(b"\n")
-        for line in lines:
-            request = json.loads(line)
+        for request in requests.ready():
             if request.pop("op") == "flow":
                 reply = node.flow(request["peer"], request["start_mono_s"], Flow(**request["flow"]))
             else:
                 reply = node.ping(**request)
-            channel.sendall(json.dumps(reply).encode() + b"\n")
+            channel.sendall(encode(reply))
 
 
 def _be_urgent() -> None:
@@ -127,7 +122,7 @@ class ProbeNode:
         if not _set_if_known(self._flow, _SOL_UDP, _UDP_SEGMENT, flow.payload_bytes if flow.segments > 1 else 0):
             flow = replace(flow, segments=1)
         payload, target = tag.ljust(flow.payload_bytes, b"\0") * flow.segments, (peer, FLOW_PORT)
-        pacer = Pacer(flow)
+        pacer = StreamPacer(flow)
         arrivals: list[Arrival] = []
         has_told = False
         # Makes room of what an earlier stream has left; of this one something is here where we begin late.

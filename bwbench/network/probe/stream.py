@@ -41,7 +41,7 @@ class Flow:
         return asdict(self)
 
 
-class Pacer:
+class StreamPacer:
     """How much of a flow is due; whoever sends adds to ``sent``. Times are seconds since the flow began."""
 
     def __init__(self, flow: Flow) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from bwbench.base.errors import ConfigError, LinkError
-from bwbench.network.record import session
+from bwbench.network.record import record_session as session
 
 MOST_AT_ONCE = 8  # a client needs two: the load and the echo beside it
 OnEvent = Callable[[str], None]

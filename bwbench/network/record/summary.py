@@ -11,7 +11,7 @@ from typing import Literal
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.units import BANDWIDTH, DURATION
-from bwbench.network.record.session import MAX_SECONDS
+from bwbench.network.record.record_session import MAX_SECONDS
 
 Direction = Literal["up", "down", "both"]
 DIRECTIONS = ("up", "down", "both")

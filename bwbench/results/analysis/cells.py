@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
-from bwbench.records.schema import OUTCOMES, Config, Status
+from bwbench.records.schema import OUTCOMES, CellRecord, Config, Status
 from bwbench.results.analysis.trial import target_of
 
 PLANNED = "missing"  # no attempt yet
@@ -50,11 +51,6 @@ class Setting:
     def global_batch(self) -> int:
         """Samples of one optimizer step over all nodes."""
         return self.batch_size * self.accumulate * self.nodes
-
-    @property
-    def is_single(self) -> bool:
-        """One node, no network: the reference that belongs to every number of nodes and every link."""
-        return self.algorithm == "single"
 
 
 def setting_of(config: Config) -> Setting:
@@ -100,6 +96,26 @@ def _bandwidth_bps(link: Config) -> float | None:
         return None
 
 
+def standing_of(cell: CellRecord) -> ArmStanding:
+    """Role and kinship of a cell's arm as recorded; of an older cell as its components declare them by now."""
+    if cell.role is not None and cell.kinship is not None:
+        return ArmStanding(as_role(cell.role), cell.kinship)
+    codecs = [name_of(codec) for codec in cell.config.get("compression") or ["none"]]
+    found = standing_by_name(name_of(cell.config.get("algorithm")), name_of(cell.config.get("collective")), codecs)
+    return ArmStanding(found.role, found.kinship or cell.arm)
+
+
+def is_reference(cell: CellRecord) -> bool:
+    """One node, no network: the reference that belongs to every number of nodes and every link."""
+    return standing_of(cell).role == REFERENCE
+
+
+def concerns_no_link(cell: CellRecord) -> bool:
+    """Whether a cell belongs beside every link: see ``methods.roles.needs_no_link``."""
+    role = standing_of(cell).role
+    return role != METHOD and needs_no_link(role, setting_of(cell.config).bandwidth_bps is not None)
+
+
 def name_of(component: object) -> str:
     """Name of a component as it stands in cell.json; empty where there is none."""
     if isinstance(component, Mapping):
@@ -130,7 +146,7 @@ def cell_row(folder: CellFolder) -> Row:
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
     setting = setting_of(cell.config)
-    row |= {**vars(setting), "global_batch": setting.global_batch}
+    row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
     if row["samples"] is not None and row["samples"] == row["samples_to_target"]:

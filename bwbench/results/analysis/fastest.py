@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import DONE
 from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
 from bwbench.results.analysis.tables import arrivals_by_seed
-
-# Not a way to train on a link, but what a free network would give: it would win everywhere.
-NOT_IN_THE_RACE = "no-communication"
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
     Args:
         cells: rows of ``tables.cells_table``; one node alone takes part everywhere.
     """
-    cells = cells[(cells["algorithm"] != NOT_IN_THE_RACE) & (cells["status"] == DONE)]
-    everywhere = cells["bandwidth_bps"].isna() & (cells["algorithm"] == "single")
+    cells = cells[cells["role"].map(may_win).astype(bool) & (cells["status"] == DONE)]
+    everywhere = cells["bandwidth_bps"].isna() & (cells["role"] == REFERENCE)
     races = []
     for where, part in cells.groupby(["bandwidth_bps", "rtt_s"], sort=True):
         bandwidth_bps, rtt_s = (float(str(value)) for value in where)

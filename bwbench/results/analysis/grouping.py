@@ -13,7 +13,7 @@ from typing import Any
 
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import name_of, setting_of
+from bwbench.results.analysis.cells import concerns_no_link, is_reference, setting_of
 
 BANDWIDTH_KEY = "link.bandwidth"
 UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
@@ -135,9 +135,7 @@ def _bandwidth_label(text: str) -> str:
 
 
 def _needs_no_link(folder: CellFolder) -> bool:
-    config = folder.cell.config
-    algorithm = name_of(config.get("algorithm"))
-    return algorithm == "single" or (algorithm == "no-communication" and setting_of(config).bandwidth_bps is None)
+    return concerns_no_link(folder.cell)
 
 
 def _independent_settings(
@@ -192,7 +190,7 @@ def _compute_of(settings: Flat) -> tuple[tuple[str, Any], ...]:
 
 
 def _fits(folder: CellFolder, key: Key, settings: Flat) -> bool:
-    single = setting_of(folder.cell.config).is_single
+    single = is_reference(folder.cell)
     asked = [(name, value) for name, value in key if not name.startswith("link.") and not (single and name == "nodes")]
     return all(settings.get(name) == value for name, value in asked)
 

@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from bwbench.base.errors import RecordError
+from bwbench.methods.roles import LIMITS, as_role
 from bwbench.records import CellFolder, iter_cells, readable
-from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.results.analysis.cells import DONE, is_composed, standing_of, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
 from bwbench.results.analysis.left_out import left_out_notes
@@ -50,6 +51,17 @@ class Results:
     def cells(self) -> pd.DataFrame:
         """Table of the cells that are done."""
         return cells_table(self.done)
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """What each arm of the cells that are done is in a comparison."""
+        return {folder.cell.arm: standing_of(folder.cell).role for folder in self.done}
+
+    @cached_property
+    def limits(self) -> list[str]:
+        """The arms that draw the frame for methods: one node alone, then averages that cost nothing."""
+        return sorted((arm for arm, role in self.roles.items() if role in LIMITS),
+                      key=lambda arm: (LIMITS.index(as_role(self.roles[arm])), arm))  # fmt: skip
 
     @cached_property
     def curves(self) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.once import once
 from bwbench.results.analysis.results import Results
@@ -33,8 +34,8 @@ def speedup_table(results: Results) -> pd.DataFrame:
     """
     cells = results.cells
     rows: list[dict[str, Any]] = []
-    alone = {values: arrivals_by_seed(part) for values, part in _parts(cells, "algorithm == 'single'", OF_A_NODE)}
-    for values, part in _parts(cells, "algorithm != 'single'", _BY):
+    alone = {values: arrivals_by_seed(part) for values, part in _parts(_of(cells, alone=True), OF_A_NODE)}
+    for values, part in _parts(_of(cells, alone=False), _BY):
         reference = _reference(alone, values[-len(OF_A_NODE) :])
         ratio = paired_ratio(reference, arrivals_by_seed(part)) if reference else None
         if ratio is None:
@@ -51,8 +52,11 @@ def speedup_table(results: Results) -> pd.DataFrame:
     return table
 
 
-def _parts(cells: pd.DataFrame, which: str, by: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    chosen = cells.query(which) if len(cells) else cells
+def _of(cells: pd.DataFrame, *, alone: bool) -> pd.DataFrame:
+    return cells[(cells["role"] == REFERENCE) == alone] if len(cells) else cells
+
+
+def _parts(chosen: pd.DataFrame, by: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
     if len(chosen):
         for values, part in chosen.groupby(list(by), dropna=False, sort=True):
             yield tuple(None if isinstance(value, float) and math.isnan(value) else value for value in values), part

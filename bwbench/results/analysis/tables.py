@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, CurvePoint, LedgerSummary
 from bwbench.results.analysis.arrival import COLUMNS, Arrival, by_seed, number
@@ -112,7 +113,7 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         there is none.
     """
     by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
-    single = cells[cells["algorithm"] == "single"] if len(cells) else cells
+    single = cells[cells["role"] == REFERENCE] if len(cells) else cells
     rows = []
     for where, part in _by_setting(cells, ["arm", "bandwidth_bps", *by]):
         arrivals = arrivals_by_seed(part)

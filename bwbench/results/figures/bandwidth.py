@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bwbench.methods.roles import HEADROOM
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.levels import BELOW, LIMITS, Level, draw_level, long_name, name_levels
+from bwbench.results.figures.levels import BELOW, Level, draw_level, long_name, name_levels
 from bwbench.results.figures.lines import (
     ArmLine,
     End,
@@ -54,13 +56,13 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
-        shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(LIMITS)]
+        shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
         unit = captions.time_unit(float(table["at_least_s"].max()))
         lines = _lines(results, shaped, unit)
         bound = link_bound_of(results.cells, unit)
         title = f"Time to {captions.target_words(results)} against bandwidth"
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
-        notes = [*_how_to_read(table, bound), *results.notes]
+        notes = [*_how_to_read(table, bound, results.limits), *results.notes]
         figure, axes = lines_frame(width_in, title, setting, notes, lines)
         bandwidths = sorted(shaped["bandwidth_bps"].unique())
         bandwidth_axis(axes, bandwidths)
@@ -71,14 +73,14 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
             for line, dodge in zip(lines, dodges(lines), strict=True)
         ]
         leftmost = _draw_censored(axes, shaped, unit, width_in)
-        limits = {arm: level for arm in LIMITS if (level := _limit(results, arm, unit)) is not None}
+        limits = {arm: level for arm in results.limits if (level := _limit(results, arm, unit)) is not None}
         for level in limits.values():
             draw_level(axes, level)
         _finish(axes, bandwidths, leftmost, table["at_least_s"] / unit.seconds, unit)
         if named_at_ends(lines, width_in):
             name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in limits.values())])
         else:
-            name_levels(figure, axes, [long_name(arm, level) for arm, level in limits.items()])
+            name_levels(figure, axes, [long_name(arm, results.roles[arm], level) for arm, level in limits.items()])
         thin_ticks(figure, axes, bandwidths)
         if bound is not None:
             draw_link_bound(axes, bound)
@@ -124,12 +126,13 @@ def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> Level | None:
     arrivals = list(arrivals_over_bandwidths(cells).values())
     if not arrivals:
         return None
-    style, centre = arm_style(arm), estimate(arrivals)
+    role = results.roles[arm]
+    style, centre = arm_style(arm, role), estimate(arrivals)
     low, high = ((math.nan if end is None else end / unit.seconds) for end in (centre.low, centre.high))
-    name = captions.arm_label(arm, sum(map(bool, cells["composed"])), len(cells))
+    name = captions.arm_label(arm, sum(map(bool, cells["composed"])), len(cells), role)
     name = f"{name}, not reached" if math.isinf(centre.value) else name
     dots = tuple(arrival.at_least / unit.seconds for arrival in arrivals)
-    side = BELOW if arm == "no-communication" else ""  # nothing is faster than computing alone
+    side = BELOW if role == HEADROOM else ""  # nothing is faster than computing alone
     return Level(name, centre.at_least / unit.seconds, style.color, style.line, low, high, dots, side)
 
 
@@ -143,7 +146,7 @@ def _finish(axes: Axes, bandwidths: list[float], leftmost: float, levels: pd.Ser
     axes.set_ylabel(f"training time to target ({unit.symbol})")
 
 
-def _how_to_read(table: pd.DataFrame, bound: LinkBound | None) -> list[str]:
+def _how_to_read(table: pd.DataFrame, bound: LinkBound | None, limits: Sequence[str]) -> list[str]:
     words = []
     if (table["num"] > 1).any():
         words.append(
@@ -154,6 +157,6 @@ def _how_to_read(table: pd.DataFrame, bound: LinkBound | None) -> list[str]:
     words += captions.on_censored(table["time_s"], table["num_censored"])
     if bound is not None:
         words.append(f"Link-bound: what {bound.arm} sends until the target, at the full rate of the link.")
-    if (table["bandwidth_bps"].isna() & ~table["arm"].isin(LIMITS)).any():
+    if (table["bandwidth_bps"].isna() & ~table["arm"].isin(limits)).any():
         words.append("Runs on an unshaped link are not shown.")
     return [" ".join(words)]

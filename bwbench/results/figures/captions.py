@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
+from bwbench.experiment.config.arms import role_of_arm
+from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 
 APART = 1.2  # times: what differs by less spans no axis
@@ -41,7 +43,7 @@ def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True
         link: in place of the words on the link.
     """
     cells = results.cells
-    networked = cells[cells["algorithm"] != "single"]
+    networked = cells[cells["role"] != REFERENCE]
     shown = networked if len(networked) else cells
     nodes = _range(sorted({int(nodes) for nodes in shown["nodes"]}))
     parts = [f"{_each(shown['model'])} on {_each(shown['dataset'])}", f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
@@ -112,13 +114,14 @@ def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
     return words
 
 
-def arm_label(arm: str, num_composed: float = 0, num: float = 0) -> str:
+def arm_label(arm: str, num_composed: float = 0, num: float = 0, role: str | None = None) -> str:
     """An arm's name in figures; one node alone is said, because all others have more.
 
     Args:
         num_composed: how many of its ``num`` repeats are composed and not measured whole: COMPOSED_MARK where all are.
+        role: of the arm; None for that of the preset of this name.
     """
-    name = "single (1 node)" if arm == "single" else arm
+    name = f"{arm} (1 node)" if (role or role_of_arm(arm)) == REFERENCE else arm
     if not num_composed:
         return name
     return f"{name}{COMPOSED_MARK}" if num_composed >= num else f"{name}{COMPOSED_MARK} ({num_composed:g} of {num:g})"

@@ -14,13 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
+from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.figures.captions import arm_label
 from bwbench.results.figures.frame import lay_out, text_width_in
 from bwbench.results.figures.labels import emptiest
 from bwbench.results.figures.style import INK, SMALL_PT
 
-LIMITS = ("single", "no-communication")  # no link concerns them: what there is to lose or to gain
-LIMIT_NAMES = {"single": "one node alone (single)", "no-communication": "computing alone (no-communication)"}
+_LIMITS = {REFERENCE: "one node alone", HEADROOM: "computing alone"}  # no link concerns them
 ABOVE, BELOW = "above", "below"
 _HALO = [patheffects.withStroke(linewidth=2.2, foreground="white")]
 
@@ -45,9 +45,14 @@ class Level:
     side: str = ""
 
 
-def long_name(arm: str, level: Level) -> Level:
-    """The same line with a name that says what it is a limit of: ``one node alone (single)``."""
-    return replace(level, name=level.name.replace(arm_label(arm), LIMIT_NAMES[arm]))
+def limit_name(label: str, arm: str, role: str) -> str:
+    """A label of an arm, in which its name says what it is a limit of: ``one node alone (single)``."""
+    return label.replace(arm_label(arm, role=role), f"{_LIMITS[role]} ({arm})")
+
+
+def long_name(arm: str, role: str, level: Level) -> Level:
+    """The same line with the name of ``limit_name``."""
+    return replace(level, name=limit_name(level.name, arm, role))
 
 
 def level_entry(level: Level) -> Line2D:

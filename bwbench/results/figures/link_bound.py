@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
+from bwbench.experiment.config.presets import baselines
 from bwbench.results.figures.captions import TimeUnit
 from bwbench.results.figures.style import SMALL_PT, arm_style
 
-BASELINES = ("ddp", "ring", "parameter-server")  # what most people run; the first one that is there
 _FROM_RIGHT = 0.66  # of the axes' width, beyond which there is no room for a name on the right
 
 
@@ -36,8 +36,8 @@ class LinkBound:
 
 
 def link_bound_of(cells: pd.DataFrame, unit: TimeUnit) -> LinkBound | None:
-    """The bound of the first of BASELINES that reached the target and whose bytes are known; None without one."""
-    for arm in BASELINES:
+    """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one."""
+    for arm in baselines():
         rows = cells[(cells["arm"] == arm) & cells["wire_bytes_to_target"].notna() & cells["bandwidth_bps"].notna()]
         sent = [
             8 * float(row["wire_bytes_to_target"]) / (1 if row["medium"] == "shared" else row["nodes"])

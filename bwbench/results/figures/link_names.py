@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bwbench.network.link import Link
-from bwbench.network.link.presets import preset_names
+from bwbench.network.link.named_links import named_links
 from bwbench.results.analysis.cells import describe_link
 from bwbench.results.analysis.config_values import keys_of, value_at
 
@@ -96,7 +96,7 @@ def _preset_of(link: Asked) -> str | None:
 
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, Link]:
-    return {name: Link.model_validate({"preset": name}) for name in preset_names()}
+    return {name: Link.model_validate({"preset": name}) for name in named_links(Link)}
 
 
 def _told_apart(names: Sequence[LinkName], links: Sequence[Asked]) -> list[LinkName]:

@@ -24,7 +24,7 @@ from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.levels import LIMIT_NAMES, LIMITS
+from bwbench.results.figures.levels import limit_name
 from bwbench.results.figures.link_names import Asked, LinkName, common_words, name_links
 from bwbench.results.figures.panels import arm_handle, arm_labels, draw_mark
 from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT, arm_style
@@ -47,10 +47,10 @@ def links_table(results: Results) -> pd.DataFrame:
     cells = results.cells.assign(asked=results.cells["id"].map(asked))
     names = dict(zip(_keys(results), name_links(asked_links(results)), strict=True))
     rows: list[dict[str, Any]] = []
-    for (link, arm), part in cells[~cells["arm"].isin(LIMITS)].groupby(["asked", "arm"], sort=True):
+    for (link, arm), part in cells[~cells["arm"].isin(results.limits)].groupby(["asked", "arm"], sort=True):
         row = {"link": names[str(link)].name, "words": describe_link(json.loads(str(link)))}
         rows.append(row | _time(str(arm), part, arrivals_by_seed(part)))
-    for limit in LIMITS:
+    for limit in results.limits:
         part = cells[cells["arm"] == limit]
         # Beside every link it does the same but for noise, as it does at every bandwidth.
         arrivals = arrivals_over_bandwidths(part.assign(bandwidth_bps=part["asked"]))
@@ -58,7 +58,7 @@ def links_table(results: Results) -> pd.DataFrame:
     table = pd.DataFrame([row for row in rows if row["num"]], columns=_COLUMNS)
     table[_NUMBERS] = table[_NUMBERS].astype(float)
     linked = table[table["link"] != ""]
-    order = [*ranked(linked, "link", "arm"), *ranked(linked, "arm", "link"), "", *LIMITS]
+    order = [*ranked(linked, "link", "arm"), *ranked(linked, "arm", "link"), "", *results.limits]
     return table.sort_values(["link", "arm"], key=lambda column: column.map(order.index)).reset_index(drop=True)
 
 
@@ -84,7 +84,7 @@ def named_links(results: Results) -> dict[str, LinkName]:
 
 
 def _keys(results: Results) -> list[str]:
-    return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in LIMITS})
+    return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits})
 
 
 def _asked(config: Mapping[str, Any]) -> str:
@@ -161,7 +161,7 @@ class LinksCompared(AbstractFigure):
         row_pt = _GAP_PT + max(_PITCH_PT * len(arms), *(sum(label.heights_pt) for label in labels))
         words = arm_labels(table)
         legend = [arm_handle(arm, words[arm], linestyle="none") for arm in arms]
-        legend += [_limit_handle(row, words[row["arm"]], wide) for row in limits]
+        legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide) for row in limits]
         shared = ", ".join(common_words(asked_links(results)))
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]),
                                         link=f"{len(links)} links" + (f": {shared}" if shared else ""))  # fmt: skip
@@ -170,7 +170,7 @@ class LinksCompared(AbstractFigure):
         figure, axes = framed_axes(width_in, body_in, title, setting, [_how_to_read(table), *results.notes], legend)
         unit = captions.time_unit(math.sqrt(table["at_least_s"].max() * table["at_least_s"].min()))
         for row in limits:
-            _draw_limit(axes, row, unit.seconds)
+            _draw_limit(axes, row, results.roles[row["arm"]], unit.seconds)
         for row in linked.to_dict("records"):
             y = links.index(row["link"]) + _PITCH_PT / row_pt * (arms.index(row["arm"]) - (len(arms) - 1) / 2)
             ends = (row["low_s"] / unit.seconds, row["high_s"] / unit.seconds)
@@ -200,16 +200,16 @@ def _wrapped(text: str, size_pt: float, room_in: float) -> str:
     return "\n".join(textwrap.wrap(", ".join(parts), letters, break_long_words=False, break_on_hyphens=False))
 
 
-def _limit_handle(row: Mapping[Any, Any], label: str, wide: bool) -> Line2D:
-    style = arm_style(row["arm"])
-    label = label.replace(captions.arm_label(row["arm"]), LIMIT_NAMES[row["arm"]]) if wide else label
+def _limit_handle(row: Mapping[Any, Any], label: str, role: str, wide: bool) -> Line2D:
+    style = arm_style(row["arm"], role)
+    label = limit_name(label, row["arm"], role) if wide else label
     label = f"{label}, not reached" if math.isinf(row["time_s"]) else label
     return Line2D([], [], label=label, color=style.color, linestyle=style.line, linewidth=1.1)
 
 
-def _draw_limit(axes: Axes, row: Mapping[Any, Any], unit: float) -> None:
+def _draw_limit(axes: Axes, row: Mapping[Any, Any], role: str, unit: float) -> None:
     """A line through all rows, with its interval as a band."""
-    style = arm_style(row["arm"])
+    style = arm_style(row["arm"], role)
     axes.axvline(row["at_least_s"] / unit, color=style.color, linestyle=style.line, linewidth=1.1, zorder=2)
     if not math.isnan(row["low_s"]):
         axes.axvspan(row["low_s"] / unit, row["high_s"] / unit, color=style.color, alpha=0.1, linewidth=0, zorder=1)

@@ -11,6 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.experiment.config.presets import ALONE
+from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.speedups import speedup_table
 from bwbench.results.figures import captions
@@ -87,9 +89,9 @@ def why_no_speedups(results: Results) -> str | None:
         return "no cell is done"
     if results.times.empty:
         return "the cells have no target"
-    if not (results.cells["algorithm"] == "single").any():
-        return "the arm 'single' is not there to compare with"
-    return "no arm shares a seed with 'single'" if speedup_table(results).empty else None
+    if not (results.cells["role"] == REFERENCE).any():
+        return f"the arm {ALONE!r} is not there to compare with"
+    return f"no arm shares a seed with {ALONE!r}" if speedup_table(results).empty else None
 
 
 def families(table: pd.DataFrame) -> list[Family]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from bwbench.results.figures.accuracy_over_bytes import bytes_to_target, bytes_u
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.curve_lines import metric_words
 from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.levels import LIMITS
 from bwbench.results.figures.panels import framed_panels
 from bwbench.results.figures.point_names import Named, name_points
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
@@ -31,12 +31,14 @@ from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_sty
 _ARROWS_PT = ((0.0, 7.0), (0.0, 13.0), (7.0, 0.0), (13.0, 0.0))  # where a point's arrows lie
 
 
-def name_arms(figure: Figure, axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> None:
+def name_arms(
+    figure: Figure, axes: Axes, table: pd.DataFrame, limits: Sequence[dict[Any, Any]], unit: float, scale: float
+) -> None:
     """Names beside the points; those of the limits on their lines, at the right."""
     right = axes.get_xlim()[1]
     avoid = []
-    for row in table[table["arm"].isin(LIMITS) & (table["y_bound"] == "")].to_dict("records"):
-        label = captions.arm_label(row["arm"], row["num_composed"], row["num"])
+    for row in limits:
+        label = captions.arm_label(row["arm"], row["num_composed"], row["num"], row["role"])
         text = axes.annotate(label, (1, row["y"] / scale), (0, 2), xycoords=("axes fraction", "data"), ha="right",
                              textcoords="offset points", fontsize=SMALL_PT, color=FAINT)  # fmt: skip
         text.set_in_layout(False)
@@ -126,7 +128,7 @@ class Pareto(AbstractFigure):
             axes.set_yscale("log")
         axes.grid(True)
         _draw_points(axes, sending, unit, scale)
-        _draw_limits(axes, table, scale)
+        _draw_limits(axes, _limits(results, table), scale)
         axes.margins(x=0.14, y=0.14)
         axes.autoscale_view()
         label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - 1.0)
@@ -136,7 +138,7 @@ class Pareto(AbstractFigure):
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
         axes.set_xlabel(f"bytes on the wire{' to target' if by_time else ''}, all nodes ({symbol})")
         axes.set_ylabel(f"training time to target ({time.symbol})" if time else what)
-        name_arms(figure, axes, table, unit, scale)
+        name_arms(figure, axes, table, _limits(results, table), unit, scale)
         return figure
 
 
@@ -183,7 +185,7 @@ def pareto_table(results: Results) -> pd.DataFrame:
     numbers = ["y", "low", "high", "wire_bytes"]
     table[numbers] = table[numbers].astype(float)
     # The limits send nothing: no place on the axis of bytes, no rivals of those that do.
-    table.loc[~(table["wire_bytes"] > 0) | table["arm"].isin(LIMITS), "wire_bytes"] = math.nan
+    table.loc[~(table["wire_bytes"] > 0) | table["arm"].isin(results.limits), "wire_bytes"] = math.nan
     table["front"] = False
     rivals = table[table["wire_bytes"].notna() & (table["y_bound"] == "")]
     less_is_better = reached or _metric(results) == "loss"
@@ -236,9 +238,15 @@ def _draw_points(axes: Axes, rows: pd.DataFrame, unit: float, scale: float) -> N
                 axes.annotate("", (x, y), away, textcoords="offset points", arrowprops=arrow, zorder=5)
 
 
-def _draw_limits(axes: Axes, table: pd.DataFrame, scale: float) -> None:
-    for row in table[table["arm"].isin(LIMITS) & (table["y_bound"] == "")].to_dict("records"):
-        style = arm_style(row["arm"])
+def _limits(results: Results, table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """The rows of arms that reach the target and that no link concerns, with their role."""
+    shown = table[table["arm"].isin(results.limits) & (table["y_bound"] == "")]
+    return shown.assign(role=shown["arm"].map(results.roles)).to_dict("records")
+
+
+def _draw_limits(axes: Axes, limits: Sequence[dict[Any, Any]], scale: float) -> None:
+    for row in limits:
+        style = arm_style(row["arm"], row["role"])
         axes.axhline(row["y"] / scale, color=style.color, linestyle=style.line, linewidth=0.9, zorder=1)
 
 

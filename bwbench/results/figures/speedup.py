@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.experiment.config.presets import baselines
+from bwbench.methods.roles import may_win
 from bwbench.results.analysis.comparison import BANDWIDTH_KEY, Comparison, CrossoverRow, compare_cells
 from bwbench.results.analysis.once import once
 from bwbench.results.analysis.results import Results
@@ -33,7 +35,6 @@ from bwbench.results.figures.lines import (
     named_at_ends,
     thin_ticks,
 )
-from bwbench.results.figures.link_bound import BASELINES
 from bwbench.results.figures.style import SMALL_PT, arm_style
 
 _INTERVAL_SHOWN = 3.0  # of an interval beyond all marks
@@ -105,11 +106,12 @@ class SpeedUp(AbstractFigure):
 
 
 def baseline_of(results: Results) -> str | None:
-    """The arm that others are compared with: the first of BASELINES at two bandwidths, else the first of all arms."""
+    """The arm that others are compared with: the first of ``baselines`` at two bandwidths, else the first of all."""
     cells = results.cells[results.cells["bandwidth_bps"].notna()]
     bandwidths = cells.groupby("arm")["bandwidth_bps"].nunique()
     able = [str(arm) for arm, num in bandwidths.items() if num > 1]
-    ordered = [arm for arm in BASELINES if arm in able] + sorted(arm for arm in able if arm != "no-communication")
+    ordered = [arm for arm in baselines() if arm in able]
+    ordered += sorted(arm for arm in able if may_win(results.roles[arm]))
     return next(iter(ordered), None)
 
 

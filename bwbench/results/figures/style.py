@@ -13,6 +13,9 @@ from typing import Any
 
 import matplotlib
 
+from bwbench.experiment.config.arms import role_of_arm
+from bwbench.methods.roles import HEADROOM, REFERENCE
+
 COLUMN_IN = 3.4  # one column of a two-column paper
 PAGE_IN = 7.0  # both columns
 WIDTHS_IN = {"column": COLUMN_IN, "page": PAGE_IN}
@@ -42,9 +45,8 @@ class ArmStyle:
     line: Any
 
 
+_ROLES = {REFERENCE: ArmStyle("#000000", "s", _SOLID), HEADROOM: ArmStyle("#8c8c8c", "o", _DASHED)}
 _ARMS = {
-    "single": ArmStyle("#000000", "s", _SOLID),
-    "no-communication": ArmStyle("#8c8c8c", "o", _DASHED),
     "ddp": ArmStyle("#0072b2", "o", _SOLID),
     "ring": ArmStyle("#d55e00", "^", _LONG),
     "ring-fp16": ArmStyle("#e69f00", "v", _DASHED),
@@ -78,8 +80,14 @@ PART_COLORS = {
 }
 
 
-def arm_style(arm: str) -> ArmStyle:
-    """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum."""
+def arm_style(arm: str, role: str | None = None) -> ArmStyle:
+    """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum.
+
+    Args:
+        role: of the arm, by which references and headrooms are drawn; None for that of the preset of this name.
+    """
+    if (by_role := _ROLES.get(role or role_of_arm(arm))) is not None:
+        return by_role
     if arm in _ARMS:
         return _ARMS[arm]
     number = zlib.crc32(arm.encode())

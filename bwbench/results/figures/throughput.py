@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import geometric_interval
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.levels import LIMITS, Level, draw_level, level_entry
+from bwbench.results.figures.levels import Level, draw_level, level_entry
 from bwbench.results.figures.lines import (
     ArmLine,
     End,
@@ -62,8 +63,8 @@ class Throughput(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
-        lines = _lines(table[table["bandwidth_bps"].notna() & ~table["arm"].isin(LIMITS)])
-        levels, ideal = _limits(table), _ideal(table)
+        lines = _lines(table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)])
+        levels, ideal = _limits(table, results), _ideal(table, results)
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
         title = "Training throughput against bandwidth"
         notes = [_how_to_read(table, ideal), *results.notes]
@@ -119,31 +120,32 @@ def _dots(rates: Iterable[float]) -> tuple[tuple[float, bool], ...]:
     return tuple((rate, False) for rate in rates)
 
 
-def _limits(table: pd.DataFrame) -> dict[str, Level]:
+def _limits(table: pd.DataFrame, results: Results) -> dict[str, Level]:
     """The arms that no link concerns; of one that ran at several bandwidths their geometric mean."""
     levels = {}
-    for arm in LIMITS:
+    for arm in results.limits:
         rows = table[table["arm"] == arm]
         if rows.empty:
             continue
         one = len(rows) == 1
         value = math.exp(rows["samples_per_s"].map(math.log).mean())
         low, high = (float(rows[end].iloc[0]) if one else math.nan for end in ("low", "high"))
-        style = arm_style(arm)
-        label = captions.arm_label(arm, rows["num_composed"].sum(), rows["num"].sum())
+        style = arm_style(arm, results.roles[arm])
+        label = captions.arm_label(arm, rows["num_composed"].sum(), rows["num"].sum(), results.roles[arm])
         dots = tuple(rows["repeats"].iloc[0]) if one else tuple(rows["samples_per_s"])
         levels[arm] = Level(label, value, style.color, style.line, low, high, dots)
     return levels
 
 
-def _ideal(table: pd.DataFrame) -> Level | None:
+def _ideal(table: pd.DataFrame, results: Results) -> Level | None:
     """As many times one node alone as there are nodes; None without that arm, or where numbers of nodes are mixed."""
-    single, others = table[table["arm"] == "single"], table[table["arm"] != "single"]
+    alone = table["arm"].map(results.roles) == REFERENCE
+    single, others = table[alone], table[~alone]
     nodes = sorted(set(others["nodes"]))
     if single.empty or len(nodes) != 1:
         return None
     rate = nodes[0] * float(single["samples_per_s"].iloc[0])
-    return Level(f"ideal: {nodes[0]} × single", rate, INK, _IDEAL)
+    return Level(f"ideal: {nodes[0]} × {single['arm'].iloc[0]}", rate, INK, _IDEAL)
 
 
 def _how_to_read(table: pd.DataFrame, ideal: Level | None) -> str:

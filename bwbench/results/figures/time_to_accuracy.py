@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
@@ -46,6 +47,7 @@ class TimeToAccuracy(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
+        table["role"] = table["arm"].map(results.roles)
         rows = table.to_dict("records")
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
         title = f"Time to {captions.target_words(results)}"
@@ -76,7 +78,7 @@ class _Scale:
 
 def _scale_of(table: pd.DataFrame) -> _Scale:
     times = table["at_least_s"]
-    single = table[table["arm"] == "single"]
+    single = table[table["role"] == REFERENCE]
     alone = len(single) == 1 and len(table) > 1 and not math.isinf(single.iloc[0]["time_s"])
     return _Scale(
         captions.time_unit(float(times.max())),
@@ -115,14 +117,14 @@ def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[tupl
 
 
 def _draw_bar(axes: Axes, position: int, row: dict[Any, Any], seconds: float) -> None:
-    color, censored = arm_style(row["arm"]).color, math.isinf(row["time_s"])
+    color, censored = arm_style(row["arm"], row["role"]).color, math.isinf(row["time_s"])
     axes.barh(position, row["at_least_s"] / seconds, height=0.62, facecolor=color, alpha=0.35 if censored else 0.8,
               edgecolor=color, hatch="////" if censored else None, linewidth=0.8, zorder=2)  # fmt: skip
 
 
 def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -> None:
     """A point, on a stem from one node alone: on a logarithmic axis its length is the speed-up."""
-    style, at = arm_style(row["arm"]), row["at_least_s"] / scale.unit.seconds
+    style, at = arm_style(row["arm"], row["role"]), row["at_least_s"] / scale.unit.seconds
     axes.axhline(position, color="#eeeeee", linewidth=0.8, zorder=0)
     if scale.single_s is not None:
         stem = [scale.single_s / scale.unit.seconds, at]
@@ -153,7 +155,7 @@ def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: flo
 
 
 def _name(row: dict[Any, Any]) -> str:
-    return captions.arm_label(row["arm"], row["num_composed"], row["num"])
+    return captions.arm_label(row["arm"], row["num_composed"], row["num"], row["role"])
 
 
 def _rightmost(row: dict[Any, Any]) -> float:
@@ -170,7 +172,7 @@ def _columns(axes: Axes, rows: list[dict[Any, Any]], wide: bool) -> None:
         _entry(axes, position, 6, time, _interval(row["low_s"], row["high_s"], captions.seconds))
         if has_speedup:
             below = _interval(row["speedup_low"], row["speedup_high"], captions.ratio)
-            if row["arm"] == "single":
+            if row["role"] == REFERENCE:
                 _entry(axes, position, 6 + step_pt, "1×", "")
             elif math.isnan(row["speedup"]):
                 _entry(axes, position, 6 + step_pt, "–", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.analysis.config_values import value_at
 from bwbench.results.analysis.once import once
 from bwbench.results.analysis.results import Results
@@ -30,7 +32,6 @@ _WIRED_LINE: Any = (0, (6, 1.5, 1, 1.5))
 _WIRED_MARKER = "s"
 _DODGE = 0.014  # decades between neighbouring arms
 _WORDS = {"switched": "links of one's own (switched)", "shared": "one air for all (shared)"}
-_LIMITS = ("single", "no-communication")
 
 
 class TopologyByMedium(AbstractFigure):
@@ -71,7 +72,7 @@ class TopologyByMedium(AbstractFigure):
         variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
         sums = linked.groupby("variant")[["num_composed", "num"]].sum()
         legend = [_handle(row, sums.loc[row["variant"]]) for row in variants.to_dict("records")]
-        notes = [_how_to_read(table), *results.notes]
+        notes = [_how_to_read(table, results.roles), *results.notes]
         body_in = len(rows) * (2.0 if wide else 1.55) + 0.25
         figure, grid = framed_panels(width_in, body_in, (len(rows), len(media)), title, setting, notes, legend,
                                      share=(True, "row"))  # fmt: skip
@@ -81,7 +82,7 @@ class TopologyByMedium(AbstractFigure):
                 axes = grid[line, column]
                 _draw_panel(axes, linked[linked["medium"] == medium], list(variants["variant"]), what, unit.seconds)
                 if what == "time":
-                    _draw_limits(axes, table, unit.seconds)
+                    _draw_limits(axes, table, results.roles, unit.seconds)
                 panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")
             grid[line, 0].set_ylabel(f"{'time to target' if what == 'time' else 'time of a step'} ({unit.symbol})")
             low, high = grid[line, 0].get_ylim()
@@ -182,27 +183,29 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, variants: list[str], what: str, 
             draw_mark(axes, at, ends, row["arm"], bound, 4.8, row["place"] != CENTRAL, _marker(row))
 
 
-def _draw_limits(axes: Axes, table: pd.DataFrame, unit: float) -> None:
+def _draw_limits(axes: Axes, table: pd.DataFrame, roles: Mapping[str, str], unit: float) -> None:
     """One node alone across the panel; what a free network would give, by number of nodes."""
-    single = table[(table["arm"] == "single") & table["time_value"].map(math.isfinite)]
+    reached, of_arm = table["time_value"].map(math.isfinite), table["arm"].map(roles)
+    single = table[(of_arm == REFERENCE) & reached]
     if len(single):
         axes.axhline(single["time_value"].iloc[0] / unit, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-    free = table[(table["arm"] == "no-communication") & table["time_value"].map(math.isfinite)].sort_values("nodes")
+    free = table[(of_arm == HEADROOM) & reached].sort_values("nodes")
     free = free.drop_duplicates("nodes")
-    style = arm_style("no-communication")
+    style = arm_style("", HEADROOM)
     axes.plot(
         free["nodes"], free["time_value"] / unit, color=style.color, linewidth=1.0, linestyle=style.line, zorder=1
     )
 
 
-def _how_to_read(table: pd.DataFrame) -> str:
+def _how_to_read(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
     words = ["Full marks: central; hollow: decentral. Solid lines: exact averages; broken: partial ones"]
     words[0] += (
         " (with long dashes: the server has a wire to the access point)." if (table["wired"] != "[]").any() else "."
     )
-    if (table["arm"] == "single").any():
+    shown = {roles[arm] for arm in table["arm"]}
+    if REFERENCE in shown:
         words.append("Black broken line: one node alone.")
-    if (table["arm"] == "no-communication").any():
+    if HEADROOM in shown:
         words.append("Grey: no communication.")
     if (table["num"] > 1).any():
         words.append("Marks: geometric mean; whiskers: 95 % interval (Student's t on log time).")

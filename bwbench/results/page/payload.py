@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, CurvePoint
 from bwbench.results.analysis.arrival import number
@@ -32,7 +33,7 @@ PAYLOAD_SCHEMA = 1
 # Taken over from ``cells.cell_row`` as they are: numbers that intervals rest on keep all their digits.
 _EXACT = (
     "id", "slug", "repeat", "seed", "status", "reason", "nodes", "model", "dataset", "batch_size", "accumulate",
-    "global_batch", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
+    "global_batch", "role", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
     "target_value", "evaluate_every_samples", "time_to_target_s", "samples_to_target", "censored_at_s", "timing_share",
 )  # fmt: skip
 _ROUNDED = (
@@ -56,7 +57,8 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
     """
     rows = {folder.path: cell_row(folder) for folder in folders}
     experiments = sorted({_experiment(folder) for folder in folders})
-    arms = sorted({str(row["arm"]) for row in rows.values()})
+    roles = {str(row["arm"]): str(row["role"]) for row in rows.values()}
+    arms = sorted(roles)
     pools = {name: Pool() for name in ("samples_at", "values", "clocks", "environment", "log", "link_facts")}
     reader = reader or Reader()
     ordered = sorted(folders, key=lambda folder: (_experiment(folder), folder.path.name))
@@ -67,7 +69,7 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
         "title": title,
         "newest": _newest(folders),
         "experiments": experiments,
-        "arms": [{"name": arm, **arm_look(arm)} for arm in arms],
+        "arms": [{"name": arm, "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
         "part_colors": part_colors(PARTS),
         "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
@@ -125,7 +127,7 @@ def _groups(
 
 def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[str | None]) -> Facts:
     rows = [cell_row(folder) for folder in group.folders]
-    networked = [row for row in rows if row["algorithm"] != "single"] or rows
+    networked = [row for row in rows if row["role"] != REFERENCE] or rows
     targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
     metric, value = targets.most_common(1)[0][0]
     members = sorted(numbers[folder.path] for folder in group.folders)

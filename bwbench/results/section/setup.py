@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import DONE, is_composed, setting_of, state_of
+from bwbench.results.analysis.cells import DONE, is_composed, is_reference, setting_of, state_of
 from bwbench.results.analysis.composed_error import composed_errors
 from bwbench.results.analysis.config_values import value_at
 from bwbench.results.analysis.results import Results
@@ -25,7 +25,7 @@ def setup_blocks(groups: Sequence[Results], folders: Sequence[CellFolder]) -> li
 
 def _what(groups: Sequence[Results], folders: Sequence[CellFolder]) -> Phrase:
     settings = [setting_of(folder.cell.config) for folder in folders]
-    several = [one for one in settings if not one.is_single] or settings
+    several = [setting_of(folder.cell.config) for folder in folders if not is_reference(folder.cell)] or settings
     nodes = sorted({one.nodes for one in several})
     works = sorted({f"{one.model} on {one.dataset}" for one in settings})
     batches = sorted({one.batch_size for one in several})

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.experiment.config.presets import baselines
+from bwbench.results.analysis.cells import is_reference
 from bwbench.results.analysis.comparison import BANDWIDTH_KEY, ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
 from bwbench.results.analysis.results import Results
@@ -14,15 +16,15 @@ from bwbench.results.section.grid import grid_tables, place
 from bwbench.results.section.ratios import ratio_words
 from bwbench.results.text import Number, Phrase, bandwidth, joined, phrase, significant
 
-_PREFERRED = ("ddp", "ring", "single")
-
 
 def baseline_of(groups: Sequence[Results]) -> str | None:
-    """``ddp`` where it is there, else ``ring``, else ``single``, else the arm with most cells that are done."""
+    """The first of ``baselines`` that is there, else one node alone, else the arm with most cells that are done."""
     arms = [str(folder.cell.arm) for group in groups for folder in group.done]
     if len(set(arms)) < 2:
         return None
-    return next((arm for arm in _PREFERRED if arm in arms), min(set(arms), key=lambda arm: (-arms.count(arm), arm)))
+    alone = [folder.cell.arm for group in groups for folder in group.done if is_reference(folder.cell)]
+    usual = [*(arm for arm in baselines() if arm in arms), *alone]
+    return next(iter(usual), min(set(arms), key=lambda arm: (-arms.count(arm), arm)))
 
 
 def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.arrival import Arrival, number
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import Estimate, estimate, paired_ratio
@@ -14,8 +15,6 @@ from bwbench.results.section.content import Block, Bullets
 from bwbench.results.section.grid import column_title, grid_tables, place
 from bwbench.results.section.ratios import ratio_words
 from bwbench.results.text import Number, Phrase, phrase
-
-_FREE = ("no-communication",)  # what a free network would give: no method that could be used
 
 At = tuple[str, float | None]  # arm, bandwidth in bit/s
 
@@ -44,7 +43,8 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
     legend = phrase("95 % interval below it. ", repeats, _legend(found, composed))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
-    sentences = [sentence for bps in bandwidths if (sentence := _first(found, bps, key)) is not None]
+    running = {at: arrivals for at, arrivals in found.items() if may_win(group.roles[at[0]])}
+    sentences = [text for bps in bandwidths if (text := _first(running, bps, key, group.roles)) is not None]
     if sentences:
         yield Bullets(sentences)
 
@@ -90,9 +90,11 @@ def _legend(found: dict[At, dict[int, Arrival]], composed: set[At]) -> str:
     return (text + ("† composed." if composed else "")).strip()
 
 
-def _first(found: dict[At, dict[int, Arrival]], bandwidth: float | None, key: str) -> Phrase | None:
+def _first(
+    found: dict[At, dict[int, Arrival]], bandwidth: float | None, key: str, roles: Mapping[str, str]
+) -> Phrase | None:
     """Who is first at a bandwidth, and whether by more than its interval."""
-    here = {arm: arrivals for (arm, bps), arrivals in found.items() if bps in (bandwidth, None) and arm not in _FREE}
+    here = {arm: arrivals for (arm, bps), arrivals in found.items() if bps in (bandwidth, None)}
     if bandwidth is None or len(here) < 2:
         return None
     order = sorted(here, key=lambda arm: (_rank(here[arm]), arm))
@@ -102,7 +104,7 @@ def _first(found: dict[At, dict[int, Arrival]], bandwidth: float | None, key: st
     if math.isinf(first.value):
         return phrase(where, "no arm reaches the target in most of its repeats.")
     took = Number(f"time best {key} {place(bandwidth)}", seconds(first.value))
-    name = "the node on its own (single)" if best == "single" else best
+    name = f"the node on its own ({best})" if roles[best] == REFERENCE else best
     words = ratio_words(paired_ratio(here[second], here[best]), f"best {key} {place(bandwidth)}")
     if words is None:
         return phrase(where, f"{name} is first, after ", took, f"; nothing certain beside {second}.")

@@ -12,7 +12,7 @@ from typing import Any
 from bwbench.base.errors import BwbenchError
 from bwbench.base.registry import DATASETS
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network.link.freeze import freeze_link
+from bwbench.network.link.trace_file import freeze_link
 from bwbench.training.datasets.folder import data_folder
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from bwbench.base.errors import RecordError
-from bwbench.network.lateness import lateness_between
 from bwbench.network.link import Link
+from bwbench.network.namespaces.backend import lateness_between
 from bwbench.network.network import Network
-from bwbench.network.probe.verify import verify
+from bwbench.network.probe.verification import verify
 from bwbench.records import read_record, write_record
 from bwbench.records.schema import (
     Applied,

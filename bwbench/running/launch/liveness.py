@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from bwbench.network.backend import WireCounters
+from bwbench.network.namespaces.backend import WireCounters
 
 # No acknowledgement for this long, and several repetitions: with TCP's waits between them, which grow up to 5 s
 # (``node_tcp.py``), an outage of 10 s is over by then, and its end noticed.

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network.backend import WireCounters
-from bwbench.network.lateness import lateness_between
 from bwbench.network.link.node_link import NodeLink
+from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
 from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, WireTraffic, WorkerError, event_of
 from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit, log_tail

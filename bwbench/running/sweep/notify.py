@@ -8,8 +8,8 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping
 
+from bwbench.base.die_with_parent import die_with_parent
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.network import namespaces
 from bwbench.records.schema import Status
 
 LIMIT_S = 30.0
@@ -56,7 +56,7 @@ class Notifier:
                 env={**os.environ, **told},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         except OSError as error:
             self._say(f"--notify could not be run: {error.strerror}")
@@ -71,10 +71,6 @@ class Notifier:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with whatever it has left running
             process.wait()
-
-
-def _die_with_parent() -> None:
-    namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _clean(value: object) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Callable
 
 from bwbench.base.errors import WorkerError
+from bwbench.base.messages import MessageReader
 from bwbench.records import dump_line
 from bwbench.records.schema import JsonObject
 
@@ -21,9 +21,9 @@ class Channel:
 
     def __init__(self, connection: socket.socket | None) -> None:
         self._connection = connection
-        self._received = b""
         self.before_phase: Callable[[str], None] = lambda name: None  # called with each phase before it is reported
         if connection is not None:
+            self._reader = MessageReader(connection.fileno())
             connection.settimeout(ANSWER_LIMIT_S)
 
     @classmethod
@@ -66,18 +66,13 @@ class Channel:
         Raises WorkerError where none comes in time.
         """
         self.send(message)
-        return {} if self._connection is None else self._read_line()
+        return {} if self._connection is None else self._answer()
 
-    def _read_line(self) -> JsonObject:
-        assert self._connection is not None
-        while b"\n" not in self._received:
-            try:
-                more = self._connection.recv(4096)
-            except TimeoutError:
-                raise WorkerError(f"the parent has not answered for {ANSWER_LIMIT_S:.0f} s") from None
-            if not more:
-                raise WorkerError("the parent has closed the channel")
-            self._received += more
-        line, _, self._received = self._received.partition(b"\n")
-        content = json.loads(line)
-        return content if isinstance(content, dict) else {}
+    def _answer(self) -> JsonObject:
+        try:
+            answer = self._reader.receive(ANSWER_LIMIT_S)
+        except TimeoutError:
+            raise WorkerError(f"the parent has not answered for {ANSWER_LIMIT_S:.0f} s") from None
+        if answer is None:
+            raise WorkerError("the parent has closed the channel")
+        return answer

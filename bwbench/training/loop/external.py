@@ -25,9 +25,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import CellTakenError, ConfigError, LinkError
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network import namespaces
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.records.schema import Environment, JsonObject, parse_content
@@ -337,7 +337,7 @@ def _start_companion(cell_file: Path, rank: int) -> Channel:
 def _die_with_parent() -> None:
     """End once torchrun has, be it killed: nobody would end this process."""
     with contextlib.suppress(OSError):
-        namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
 
 
 def _die_by_signals(channel: Channel) -> None:

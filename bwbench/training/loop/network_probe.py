@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
 from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
-from bwbench.network.probe.plan import Pair, pairs_of
+from bwbench.network.probe.probe_plan import Pair, pairs_of
 from bwbench.training.loop.control import ControlPath
 
 ROUND_TRIPS = 20

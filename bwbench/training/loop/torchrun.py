@@ -22,7 +22,7 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.run import main as torchrun
 
-from bwbench.network.listening import listening_socket
+from bwbench.base.listening import listening_socket
 
 BACKEND = "bwbench"  # --rdzv-backend; needs --rdzv-endpoint=ADDRESS:PORT of the first host and --rdzv-conf=rank=N
 MEET_LIMIT_S = 600  # torch's own

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from bwbench.methods.roles import may_win
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import Arrival, by_seed, number
-from bwbench.results.analysis.cells import cell_row, is_composed
+from bwbench.results.analysis.cells import cell_row, is_composed, is_reference, standing_of
 from bwbench.results.analysis.config_values import value_at
 from bwbench.results.analysis.statistics import estimate, geometric_interval, log_interval, paired_ratio
 from bwbench.results.facts import link_errors
@@ -25,7 +26,6 @@ _T = TypeVar("_T")
 _UNITS: dict[str, Unit] = {"time": "s", "samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes"}
 _COLUMNS = {"samples": "samples_to_target", "wire bytes": "wire_bytes_to_target", "final": "final_metric",
             "test": "test_metric"}  # fmt: skip
-_HEADROOM = "no-communication"  # no method that could be used
 
 
 def evaluate(claim: Claim, records: Records) -> Value:
@@ -97,7 +97,7 @@ def _value(claim: Claim, records: Records) -> Value:
 def _fastest(claim: Claim, records: Records) -> Value:
     """The arm with the shortest time, and how many times as fast as the next one it is."""
     here = [folder for folder in records.done(claim.experiment) if matches(folder, claim.where)]
-    names = sorted({str(folder.cell.arm) for folder in here} - {_HEADROOM})
+    names = sorted({str(folder.cell.arm) for folder in here if may_win(standing_of(folder.cell).role)})
     arms = [name for name in names if not claim.arms or name in claim.arms]
     if len(arms) < 2 or (claim.arm and claim.arm not in arms):
         what = claim.arm or "two arms"
@@ -123,7 +123,7 @@ def _config(claim: Claim, records: Records) -> Value:
     here = [folder for folder in _experiment(claim, records) if matches(folder, claim.where)]
     if claim.arm:
         here = [folder for folder in here if folder.cell.arm == claim.arm]
-    several = [folder for folder in here if folder.cell.arm != "single"] or here
+    several = [folder for folder in here if not is_reference(folder.cell)] or here
     found = sorted({str(value_at(folder.cell.config, claim.key)) for folder in several})
     if not found:
         raise MissingRecordsError(f"claim {claim.name!r}: no cell has these settings; {how_to_make(claim.experiment)}")

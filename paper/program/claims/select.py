@@ -11,7 +11,7 @@ from bwbench.base.errors import BwbenchError
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import DONE, setting_of, state_of
+from bwbench.results.analysis.cells import DONE, concerns_no_link, is_reference, state_of
 from bwbench.results.analysis.config_values import value_at
 
 _NONE_OR_SOME = ("link.overrides", "link.trace")
@@ -49,10 +49,9 @@ def matches(folder: CellFolder, where: Mapping[str, Any]) -> bool:
     such nodes, ``link.trace`` whether the link follows a recording: ``none`` or ``some``.
     """
     config = folder.cell.config
-    setting = setting_of(config)
+    alone, linkless = is_reference(folder.cell), concerns_no_link(folder.cell)
     for key, wanted in where.items():
-        alone = setting.is_single or (setting.algorithm == "no-communication" and setting.bandwidth_bps is None)
-        if (alone and key.startswith("link.")) or (setting.is_single and key == "nodes"):
+        if (linkless and key.startswith("link.")) or (alone and key == "nodes"):
             continue
         if key == "link.preset":
             if not _is_preset(config.get("link") or {}, str(wanted)):

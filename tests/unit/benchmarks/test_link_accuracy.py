@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.network.link.loss import GilbertElliott
+from bwbench.network.link.chance import GilbertElliott
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 

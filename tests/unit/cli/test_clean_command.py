@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from bwbench.cli.clean import clean
-from bwbench.network import leftovers
+from bwbench.network.probe import machine
 from bwbench.records.lock import claimed
 
 
 @pytest.fixture(autouse=True)
 def no_leftovers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes of this machine are none of a test's business."""
-    monkeypatch.setattr(leftovers, "find_leftovers", list)
+    monkeypatch.setattr(machine, "find_leftovers", list)
 
 
 def cell(results: Path, name: str, status: str | None, attempts: int = 2) -> Path:

@@ -9,10 +9,10 @@ import socket
 import pytest
 
 from bwbench.base.errors import ConfigError, UnfitMachineError
-from bwbench.network.backend import PairCounter, WireCounters
 from bwbench.network.backend_choice import choose
-from bwbench.network.control_socket import ControlSocket
 from bwbench.network.link import UNSHAPED, Link
+from bwbench.network.namespaces.agent_protocol import ControlSocket
+from bwbench.network.namespaces.backend import PairCounter, WireCounters
 
 
 def link(**asked: object) -> Link:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.network.capacity import beyond_relay
+from bwbench.network.backend_choice import beyond_relay
 from bwbench.network.link import Link
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bwbench.network.interface.match import Match, aligned, matches
-from bwbench.network.interface.request import PortRange, Traffic
+from bwbench.network.interface.shaping_request import PeerTraffic, PortRange
 
 ports = st.tuples(st.integers(1, 65535), st.integers(1, 65535)).map(lambda pair: PortRange(min(pair), max(pair)))
 UDP, TCP, ICMP = 17, 6, 1
@@ -36,7 +36,7 @@ def takes(match: Match, data: bytes) -> bool:
     return True
 
 
-def taken(traffic: Traffic, data: bytes, peer_is: str) -> bool:
+def taken(traffic: PeerTraffic, data: bytes, peer_is: str) -> bool:
     version = data[0] >> 4
     return any(takes(match, data) for match in matches(traffic, peer_is) if match.version == version)  # type: ignore[arg-type]
 
@@ -53,7 +53,7 @@ def test_blocks_cover_a_range_once_and_nothing_else(asked: PortRange) -> None:
 
 
 def test_everything_of_the_peers_in_one_direction() -> None:
-    traffic = Traffic.parse(["10.0.0.2", "10.1.0.0/16", "fd00::2"], [])
+    traffic = PeerTraffic.parse(["10.0.0.2", "10.1.0.0/16", "fd00::2"], [])
     for protocol in (TCP, UDP, ICMP):
         assert taken(traffic, packet("10.0.0.1", "10.0.0.2", protocol), "dst")
         assert taken(traffic, packet("10.0.0.1", "10.1.255.255", protocol), "dst")
@@ -67,7 +67,7 @@ def test_everything_of_the_peers_in_one_direction() -> None:
 
 @pytest.mark.parametrize("src, dst", [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")])
 def test_ports_at_either_end(src: str, dst: str) -> None:
-    traffic = Traffic.parse([dst], ["5001-5007", "9000"])
+    traffic = PeerTraffic.parse([dst], ["5001-5007", "9000"])
     numbers = random.Random(1)
     for port in [5000, 5001, 5004, 5007, 5008, 8999, 9000, 9001, *(numbers.randrange(1, 65536) for _ in range(200))]:
         expected = 5001 <= port <= 5007 or port == 9000
@@ -78,7 +78,7 @@ def test_ports_at_either_end(src: str, dst: str) -> None:
 
 
 def test_ports_are_not_looked_for_where_they_are_not() -> None:
-    traffic = Traffic.parse(["10.0.0.2"], ["5001"])
+    traffic = PeerTraffic.parse(["10.0.0.2"], ["5001"])
     with_options = packet("10.0.0.1", "10.0.0.2", sport=5001, first=0x46)
     later_fragment = bytearray(packet("10.0.0.1", "10.0.0.2", sport=5001))
     later_fragment[7] = 1
@@ -87,6 +87,6 @@ def test_ports_are_not_looked_for_where_they_are_not() -> None:
 
 
 def test_a_selector_is_read_back() -> None:
-    for match in matches(Traffic.parse(["10.0.0.0/9", "fd00::2"], ["5001-5010"]), "src"):
+    for match in matches(PeerTraffic.parse(["10.0.0.0/9", "fd00::2"], ["5001-5010"]), "src"):
         assert Match.read(match.version, match.selector()).same_as(match)
         assert all(offset % 4 == 0 for offset, _, _ in match.words)

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import ConfigError, LinkError
-from bwbench.network.interface import snapshot
-from bwbench.network.interface.plan import (
+from bwbench.network.interface import run_state
+from bwbench.network.interface.run_state import QdiscSnapshot
+from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Fifo, Filter, Qdisc, Tbf
+from bwbench.network.interface.shaping_request import PeerTraffic
+from bwbench.network.interface.steps import (
     SHAPED,
     UNSHAPED,
     Add,
@@ -20,11 +23,8 @@ from bwbench.network.interface.plan import (
     is_root_handle,
     plan,
 )
-from bwbench.network.interface.request import Traffic
-from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Fifo, Filter, Qdisc, Tbf
-from bwbench.network.interface.snapshot import Snapshot
 from bwbench.network.link import Link
-from bwbench.network.netem.parameters import NetemQdisc
+from bwbench.network.netem.netem_qdisc import NetemQdisc
 
 NAMES = Names("0123abcd")
 
@@ -33,7 +33,7 @@ def steps(
     both: bool = True, leaf: str | None = None, mtu: int = 1500, ports: tuple[str, ...] = (), **asked: object
 ) -> list[Step]:
     link = Link.model_validate({"bandwidth": "10 Mbit/s", **asked})
-    traffic = Traffic.parse(["10.0.0.2", "fd00::2"], ports)
+    traffic = PeerTraffic.parse(["10.0.0.2", "fd00::2"], ports)
     return list(plan("eth0", traffic, link, NAMES, mtu=mtu, leaf=leaf, both=both))
 
 
@@ -95,7 +95,7 @@ def test_qdiscs_hang_below_each_other_and_filters_come_last() -> None:
 
 
 def test_what_is_spared_is_asked_first() -> None:
-    traffic = Traffic.parse(["10.0.0.2", "fd00::2"], [], ["22", "2222"])
+    traffic = PeerTraffic.parse(["10.0.0.2", "fd00::2"], [], ["22", "2222"])
     link = Link.model_validate({"bandwidth": "10 Mbit/s"})
     found = plan("eth0", traffic, link, NAMES, mtu=1500, leaf=None, both=True)
     for parent, unshaped, to_shaped in (
@@ -142,12 +142,12 @@ FOREIGN = [
 
 @pytest.fixture(autouse=True)
 def _other_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "_DEFAULT_QDISC", Path("/nowhere"))
+    monkeypatch.setattr(run_state, "_DEFAULT_QDISC", Path("/nowhere"))
 
 
 @pytest.mark.parametrize("qdiscs, leaf", [*zip(DEFAULTS, [None, "pfifo_fast", "fq_codel", "fq"], strict=True)])
 def test_the_kernels_own_qdiscs_may_be_replaced(qdiscs: list[tuple[str, int, int, str]], leaf: str | None) -> None:
-    found = Snapshot.of(qdiscs)
+    found = QdiscSnapshot.of(qdiscs)
     found.refuse_unless_default("eth0", both=True)
     assert found.leaf == leaf
 
@@ -155,19 +155,19 @@ def test_the_kernels_own_qdiscs_may_be_replaced(qdiscs: list[tuple[str, int, int
 @pytest.mark.parametrize("qdiscs", FOREIGN)
 def test_those_of_others_may_not(qdiscs: list[tuple[str, int, int, str]]) -> None:
     with pytest.raises(LinkError, match="eth0"):
-        Snapshot.of(qdiscs).refuse_unless_default("eth0", both=True)
+        QdiscSnapshot.of(qdiscs).refuse_unless_default("eth0", both=True)
 
 
 def test_an_ingress_qdisc_matters_only_where_it_is_needed() -> None:
-    Snapshot.of(FOREIGN[-1]).refuse_unless_default("eth0", both=False)
+    QdiscSnapshot.of(FOREIGN[-1]).refuse_unless_default("eth0", both=False)
 
 
 def test_a_default_that_the_kernel_would_not_make_again_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "_DEFAULT_QDISC", tmp_path / "default_qdisc")
+    monkeypatch.setattr(run_state, "_DEFAULT_QDISC", tmp_path / "default_qdisc")
     (tmp_path / "default_qdisc").write_text("fq_codel\n")
     for qdiscs in (DEFAULTS[0], DEFAULTS[2]):
-        Snapshot.of(qdiscs).refuse_unless_default("eth0", both=True)
+        QdiscSnapshot.of(qdiscs).refuse_unless_default("eth0", both=True)
     with pytest.raises(LinkError, match="net.core.default_qdisc"):
-        Snapshot.of(DEFAULTS[1]).refuse_unless_default("eth0", both=True)
+        QdiscSnapshot.of(DEFAULTS[1]).refuse_unless_default("eth0", both=True)

@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.network.interface.request import PortRange, Traffic, check_link
+from bwbench.network.interface.shaping_request import PeerTraffic, PortRange, check_link
 from bwbench.network.link import UNSHAPED, Link
 
 
@@ -25,13 +25,13 @@ def test_ports(text: str, first: int, last: int) -> None:
 @pytest.mark.parametrize("text", ["", "x", "0", "65536", "5010-5001", "1-2-3", "-5", "5001,5002", "1e3", "٣"])
 def test_wrong_ports(text: str) -> None:
     with pytest.raises(ConfigError, match="--port"):
-        Traffic.parse(["10.0.0.2"], [text])
+        PeerTraffic.parse(["10.0.0.2"], [text])
 
 
 def test_peers_are_addresses_and_networks_of_both_versions() -> None:
-    traffic = Traffic.parse(["10.0.0.2", "10.1.0.0/16", "fe80::1%eth0", "fd00::/8", "10.0.0.2"], [])
+    traffic = PeerTraffic.parse(["10.0.0.2", "10.1.0.0/16", "fe80::1%eth0", "fd00::/8", "10.0.0.2"], [])
     assert str(traffic) == "10.0.0.2, 10.1.0.0/16, fe80::1, fd00::/8 (everything)"
-    assert str(Traffic.parse(["10.0.0.2"], ["22", "80-81"])) == "10.0.0.2 (TCP and UDP, ports 22, 80-81)"
+    assert str(PeerTraffic.parse(["10.0.0.2"], ["22", "80-81"])) == "10.0.0.2 (TCP and UDP, ports 22, 80-81)"
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_peers_are_addresses_and_networks_of_both_versions() -> None:
 )
 def test_wrong_peers(peer: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        Traffic.parse([peer, "also wrong"], ["no port"])
+        PeerTraffic.parse([peer, "also wrong"], ["no port"])
     assert len(caught.value.problems) == 3
 
 
 def test_no_peer_at_all() -> None:
     with pytest.raises(ConfigError, match="--peer"):
-        Traffic.parse([], [])
+        PeerTraffic.parse([], [])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_no_peer_at_all() -> None:
 def test_which_connections_it_has(
     ports: list[str], remote: str, remote_port: int, local_port: int, expected: bool
 ) -> None:
-    traffic = Traffic.parse(["10.0.0.2", "fd00::/64"], ports)
+    traffic = PeerTraffic.parse(["10.0.0.2", "fd00::/64"], ports)
     assert traffic.has(ipaddress.ip_address(remote), remote_port, local_port) is expected
 
 

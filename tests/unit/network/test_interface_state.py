@@ -16,10 +16,17 @@ import pytest
 
 from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.network.interface import run_state
-from bwbench.network.interface.control_session import control_sessions, refuse_control_sessions
-from bwbench.network.interface.request import Traffic
-from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state, write_state
-from bwbench.network.interface.snapshot import Snapshot
+from bwbench.network.interface.run_state import (
+    QdiscSnapshot,
+    RunState,
+    StateFolder,
+    forget_state,
+    now_s,
+    read_state,
+    write_state,
+)
+from bwbench.network.interface.shaping import control_sessions, refuse_control_sessions
+from bwbench.network.interface.shaping_request import PeerTraffic
 
 STATE = RunState(
     run="0123abcd",
@@ -28,7 +35,7 @@ STATE = RunState(
     phase="applied",
     deadline_s=12.5,
     both=True,
-    before=Snapshot.of([("mq", 0, 0xFFFF_FFFF, "")]),
+    before=QdiscSnapshot.of([("mq", 0, 0xFFFF_FFFF, "")]),
     summary="10 Mbit/s",
 )
 
@@ -154,11 +161,11 @@ def test_the_environment_tells_of_a_control_session(
     (session,) = control_sessions()
     assert (str(session.remote), session.remote_port, session.local_port) == ("10.0.0.2", 50022, 22)
     with pytest.raises(ConfigError, match=name):
-        refuse_control_sessions(Traffic.parse(["10.0.0.0/24"], []))
+        refuse_control_sessions(PeerTraffic.parse(["10.0.0.0/24"], []))
     with pytest.raises(ConfigError, match="50022"):
-        refuse_control_sessions(Traffic.parse(["10.0.0.2"], ["50000-60000"]))
-    refuse_control_sessions(Traffic.parse(["10.0.0.2"], ["5001"]))
-    refuse_control_sessions(Traffic.parse(["10.0.0.3"], []))
+        refuse_control_sessions(PeerTraffic.parse(["10.0.0.2"], ["50000-60000"]))
+    refuse_control_sessions(PeerTraffic.parse(["10.0.0.2"], ["5001"]))
+    refuse_control_sessions(PeerTraffic.parse(["10.0.0.3"], []))
 
 
 @pytest.mark.parametrize("value", ["", "nonsense", "10.0.0.2", "a b c d", "10.0.0.2 x 10.0.0.1 22"])
@@ -172,7 +179,7 @@ def test_an_environment_that_is_nonsense_is_passed_over(
 def test_the_environment_of_an_ancestor_counts() -> None:
     code = (
         "import os; del os.environ['SSH_CONNECTION']; import subprocess, sys;"
-        "subprocess.run([sys.executable, '-c', 'from bwbench.network.interface.control_session import *;"
+        "subprocess.run([sys.executable, '-c', 'from bwbench.network.interface.shaping import *;"
         "print(*(str(session.remote) for session in control_sessions()))'], check=True)"
     )
     environment = {**os.environ, "SSH_CONNECTION": "192.0.2.7 50022 192.0.2.1 22"}

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from bwbench.network.lateness import lateness_between, lateness_quantile
-from bwbench.network.relay.statistics import RelayStatistics
+from bwbench.network.namespaces.backend import lateness_between, lateness_quantile
+from bwbench.network.relay.shared_memory import RelayStatistics
 
 
 def test_the_difference_of_two_healths_is_what_happened_between_them() -> None:
     statistics = RelayStatistics(2)
     statistics.late([0.05] * 100)  # a probe on a busy machine
     statistics.flush()
-    before = statistics.health()
+    before = vars(statistics.lateness())
     statistics.late([1e-5] * 980 + [9e-4] * 20)
     statistics.flush()
-    between = lateness_between(before, statistics.health())
+    between = lateness_between(before, vars(statistics.lateness()))
     assert between["histogram"] == [[2e-5, 980], [1e-3, 20]]
     assert (between["frames"], between["p50_s"], between["p99_s"], between["max_s"]) == (1000, 2e-5, 1e-3, 1e-3)
     statistics.close()

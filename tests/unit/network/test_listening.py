@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bwbench.network.listening import listening_socket
+from bwbench.base.listening import listening_socket
 
 NOT_OURS = "203.0.113.7"  # of a range for documentation
 

@@ -16,8 +16,8 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.explain import explain
 from bwbench.experiment.config.load import load_experiment
 from bwbench.network.link import Link
-from bwbench.network.link.trace import Trace
 from bwbench.network.link.trace_file import MAX_BYTES, load_trace
+from bwbench.network.link.variation import Trace
 
 LINKS, TRACES = list(bad_links()), list(bad_traces())
 JARGON = re.compile(

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bwbench.network.link import UNSHAPED, Link
-from bwbench.network.probe import plan as probe_plan
+from bwbench.network.probe import probe_plan
 from bwbench.network.probe.measurement import PairMeasurement, judge, loss_interval
-from bwbench.network.probe.stream import Flow, Pacer, goodput_bps
+from bwbench.network.probe.stream import Flow, StreamPacer, goodput_bps
 
 LINK = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms"})
 
@@ -131,7 +131,7 @@ def test_hardly_any_frames_are_a_low_rate_and_no_error() -> None:
 
 
 def test_a_paced_stream_catches_up_a_little_and_leaves_the_rest_out() -> None:
-    pacer = Pacer(Flow(1472, 1, 1000.0, duration_s=1.0, burst=3, catch_up=10, listen_s=0.0))
+    pacer = StreamPacer(Flow(1472, 1, 1000.0, duration_s=1.0, burst=3, catch_up=10, listen_s=0.0))
     assert pacer.due(0.0) == 3
     pacer.sent += 3
     assert pacer.due(0.002) == 2

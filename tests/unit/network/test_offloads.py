@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bwbench.network.backend_choice import MOST_BYTES, super_packet_bytes
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.relay.port import slot_bytes_for
-from bwbench.network.super_packets import MOST_BYTES, super_packet_bytes
 
 FAST: dict[str, Any] = {"bandwidth": "300 Mbit/s", "latency": "2 ms"}
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from bwbench.cli.link.presets import preset_table
 from bwbench.network.link import Link
-from bwbench.network.link.freeze import freeze_link
-from bwbench.network.link.presets import absolute_preset, expand_preset, preset_names, preset_table
+from bwbench.network.link.named_links import absolute_preset, expand_preset, named_links
+from bwbench.network.link.trace_file import freeze_link
 
 DATED = re.compile(r"\b(19|20)\d\d\b|WebPageTest|FCC|IEEE|ITU-T|Ookla|Firefox|Chrome|patchbay|comcast|Our choice")
 
@@ -30,7 +31,7 @@ def test_every_preset_is_a_link_with_a_summary_and_a_source(row):
 def test_the_names_that_were_promised():
     wifi = [f"wifi-802.11{letters}-{state}" for letters in ("g", "n", "ac", "ax") for state in ("good", "bad")]
     lines = ["3g", "4g", "5g", "dsl", "cable", "fibre", "starlink"]
-    assert {*wifi, *lines, "home-mesh", "transatlantic", "lan-100m", "lan-1g"} <= set(preset_names())
+    assert {*wifi, *lines, "home-mesh", "transatlantic", "lan-100m", "lan-1g"} <= set(named_links(Link))
 
 
 @pytest.mark.parametrize("standard", ["g", "n", "ac", "ax"])
@@ -62,16 +63,16 @@ def test_lines_to_the_home_are_slower_upwards():
     ],
 )
 def test_keys_on_top_win_and_drop_what_they_contradict(given, expected):
-    assert expand_preset({"preset": "dsl", **given}) == expected
+    assert expand_preset({"preset": "dsl", **given}, Link) == expected
 
 
 def test_what_goes_with_a_key_goes_with_it():
-    mesh = expand_preset({"preset": "home-mesh", "standard": "802.11ax"})
+    mesh = expand_preset({"preset": "home-mesh", "standard": "802.11ax"}, Link)
     assert "efficiency" not in mesh and mesh["medium"] == "shared"
-    switched = expand_preset({"preset": "home-mesh", "medium": "switched"})
+    switched = expand_preset({"preset": "home-mesh", "medium": "switched"}, Link)
     assert not {"standard", "efficiency", "aggregation"} & set(switched)
     assert Link.model_validate(switched).air is None
-    lossless = expand_preset({"preset": "starlink", "loss": 0})
+    lossless = expand_preset({"preset": "starlink", "loss": 0}, Link)
     assert "loss_burst" not in lossless
     assert Link.model_validate(lossless).burst_loss is None
     assert Link.model_validate({"preset": "starlink", "jitter": "0 ms", "seed": 7}).jitter_s == 0
@@ -79,7 +80,7 @@ def test_what_goes_with_a_key_goes_with_it():
 
 def test_a_link_without_a_preset_comes_back_as_it_is():
     link = {"bandwidth": "1 Mbit/s", "latency": "1 ms"}
-    assert expand_preset(link) == link
+    assert expand_preset(link, Link) == link
 
 
 @pytest.mark.parametrize(
@@ -186,8 +187,6 @@ def test_freezing_fills_in_what_the_files_say(tmp_path):
 
 
 def test_the_command_line_starts_without_reading_presets():
-    code = (
-        "import sys, bwbench.cli.main; from bwbench.network.link import presets; print(presets._built_in.cache_info())"
-    )
+    code = "import bwbench.cli.main, bwbench.network.link.named_links as it; print(it._built_in.cache_info())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "misses=0" in done.stdout

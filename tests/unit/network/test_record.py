@@ -15,11 +15,11 @@ import pytest
 
 from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.link import Link
-from bwbench.network.link.freeze import freeze_link
-from bwbench.network.link.trace import Trace
-from bwbench.network.link.trace_file import read_trace
-from bwbench.network.record import Listener, listen, record, record_with_iperf3, session
-from bwbench.network.record import client as client_module
+from bwbench.network.link.trace_file import freeze_link, read_trace
+from bwbench.network.link.variation import Trace
+from bwbench.network.record import Listener, listen, record, record_with_iperf3
+from bwbench.network.record import record_session as session
+from bwbench.network.record import recording as client_module
 
 
 @pytest.fixture(autouse=True)

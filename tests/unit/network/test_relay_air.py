@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.relay.air import SharedSchedule
-from bwbench.network.relay.model import RelayModel
+from bwbench.network.relay.relay_model import RelayModel
+from bwbench.network.relay.shared_air import SharedSchedule
 from tests.unit.network.virtual_relay import FRAME_BYTES, LATENCY_S, Outcome, Submission, model, run, stream, trace_of
 
 FULL_BITS = FRAME_BYTES * 8

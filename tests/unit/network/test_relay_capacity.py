@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bwbench.network import examine, relay_capacity
-from bwbench.network.relay_capacity import LATE_S, Load
+from bwbench.network.probe import machine
+from bwbench.network.probe.machine import LATE_S, Load
 
 
 def tried(monkeypatch: pytest.MonkeyPatch, most_single_bps: float, most_super_bps: float) -> list[float]:
@@ -19,7 +19,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, most_single_bps: float, most_super_bp
         on_time = total_bps <= (most_single_bps if "loss" in keys else most_super_bps)
         return Load(total_bps, total_bps / 12_000, LATE_S / 2 if on_time else 0.02, 0, "normal")
 
-    monkeypatch.setattr(relay_capacity, "_load", load)
+    monkeypatch.setattr(machine, "_load", load)
     return loads_bps
 
 
@@ -41,7 +41,7 @@ def test_heavier_loads_are_tried_while_the_relay_keeps_up_and_others_twice(
     super_bps: float,
 ) -> None:
     seen = tried(monkeypatch, most_single_bps, most_super_bps)
-    capacity = relay_capacity.relay_capacity()
+    capacity = machine.relay_capacity()
     assert seen == loads_bps
     assert (capacity["single_bps"], capacity["super_bps"]) == (single_bps, super_bps)
     assert capacity["priority"] == "normal"
@@ -54,9 +54,9 @@ def test_keeping_up_is_being_on_time_and_losing_nothing(late_s: float, lost: int
 
 def test_doctor_tells_it_in_a_users_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     tried(monkeypatch, 300e6, 5e9)
-    found = examine._relay()
+    found = machine._relay()
     assert found.verdict == "ok"
     assert "200 Mbit/s packet by packet, and 4 Gbit/s" in found.text and "normal" in found.text
     tried(monkeypatch, 1e6, 1e6)
-    found = examine._relay()
+    found = machine._relay()
     assert found.verdict == "limited" and "50 Mbit/s" in found.text

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bwbench.network.link.jitter import quantiles
-from bwbench.network.relay.model import RelayModel
+from bwbench.network.link.chance import quantiles
+from bwbench.network.relay.relay_model import RelayModel
 from tests.unit.network.virtual_relay import LATENCY_S, Outcome, Submission, model, run
 
 SMALL_BYTES = 100

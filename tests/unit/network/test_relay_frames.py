@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from bwbench.network.relay.frames import DESTINATION, charge, mac_bytes
+from bwbench.network.relay.port import DESTINATION, charge, mac_bytes
 
 MAC = "02:00:00:4d:00:07"
 

@@ -9,9 +9,9 @@ import pytest
 
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.link.trace import Trace
-from bwbench.network.relay.applied import applied
-from bwbench.network.relay.model import RelayModel
+from bwbench.network.link.variation import Trace
+from bwbench.network.namespaces.applied import Applied
+from bwbench.network.relay.relay_model import RelayModel, applied_relay
 
 RATES = RateTrace([0, 1, 2], [8e6, 4e6])
 TRACE = {"file": "/data/office.tsv", "mean": "6 Mbit/s", "sha256": "0" * 64}
@@ -24,6 +24,13 @@ def link(**asked: Any) -> Link:
 
 def model(asked: Link, num_nodes: int = 3) -> RelayModel:
     return RelayModel.of(asked, num_nodes, lambda trace: RATES)
+
+
+def through_the_agent(applied: Applied) -> dict[str, Any]:
+    """What is recorded of it, once it has come from the agent."""
+    found = Applied.from_message(json.loads(json.dumps(applied.to_message())))
+    assert found == applied and json.dumps(found.to_json()) == json.dumps(applied.to_json())
+    return found.to_json()
 
 
 def test_every_node_gets_its_own_rates_queues_and_paths() -> None:
@@ -86,7 +93,7 @@ def test_what_is_recorded_speaks_the_links_language() -> None:
         outages=[{"at": "10 s", "duration": "1 s", "nodes": [1]}],
         overrides={1: {"bandwidth": "1 Mbit/s"}, 2: {"trace": TRACE}},
     )
-    found = applied(asked, model(asked))
+    found = through_the_agent(applied_relay(asked, model(asked)))
     assert json.loads(json.dumps(found)) == found
     told = ("bandwidth_bps", "up_bps", "down_bps", "latency_s", "jitter_s", "loss", "medium", "seed")
     assert [found[key] for key in told] == [2e6, 2e6, 10e6, 4e-3, 1e-3, 0.01, "switched", 7]
@@ -101,6 +108,6 @@ def test_what_is_recorded_speaks_the_links_language() -> None:
 
 def test_the_air_is_recorded_in_numbers() -> None:
     asked = link(medium="shared", standard="802.11n", fairness="airtime", wired=[2], bandwidth="65 Mbit/s")
-    air = applied(asked, model(asked))["air"]
+    air = through_the_agent(applied_relay(asked, model(asked)))["air"]
     assert (air["efficiency"], air["aggregation"], air["fairness"], air["wired"]) == (0.65, 20, "airtime", [2])
     assert air["overhead_s"] == pytest.approx(20 * 1514 * 8 / 65e6 * (1 / 0.65 - 1))

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bwbench.network.relay.playback import Playback
+from bwbench.network.relay.shared_memory import Playback
 
 
 class Player:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.relay.bottleneck import Bottleneck, VariedBottleneck, bottleneck, packets_of
-from bwbench.network.relay.model import Direction
+from bwbench.network.relay.relay_model import Direction
+from bwbench.network.relay.switched import Bottleneck, VariedBottleneck, bottleneck, packets_of
 from tests.unit.network.virtual_relay import FRAME_BYTES, model, run
 
 STEADY = RateTrace([0, 1], [8e6])

@@ -8,9 +8,9 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.network.link import UNSHAPED, Link
-from bwbench.network.link.loss import GilbertElliott
-from bwbench.network.netem.commands import netem_arguments, tc_commands
-from bwbench.network.netem.parameters import NetemQdisc
+from bwbench.network.link.chance import GilbertElliott
+from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.tc_commands import netem_arguments, tc_commands
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError
-from bwbench.network.link.trace import Trace
 from bwbench.network.link.trace_file import load_trace, read_trace
+from bwbench.network.link.variation import Trace
 
 FRAMES = 1514 / 1448  # bytes of frames to a byte of TCP
 PACKET_BITS = 1514 * 8

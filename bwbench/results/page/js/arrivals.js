@@ -1,7 +1,14 @@
 "use strict";
 // When each cell met a target, read from its validation curve; at the recorded target, as recorded.
 
-const LIMIT_ARMS = ["single", "no-communication"]; // no link concerns them: drawn across
+// What an arm is in a comparison, as its components declare it.
+const METHOD = "method", REFERENCE = "reference", HEADROOM = "headroom"; // one node alone; averages that cost nothing
+const LIMITS = [REFERENCE, HEADROOM]; // no link concerns them: drawn across
+
+/** Free averages take no part in the race: no link is like that. */
+function mayWin(role) {
+  return role !== HEADROOM;
+}
 
 function meets(metric, value, target) {
   return metric === "loss" ? value <= target : value >= target;
@@ -78,7 +85,7 @@ function groupBy(items, keyOf) {
 function pointsOf(cells, target) {
   const points = [];
   for (const [arm, ofArm] of groupBy(cells, (cell) => cell.arm)) {
-    const limit = LIMIT_ARMS.includes(ofArm[0].algorithm);
+    const limit = LIMITS.includes(ofArm[0].role);
     const parts = limit ? [[null, ofArm]] : [...groupBy(ofArm, (cell) => cell.bandwidth_bps)];
     for (const [bandwidth, part] of parts) {
       const seeds = limit ? bySeedOverBandwidths(part, target) : bySeed(part, target);

@@ -11,7 +11,7 @@ const SAME = 1e-3; // bandwidths this close are one
 function ranking(points, bandwidth) {
   const rows = [];
   for (const [arm, ofArm] of groupBy(points, (point) => point.arm)) {
-    if (ofArm[0].cells[0].algorithm === "no-communication") continue; // no link is like that
+    if (!mayWin(ofArm[0].cells[0].role)) continue;
     rows.push({ arm, ...between(ofArm, bandwidth) });
   }
   const comparable = rows.filter(isComparable(rows, bandwidth)), order = (a, b) => (a === b ? 0 : a - b);

@@ -24,8 +24,8 @@ function drawRecommendation() {
   if (near.length) sentences.push(`${names(near)} ${near.length > 1 ? "are" : "is"} within ${Math.round(100 * (WITHIN - 1))} % of it, and ${best.num === 1 ? "one repeat says no more than that" : "there is no interval to tell them apart"}.`);
   if (open.length) sentences.push(`${names(open)} did not reach the target in the time given, which was shorter than this: nothing is known of ${open.length > 1 ? "them" : "it"}.`);
   if (second) sentences.push(`${armName(second.arm)} takes ${second.ratio.bound}${second.ratio.bound ? " " : ""}${ratioInterval(second.ratio)} as long.`);
-  const single = rows.find((row) => row !== best && row.lower.cells[0].algorithm === "single");
-  if (best.lower.cells[0].algorithm === "single") sentences.push("On this link one node alone is fastest: more nodes only cost time.");
+  const single = rows.find((row) => row !== best && row.lower.cells[0].role === REFERENCE);
+  if (best.lower.cells[0].role === REFERENCE) sentences.push("On this link one node alone is fastest: more nodes only cost time.");
   else if (single && single !== second && single.ratio) sentences.push(`One node alone takes ${single.ratio.bound}${single.ratio.bound ? " " : ""}${ratioInterval(single.ratio)} as long.`);
   if (missing.length) sentences.push(`Not measured around this bandwidth: ${missing.map(armName).join(", ")}.`);
   parts.push(make("p", {}, sentences.join(" ")), howFound(rows, rtt), rankingTable(rows));

@@ -46,7 +46,7 @@ function chooseGroup(group) {
 }
 
 function needsNoLink(cell) {
-  return cell.algorithm === "single" || (cell.algorithm === "no-communication" && cell.bandwidth_bps === null);
+  return cell.role === REFERENCE || (cell.role === HEADROOM && cell.bandwidth_bps === null);
 }
 
 function mostCommon(values) {
@@ -71,8 +71,8 @@ function armsOf(group) {
 
 /** The two limits first, then by name. */
 function armRank(arm) {
-  const limit = LIMIT_ARMS.indexOf(armName(arm));
-  return limit >= 0 ? limit - LIMIT_ARMS.length : arm;
+  const limit = LIMITS.indexOf(report.arms[arm].role);
+  return limit >= 0 ? limit - LIMITS.length : arm;
 }
 
 function isShown(arm) {

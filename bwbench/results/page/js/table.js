@@ -16,7 +16,7 @@ const TABLE_COLUMNS = [
 ];
 
 function linkWords(cell) {
-  if (cell.bandwidth_bps === null) return cell.algorithm === "single" ? "none" : "unshaped";
+  if (cell.bandwidth_bps === null) return cell.role === REFERENCE ? "none" : "unshaped";
   return cell.rtt_s === null ? rate(cell.bandwidth_bps) : `${rate(cell.bandwidth_bps)}, ${shortTime(cell.rtt_s)}`;
 }
 

@@ -19,9 +19,9 @@ from typing import Any
 import psutil
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.listening import listening_socket
 from bwbench.base.registry import DATASETS
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network.listening import listening_socket
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment, JsonObject
 from bwbench.running.launch.liveness import FOREIGN_PROC, proc_is_own

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bwbench.base.messages import LineBuffer
 from bwbench.experiment.config.hosts import Host
 from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connect, load_asyncssh
 from bwbench.running.launch.ssh.keeper import HEARTBEAT_LIMIT_S, KeeperOrder, RunEnd
@@ -44,7 +45,7 @@ class HostSession:
         self._connection, self._folder, self._on_line = connection, folder, on_line
         self._process: Any = None
         self._offsets: dict[str, int] = {}
-        self._printed = b""
+        self._printed = LineBuffer(most_bytes=None)
         self._started = self._stopping = False
         self._contact_s = time.monotonic()
 
@@ -155,6 +156,5 @@ class HostSession:
         return path if path.is_relative_to(self._folder.resolve()) else None
 
     def _print(self, data: bytes) -> None:
-        *lines, self._printed = (self._printed + data).split(b"\n")
-        for line in lines:
+        for line in self._printed.feed(data):
             self._on_line(self.host, line.decode(errors="replace"))

@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from bwbench.network import namespaces
+from bwbench.base.die_with_parent import die_with_parent
 from bwbench.records import read_json, write_json_atomic
 from bwbench.records.disk import LEAST_FREE_BYTES
 from bwbench.records.schema import JsonObject
@@ -193,11 +193,6 @@ def _unwanted(folder: Path) -> str | None:
     if (silent_s := _silent_s(folder)) > HEARTBEAT_LIMIT_S:
         return f"nothing was heard of the controller for {silent_s:.0f} s"
     return None
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this process with the one that has started it; workers do the same with torchrun."""
-    namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def is_kept(folder: Path) -> bool:

@@ -21,14 +21,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bwbench.base.errors import BwbenchError, ConfigError, LinkError
-from bwbench.network.interface.apply import Prepared, applied, hold, prepare
-from bwbench.network.interface.clear import clear
-from bwbench.network.interface.kernel import Kernel
-from bwbench.network.interface.plan import commands
-from bwbench.network.interface.request import Traffic
-from bwbench.network.interface.rights import may_change_interfaces
-from bwbench.network.interface.run_state import RunState, StateFolder, now_s
-from bwbench.network.interface.snapshot import Snapshot
+from bwbench.base.messages import first_line
+from bwbench.network.interface.kernel import Kernel, may_change_interfaces
+from bwbench.network.interface.remove import clear
+from bwbench.network.interface.run_state import QdiscSnapshot, RunState, StateFolder, now_s
+from bwbench.network.interface.shaping import Prepared, applied, hold, prepare
+from bwbench.network.interface.shaping_request import PeerTraffic
+from bwbench.network.interface.steps import commands
 from bwbench.network.link import Link
 from bwbench.running.launch.ssh.shaping import SHAPER, ShaperAnswer, ShapingRequest
 from bwbench.training.loop.interfaces import interface_towards
@@ -41,7 +40,7 @@ LONGEST_S = 7 * 86_400.0
 
 def main(arguments: list[str]) -> int:
     """One of ``check``, ``hold``, ``show`` and ``clear``."""
-    line = _first_line(STDIN)
+    line = first_line(STDIN)
     try:
         if not may_change_interfaces():
             return _as_root(arguments, line)
@@ -61,18 +60,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _first_line(descriptor: int) -> bytes:
-    """Not a byte more is read: what is left in a buffer could not be waited for."""
-    line = b""
-    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
-        line += byte
-    return line
-
-
 def _prepared(kernel: Kernel, request: ShapingRequest) -> Prepared:
     peers = [address for peer in request.peers for address in _addresses(peer)]
     interface = request.interface or interface_towards(peers[0]).name
-    traffic = Traffic.parse(peers, [], [str(port) for port in request.spared])
+    traffic = PeerTraffic.parse(peers, [], [str(port) for port in request.spared])
     prepared = prepare(kernel, interface, traffic, Link.model_validate(request.link), both=True)
     if prepared.notes:  # of a peer that this interface does not lead to: nothing between the two would be shaped
         raise LinkError(f"{prepared.notes[0]}; name the right one: 'interface:' of this host")
@@ -103,7 +94,7 @@ def _hold(kernel: Kernel, prepared: Prepared) -> None:
         )
         hold(kernel, run, LONGEST_S, wait=_until_unwanted)
     index = prepared.device.index
-    now = Snapshot.of(kernel.described(index)) if kernel.name_of(index) is not None else prepared.before
+    now = QdiscSnapshot.of(kernel.described(index)) if kernel.name_of(index) is not None else prepared.before
     _say({"restored": now == prepared.before, "now": str(now), "before": str(prepared.before)})
 
 

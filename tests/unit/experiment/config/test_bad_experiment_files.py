@@ -34,7 +34,7 @@ REPLACED = [
     ("name: good", "name: 2024", 1, ["2024", "quotes"]),
     ("nodes: 4", "nodes: 0", 2, ["nodes: 0", "1 or more"]),
     ("nodes: 4", "nodes: -1", 2, ["nodes: -1", "1 or more"]),
-    ("nodes: 4", "nodes: 100000", 2, ["at most 250"]),
+    ("nodes: 4", "nodes: 100000", 2, ["at most 254"]),
     ("nodes: 4", "nodes: 1", 2, ["1 node has no peers", "every-step", "algorithm: single"]),
     ("nodes: 4", "nodes: four", 2, ["'four' is not a whole number"]),
     ("nodes: 4", "nodes: true", 2, ["true is not a whole number"]),

@@ -23,7 +23,7 @@ BASE: dict[str, Any] = {
 }
 COUNTS = [0, -1, "four", 2.5, True, [1], {"a": 1}]
 GOOD_AND_BAD: dict[str, tuple[Any, list[Any]]] = {
-    "nodes": (2, [*COUNTS, 251, 10**9]),
+    "nodes": (2, [*COUNTS, 255, 10**9]),
     "batch_size": (8, [*COUNTS, 10**7]),
     "accumulate": (2, COUNTS),
     "seed": (1, [-1, "x", 1.5, 2**40, True]),

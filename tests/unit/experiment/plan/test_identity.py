@@ -12,10 +12,8 @@ from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, Eva
 from bwbench.experiment.plan import cell_identity as table
 from bwbench.experiment.plan.cell_identity import ALWAYS, DEFAULTS, identity, what_counts
 from bwbench.network.link import Link
-from bwbench.network.link.node_override import NodeOverride
-from bwbench.network.link.outage import Outage
-from bwbench.network.link.tcp import TcpSettings
-from bwbench.network.link.trace import Trace, Traces
+from bwbench.network.link.node_link import NodeOverride, TcpSettings
+from bwbench.network.link.variation import Outage, Trace, Traces
 from bwbench.records import iter_cells
 
 RESULTS = Path(__file__).parents[4] / "results"
@@ -119,6 +117,18 @@ def test_a_default_of_the_link_that_changes_changes_the_id(monkeypatch: pytest.M
     monkeypatch.setitem(DEFAULTS["link"], "fairness", "airtime")  # as if the model's default had moved away from it
     assert identity(config()) != before
     assert what_counts(config())["link"] == {"bandwidth": "10 Mbit/s", "fairness": "packet"}
+
+
+def test_a_key_that_may_be_none_is_not_taken_for_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEFAULTS["link"], "backend", "netem")  # as if there were a key with a default that is not None
+    dump = CellConfig.model_dump
+
+    def with_none(self: CellConfig, **how: object) -> dict[str, object]:
+        content = dump(self, **how)
+        return {**content, "link": {**content["link"], "backend": None}}
+
+    monkeypatch.setattr(CellConfig, "model_dump", with_none)
+    assert what_counts(config())["link"] == {"bandwidth": "10 Mbit/s", "backend": None}
 
 
 @pytest.mark.parametrize(

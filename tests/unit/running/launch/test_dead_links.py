@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from bwbench.network.backend import PairCounter, WireCounters
+from bwbench.network.namespaces.backend import PairCounter, WireCounters
 from bwbench.running.launch.liveness import DEAD_AFTER_S, DeadLinks, Unanswered, unanswered, unanswered_in
 
 ADDRESSES = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]

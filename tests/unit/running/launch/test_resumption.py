@@ -10,7 +10,7 @@ import pytest
 
 from bwbench.experiment.config.resolve import resolve
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network.backend import PairCounter, WireCounters
+from bwbench.network.namespaces.backend import PairCounter, WireCounters
 from bwbench.records.checkpoint import Checkpoint, complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace, Environment, Resumed
 from bwbench.running.launch import local as module

@@ -17,7 +17,7 @@ def without_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user who may not change interfaces; returns the folder that its programs are in."""
     monkeypatch.setattr(shaper, "may_change_interfaces", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(shaper, "_first_line", lambda descriptor: b"{}\n")
+    monkeypatch.setattr(shaper, "first_line", lambda descriptor: b"{}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("USER", "anna")
     return tmp_path

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bwbench.experiment.config.hosts import Host
-from bwbench.network.interface.request import check_link
+from bwbench.network.interface.shaping_request import check_link
 from bwbench.network.link import Link
 from bwbench.running.launch.ssh.preflight import HostReport, shaping_requests
 from bwbench.running.launch.ssh.shaping import ShapingRequest, host_link

@@ -1,0 +1,65 @@
+"""What an arm is in a comparison: its role, and which arms compute the same as it does. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias, cast, get_args
+
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
+
+Role: TypeAlias = Literal["method", "reference", "headroom"]
+METHOD: Final = "method"  # a way to train on a link
+REFERENCE: Final = "reference"  # one node alone: is a second one worth it at all?
+HEADROOM: Final = "headroom"  # averages that cost nothing: what a perfect network would give
+LIMITS: tuple[Role, ...] = (REFERENCE, HEADROOM)  # what there is to lose or to gain: they draw the frame for methods
+
+
+@dataclass(frozen=True)
+class ArmStanding:
+    """What an arm is among others.
+
+    Attributes:
+        kinship: equal for arms that compute the same mean: their replicas learn alike, only their times differ. None
+            where an arm is kin to itself alone: its display name, which holds its options, then says which it is.
+    """
+
+    role: Role
+    kinship: str | None
+
+
+def standing_by_name(algorithm: str, collective: str, codecs: Sequence[str]) -> ArmStanding:
+    """Role and kinship of a method by the names of its components, as the components declare them.
+
+    A component that is not known here, of a plugin that was not loaded, makes a method that is nobody's kin.
+    """
+    try:
+        return _declared(algorithm, collective, tuple(codecs))
+    except Exception:  # no such name, or a broken package: old records are read without what they were made with
+        return ArmStanding(METHOD, None)
+
+
+def as_role(text: str) -> Role:
+    """A role that was recorded or declared; one that this version does not know is a method's."""
+    return cast(Role, text) if text in get_args(Role) else METHOD
+
+
+def needs_no_link(role: str, shaped: bool) -> bool:
+    """Whether no link concerns a cell: one node alone has none, and free averages need none unless told to wait."""
+    return role == REFERENCE or (role == HEADROOM and not shaped)
+
+
+def may_win(role: str) -> bool:
+    """Whether a cell takes part in the race: free averages would win everywhere, and nobody can have them."""
+    return role != HEADROOM
+
+
+@lru_cache(maxsize=1024)  # thousands of cells share a few methods; what failed is asked again
+def _declared(algorithm: str, collective: str, codecs: tuple[str, ...]) -> ArmStanding:
+    kind, way = ALGORITHMS.load(algorithm), COLLECTIVES.load(collective)
+    role = as_role(kind.role)
+    mean_of = vars(kind).get("mean_of")  # not inherited: whoever changes the arithmetic is no kin unasked
+    if mean_of and way.exact and all(COMPRESSIONS.load(codec).lossless for codec in codecs):
+        return ArmStanding(role, f"mean of all {mean_of}")
+    return ArmStanding(role, None)

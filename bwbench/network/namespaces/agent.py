@@ -1,0 +1,330 @@
+"""The process that makes the namespaces, supervises what runs in them, and takes all of it with it when it ends.
+
+Two processes: the outer one enters the isolation and waits; its child is process 1 of the new PID namespace, lives in
+the air namespace, and serves the parent's requests. Whichever way the parent dies, the outer one gets SIGKILL from the
+kernel (``base/die_with_parent.py``) or the inner one reads the end of its control socket; with process 1 the kernel
+ends every process of the PID namespace, and with the last process the anonymous network namespaces.
+
+What runs in the nodes is started and reaped here too, as process 1 has to. Started by ``open_network`` as ``python -m
+bwbench.network.namespaces.agent``; single-threaded, as a user namespace requires.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bwbench.base.die_with_parent import die_with_parent
+from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
+from bwbench.network.backend_choice import choose
+from bwbench.network.link import Link
+from bwbench.network.namespaces import isolation
+from bwbench.network.namespaces.addresses import node_addresses
+from bwbench.network.namespaces.agent_protocol import (
+    REQUESTS,
+    AskHealth,
+    ControlSocket,
+    Count,
+    Counted,
+    Done,
+    Healthy,
+    Hold,
+    Open,
+    Opened,
+    Play,
+    Request,
+    Signal,
+    Spawn,
+    Spawned,
+)
+from bwbench.network.namespaces.backend import AbstractBackend
+from bwbench.network.namespaces.wiring import Wiring
+from bwbench.network.netem.netem_check import netem_available
+
+# Errors that cross to the parent as themselves; anything else arrives as a LinkError with the traceback's last line.
+ERRORS: dict[str, type[BwbenchError]] = {
+    "LinkError": LinkError,
+    "LaunchError": LaunchError,
+    "UnfitMachineError": UnfitMachineError,
+}
+
+FIRST_SPARE_FD = 256  # above every descriptor number that a child is to find something under
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Enter the isolation, start process 1 in it, wait for it."""
+    parser = argparse.ArgumentParser(prog="bwbench.network.namespaces.agent")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--no-death-signal", action="store_true", help="the starting thread may end before the process")
+    options = parser.parse_args(arguments)
+    control = ControlSocket(socket.socket(fileno=options.socket_fd))
+    control.connection.set_inheritable(False)
+    if not options.no_death_signal:
+        die_with_parent(options.parent_pid)
+    try:
+        isolation.enter_isolation()
+    except UnfitMachineError as error:
+        control.send({"error": "UnfitMachineError", "message": str(error)})
+        return
+    if not options.no_death_signal:
+        die_with_parent(options.parent_pid)  # entering a user namespace may have cleared it
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            _first_process(control)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    control.close()
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _first_process(control: ControlSocket) -> None:
+    die_with_parent()
+    if os.getppid() != 0:  # 0: the outer process is alive, outside this PID namespace; an orphan would have been killed
+        raise RuntimeError("not the first process of a PID namespace")
+    isolation.set_process_name("bwbench-agent")
+    Agent(control).serve()
+
+
+class Agent:
+    """Serves requests until the parent says ``close`` or is gone."""
+
+    def __init__(self, control: ControlSocket) -> None:
+        self._control = control
+        self._children = Children()
+        self._wiring: Wiring | None = None
+        self._backend: AbstractBackend | None = None
+        self._operations: dict[type[Request[Any]], Callable[[Any, list[int]], Done]] = {
+            Open: self._open,
+            Spawn: self._spawn,
+            Signal: self._signal,
+            Count: self._count,
+            AskHealth: self._health,
+            Play: self._play,
+            Hold: self._hold,
+        }
+
+    def serve(self) -> None:
+        """Answer requests one by one, reaping children meanwhile; returns when the parent has gone."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_read, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready, _, _ = select.select([self._control.connection.fileno(), wake_read], [], [])
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                self._children.reap()
+            if self._control.connection.fileno() in ready:
+                message = self._control.receive()
+                if message is None or message[0].get("op") == "close":
+                    self._close()
+                    return
+                self._answer(*message)
+
+    def _answer(self, message: dict[str, Any], fds: list[int]) -> None:
+        number, op = message.pop("id"), message.pop("op")
+        reply: dict[str, Any] = {}
+        try:
+            kind = REQUESTS[op]
+            reply = self._operations[kind](kind.from_json(message), fds).to_json()
+        except BwbenchError as error:
+            name = next((name for name, known in ERRORS.items() if type(error) is known), "LinkError")
+            reply = {"error": "ConfigError" if isinstance(error, ConfigError) else name, "message": str(error)}
+        except Exception as error:
+            traceback.print_exc()
+            reply = {"error": "LinkError", "message": f"{op} failed: {type(error).__name__}: {error}"}
+        self._control.send({"id": number, **reply})
+
+    def _open(self, request: Open, fds: list[int]) -> Opened:
+        link, num_nodes = request.link, request.num_nodes
+        name, reason = choose(link, _netem_available(link))
+        self._wiring = Wiring(link, num_nodes, name)
+        self._backend = _backend_class(name)(link, self._wiring.ports)
+        self._backend.start()
+        nodes = tuple(node_addresses(node) for node in range(num_nodes))
+        return Opened(name, reason, self._backend.applied.with_wiring(self._wiring.settings), nodes)
+
+    def _spawn(self, request: Spawn, fds: list[int]) -> Spawned:
+        assert self._wiring is not None
+        pipe, *passed = fds
+        try:
+            namespace_fd = self._wiring.node_fds[request.node]
+            targets = dict(zip(request.targets, passed, strict=True))
+            inner, outer = self._children.spawn(namespace_fd, request.argv, request.env, request.cwd, targets, pipe)
+        finally:
+            for fd in passed:
+                os.close(fd)
+        return Spawned(inner, outer)
+
+    def _signal(self, request: Signal, fds: list[int]) -> Done:
+        self._children.reap()
+        self._children.signal(request.child, request.number)
+        return Done()
+
+    def _count(self, request: Count, fds: list[int]) -> Counted:
+        assert self._backend is not None
+        return Counted(self._backend.counters())
+
+    def _health(self, request: AskHealth, fds: list[int]) -> Healthy:
+        assert self._backend is not None
+        return Healthy(self._backend.health().to_json())
+
+    def _play(self, request: Play, fds: list[int]) -> Done:
+        assert self._backend is not None
+        self._backend.play(request.at_s)
+        return Done()
+
+    def _hold(self, request: Hold, fds: list[int]) -> Done:
+        assert self._backend is not None
+        self._backend.hold()
+        return Done()
+
+    def _close(self) -> None:
+        if self._backend is not None:
+            with contextlib.suppress(Exception):  # the namespaces are about to take all of it with them anyway
+                self._backend.stop()
+
+
+def _backend_class(name: str) -> type[AbstractBackend]:
+    """The class of a back end; imported when it is needed, as only one ever is."""
+    if name == "relay":
+        from bwbench.network.relay.relay_backend import RelayBackend
+
+        return RelayBackend
+    if name == "netem":
+        from bwbench.network.netem.kernel_backends import NetemBackend
+
+        return NetemBackend
+    from bwbench.network.netem.kernel_backends import UnshapedBackend
+
+    return UnshapedBackend
+
+
+def _netem_available(link: Link) -> bool:
+    """Whether this kernel has netem; asked only where the answer matters."""
+    if not link.shaped or link.backend == "relay" or link.medium == "shared":
+        return False
+    return netem_available()
+
+
+class Children:
+    """The processes that were started for the parent; each reports its exit status through a pipe of its own."""
+
+    def __init__(self) -> None:
+        self._exit_pipes: dict[int, int] = {}
+
+    def spawn(
+        self,
+        namespace_fd: int,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        fds: Mapping[int, int],
+        pipe: int,
+    ) -> tuple[int, int]:
+        """Start ``argv`` in a session of its own inside ``namespace_fd``.
+
+        Args:
+            fds: descriptor numbers in the child to descriptors here; 0, 1 and 2 not named are /dev/null.
+            pipe: gets the return code as a line once the process has ended (negative: the signal); owned from now on.
+
+        Returns:
+            The process id here and, as the parent's PID namespace sees it, there. Raises LaunchError where it cannot be
+            started.
+        """
+        report_read, report_write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(report_read)
+            _become(namespace_fd, argv, env, cwd, fds, report_write)
+        os.close(report_write)
+        self._exit_pipes[pid] = pipe
+        with open(report_read, "rb") as report:
+            outer, _, failure = report.read().partition(b"\n")
+        if failure:
+            raise LaunchError(f"cannot start {argv[0]!r} in a node: {failure.decode(errors='replace')}")
+        return pid, int(outer or pid)
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal to a started process and its group; nothing happens where it has ended."""
+        if pid in self._exit_pipes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, number)
+
+    def reap(self) -> None:
+        """Take in all processes that have ended, orphans of theirs included, and report those that we started."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            pipe = self._exit_pipes.pop(pid, None)
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # the parent has stopped listening to this one
+                    os.write(pipe, b"%d\n" % os.waitstatus_to_exitcode(status))
+                os.close(pipe)
+
+
+def _become(
+    namespace_fd: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[int, int], report: int
+) -> None:
+    """In the forked child: turn into ``argv``, or report why not. Never returns."""
+    try:
+        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, FIRST_SPARE_FD)
+        os.write(report, _outer_pid().encode() + b"\n")
+        os.setsid()
+        isolation.setns(namespace_fd)
+        die_with_parent()
+        _place_descriptors(fds)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.chdir(cwd)
+        os.execvpe(argv[0], list(argv), dict(env))
+    except BaseException as error:  # noqa: B036 - nothing may escape into the agent's own code
+        with contextlib.suppress(OSError):
+            os.write(report, str(error).encode())
+    finally:
+        os._exit(127)
+
+
+def _outer_pid() -> str:
+    """This process's id as the PID namespace sees it that /proc belongs to: the parent's."""
+    try:
+        return os.readlink("/proc/self")
+    except OSError:
+        return str(os.getpid())
+
+
+def _place_descriptors(fds: Mapping[int, int]) -> None:
+    """Put each descriptor under its number: first out of the way of all numbers, then into place."""
+    devnull = os.open(os.devnull, os.O_RDWR)
+    spare = {
+        target: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, FIRST_SPARE_FD)
+        for target, source in {0: devnull, 1: devnull, 2: devnull, **fds}.items()
+    }
+    for target, source in spare.items():
+        os.dup2(source, target, inheritable=True)
+
+
+if __name__ == "__main__":
+    main()

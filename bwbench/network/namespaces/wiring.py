@@ -1,0 +1,239 @@
+"""Nodes and wires: a namespace a node, a veth pair each to the air for data, another to a plain bridge for control.
+
+Runs in the agent, inside the air namespace. Everything here vanishes with the namespaces. What is set on the way is
+recorded: segmentation offloads, by the ethtool ioctl (which works in a user namespace too), and each node's TCP.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
+from bwbench.network.backend_choice import super_packet_bytes
+from bwbench.network.link import Link
+from bwbench.network.link.node_link import TcpSettings
+from bwbench.network.namespaces import isolation
+from bwbench.network.namespaces.addresses import (
+    CONTROL_BRIDGE,
+    CONTROL_INTERFACE,
+    DATA_INTERFACE,
+    PREFIX_LENGTH,
+    control_mac,
+    control_port_name,
+    data_mac,
+    data_port,
+    node_addresses,
+)
+from bwbench.network.namespaces.applied import AppliedWiring
+from bwbench.network.namespaces.backend import Port
+
+_MTU = 1500  # of a veth, which nobody changes
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_STSO = 0x0000001F
+_ETHTOOL_SGSO = 0x00000024
+_ETHTOOL_SGRO = 0x0000002C
+
+# The first one that the kernel allows in a namespace of its own is used where nothing is asked, the same for all nodes.
+CONGESTION_CONTROLS = ("cubic", "reno")
+
+# Longest wait between two repetitions where nothing is asked, so that training goes on soon after an outage: an outage
+# of 10 s is noticed as over within 5 s, not 15. No shorter, since it is also the longest that an acknowledgement may
+# take, which waits in queues, and since TCP gives up after 15 repetitions.
+RTO_MAX_MS = 5_000
+
+_SETTINGS = Path("/proc/sys/net/ipv4")
+_CONTROL = "tcp_congestion_control"
+_RECORDED = (
+    _CONTROL,
+    "tcp_rmem",
+    "tcp_wmem",
+    "tcp_slow_start_after_idle",
+    "tcp_no_metrics_save",
+    "tcp_rto_max_ms",
+)
+_KEYS = {
+    "tcp_slow_start_after_idle": "slow_start_after_idle",
+    "tcp_rmem": "receive_buffer",
+    "tcp_wmem": "send_buffer",
+    "tcp_rto_max_ms": "rto_max",
+}
+
+
+class Wiring:
+    """The namespaces and interfaces of ``num_nodes`` nodes around the present network namespace (the air).
+
+    Attributes:
+        air_fd: file descriptor of the air namespace.
+        node_fds: file descriptors of the nodes' namespaces.
+        ports: the nodes' data ports in the air namespace: up, and connected to nothing yet.
+        settings: what was set.
+    """
+
+    def __init__(self, link: Link, num_nodes: int, backend: str) -> None:
+        self.air_fd = isolation.open_network_namespace()
+        self.node_fds: list[int] = []
+        self.ports: tuple[Port, ...] = tuple(data_port(node) for node in range(num_nodes))
+        largest_bytes = super_packet_bytes(link, num_nodes, backend)
+        self.settings = AppliedWiring(largest_bytes is not None, largest_bytes, _MTU)
+        try:
+            self._build(link, num_nodes, largest_bytes)
+        except OSError as error:
+            raise LinkError(_kernel_lacks(error)) from error
+        except Exception as error:
+            code = getattr(error, "code", None)  # pyroute2's NetlinkError
+            if not isinstance(code, int):
+                raise
+            raise LinkError(_kernel_lacks(OSError(code, os.strerror(code)))) from error
+
+    def close(self) -> None:
+        """Let go of the namespaces; they end with the last process in them. Safe to call twice."""
+        for fd in [*self.node_fds, self.air_fd]:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.node_fds, self.air_fd = [], -1
+
+    def _build(self, link: Link, num_nodes: int, largest_bytes: int | None) -> None:
+        from pyroute2 import IPRoute
+
+        _quiet_ipv6()
+        with IPRoute() as air:
+            air.link("set", index=air.link_lookup(ifname="lo")[0], state="up")
+            air.link("add", ifname=CONTROL_BRIDGE, kind="bridge")
+            bridge = air.link_lookup(ifname=CONTROL_BRIDGE)[0]
+            air.link("set", index=bridge, state="up")
+            for node in range(num_nodes):
+                fd = isolation.new_network_namespace(self.air_fd)
+                self.node_fds.append(fd)
+                with isolation.inside(fd, self.air_fd):
+                    _quiet_ipv6()
+                _add_veth(air, data_port(node).interface, DATA_INTERFACE, data_mac(node), fd)
+                _add_veth(air, control_port_name(node), CONTROL_INTERFACE, control_mac(node), fd, master=bridge)
+                set_offloads(data_port(node).interface, largest_bytes is not None)
+                with isolation.inside(fd, self.air_fd):
+                    _configure_node(node, num_nodes, largest_bytes)
+                    self.settings = replace(self.settings, tcp=configure_tcp(link.tcp))
+
+
+def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:
+    air.link("add", ifname=name, kind="veth", peer={"ifname": peer, "address": peer_mac, "net_ns_fd": peer_fd})
+    index = air.link_lookup(ifname=name)[0]
+    if master is not None:
+        air.link("set", index=index, master=master)
+    air.link("set", index=index, state="up")
+
+
+def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> None:
+    """Addresses, neighbours and offloads of one node, from inside its namespace."""
+    from pyroute2 import IPRoute
+
+    addresses = node_addresses(node)
+    with IPRoute() as here:
+        here.link("set", index=here.link_lookup(ifname="lo")[0], state="up")
+        data = here.link_lookup(ifname=DATA_INTERFACE)[0]
+        control = here.link_lookup(ifname=CONTROL_INTERFACE)[0]
+        set_offloads(DATA_INTERFACE, largest_bytes is not None)
+        # Switching gso off leaves super-packets of UDP alone; a limit of one segment does not.
+        here.link("set", index=data, **({"gso_max_size": largest_bytes} if largest_bytes else {"gso_max_segs": 1}))
+        for index, address in ((data, addresses.data_address), (control, addresses.control_address)):
+            here.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
+            here.link("set", index=index, state="up")
+        for peer in range(num_nodes):
+            if peer != node:  # no ARP on the shaped link: it would be delayed, lost and counted
+                peer_address = node_addresses(peer).data_address
+                here.neigh("add", dst=peer_address, lladdr=data_mac(peer), ifindex=data, state="permanent")
+
+
+def _quiet_ipv6() -> None:
+    """No IPv6 on interfaces made from now on: no router solicitations and multicast reports on the shaped link."""
+    for scope in ("all", "default"):
+        with contextlib.suppress(OSError):  # no IPv6 in this kernel, or a read-only /proc: the relay drops it anyway
+            Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
+
+
+def _kernel_lacks(error: OSError) -> str:
+    if error.errno in (errno.EOPNOTSUPP, errno.ENOENT, errno.ENODEV, errno.EPROTONOSUPPORT):
+        advice = "this kernel seems to lack veth or bridge; try 'sudo modprobe veth bridge'"
+    elif error.errno in (errno.EPERM, errno.EACCES):
+        advice = "try the same command with sudo"
+    elif error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOSPC):
+        advice = "ask for fewer nodes, or raise 'ulimit -n' and user.max_net_namespaces"
+    else:
+        advice = "'bwbench doctor' says what this machine can do"
+    return f"cannot build the nodes' network: {error.strerror or error}; {advice}"
+
+
+def set_offloads(interface: str, enabled: bool) -> None:
+    """Switch TSO, GSO and GRO of ``interface`` in the present namespace. Raises OSError.
+
+    With all off every packet on the wire is a frame of its own, which can be shaped, counted and lost by itself.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
+        for command in (_ETHTOOL_STSO, _ETHTOOL_SGSO, _ETHTOOL_SGRO):
+            value = array.array("B", struct.pack("=II", command, int(enabled)))
+            pointer, _ = value.buffer_info()
+            fcntl.ioctl(handle, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode(), pointer))
+
+
+def configure_tcp(tcp: TcpSettings) -> dict[str, str]:
+    """Set what ``tcp`` asks in the present network namespace; returns what holds now, by the names below net.ipv4.
+
+    A setting that this kernel does not know is missing in the answer. Raises ConfigError for what the host does not
+    allow or the kernel does not take, UnfitMachineError for what this kernel is too old for.
+    """
+    if tcp.congestion_control is None:
+        any(_write(_CONTROL, name) for name in CONGESTION_CONTROLS)
+    elif not _write(_CONTROL, tcp.congestion_control):
+        raise ConfigError(_not_allowed(tcp.congestion_control))
+    _write("tcp_no_metrics_save", "1")  # connections must not learn from those of an earlier cell or arm
+    _write("tcp_rto_max_ms", str(RTO_MAX_MS))  # unknown before Linux 6.15
+    for name, value in tcp.sysctls().items():
+        if not (_SETTINGS / name).exists():
+            since = " (Linux 6.15 and later have it)" if name == "tcp_rto_max_ms" else ""
+            raise UnfitMachineError(
+                f"link.tcp.{_KEYS[name]}: this kernel has no net.ipv4.{name}{since}; leave it out, or use a newer one"
+            )
+        if not _write(name, value):
+            limits = ": 1 s to 120 s" if name == "tcp_rto_max_ms" else ""
+            raise ConfigError(f"link.tcp.{_KEYS[name]}: the kernel refuses net.ipv4.{name} = {value}{limits}")
+    found = {name: _read(name) for name in _RECORDED}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _not_allowed(asked: str) -> str:
+    """Tried one by one, as a namespace may not see the host's list."""
+    known = (_read("tcp_available_congestion_control") or "").split()
+    allowed = [name for name in known if _write(_CONTROL, name)]
+    if asked in known:
+        next_step = (
+            "or allow it on the host: sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="
+            f"'{' '.join([*allowed, asked])}'"
+        )
+    else:
+        next_step = f"or load it on the host: sudo modprobe tcp_{asked}"
+    return (
+        f"link.tcp.congestion_control: this host does not let nodes use {asked!r}; allowed: {', '.join(allowed)}. "
+        f"Take one of these, {next_step}"
+    )
+
+
+def _write(name: str, value: str) -> bool:
+    with contextlib.suppress(OSError):
+        (_SETTINGS / name).write_text(value)
+        return True
+    return False
+
+
+def _read(name: str) -> str | None:
+    try:
+        return " ".join((_SETTINGS / name).read_text().split())
+    except OSError:
+        return None

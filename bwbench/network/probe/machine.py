@@ -1,0 +1,284 @@
+"""What this machine can do: each check tries the thing itself instead of guessing from versions.
+
+How much the relay carries is measured: every node sends to the next one over TCP as fast as it goes. And what earlier
+runs have left: processes of bwbench that have outlived their parent. There should be none; this is how one finds out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import psutil
+
+from bwbench.base.errors import BwbenchError, UnfitMachineError
+from bwbench.base.units import BANDWIDTH
+from bwbench.network.link import UNSHAPED, Link
+from bwbench.network.namespaces.backend import lateness_between
+from bwbench.network.netem.netem_check import netem_available
+from bwbench.network.network import open_network
+
+_COMFORTABLE_CORES = 2
+
+NUM_NODES = 4
+LATE_S = 0.001  # the 99th percentile of lateness up to which the relay keeps up
+# All nodes together, in the order of trying: from the middle up while it goes well, else down.
+_SINGLE_BPS = (50e6, 100e6, 200e6, 400e6, 800e6)
+_SUPER_BPS = (1e9, 2e9, 4e9, 8e9)
+LIGHTEST_BPS = _SINGLE_BPS[0]
+_LATENCY, _QUEUE = "1 ms", "50 bdp"  # so long that TCP needs not recover from losses meanwhile
+_SINGLY = {"loss": 1e-9}  # packets go one by one where each could be lost by itself
+_RAMP_S, _MEASURED_S = 0.7, 0.8
+_TRAFFIC = """
+import os, socket, sys, time
+server = socket.create_server((sys.argv[1], 5001))
+if os.fork() == 0:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            connection = socket.create_connection((sys.argv[2], 5001), 10)
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                sys.exit(1)
+            time.sleep(0.01)
+    data = bytes(1 << 17)
+    while True:
+        connection.sendall(data)
+connection, buffer = server.accept()[0], bytearray(1 << 17)
+while connection.recv_into(buffer):
+    pass
+"""
+
+_MODULES = ("bwbench.network.namespaces.agent", "bwbench.network.probe.node", "bwbench.training.loop.worker")
+_END_LIMIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class MachineFinding:
+    """One thing looked at: ``ok``, ``limited`` (works, with what restriction) or ``unfit`` (with what to do)."""
+
+    check: str
+    verdict: Literal["ok", "limited", "unfit"]
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+def examine_machine() -> list[MachineFinding]:
+    """All findings; takes some ten seconds, because the relay is really loaded."""
+    namespaces = _namespaces()
+    findings = [_system(), namespaces]
+    if namespaces.verdict != "unfit":
+        findings += [_netem(), _relay()]
+    return [*findings, _cores(), _socket_buffers(), _congestion_control(), _leftovers()]
+
+
+def _system() -> MachineFinding:
+    return MachineFinding(
+        "system", "ok", f"Linux {platform.release()}, Python {platform.python_version()} at {sys.prefix}"
+    )
+
+
+def _namespaces() -> MachineFinding:
+    try:
+        with open_network(UNSHAPED, 1):
+            who = "as root" if os.geteuid() == 0 else "without root, in a user namespace"
+            return MachineFinding("namespaces", "ok", f"can be made {who}")
+    except BwbenchError as error:
+        return MachineFinding("namespaces", "unfit", str(error))
+
+
+def _netem() -> MachineFinding:
+    if netem_available():
+        return MachineFinding("netem", "ok", "the kernel has sch_netem: backend auto takes it")
+    text = "the kernel has no sch_netem: the relay in user space does the shaping (the same links, measured alike)"
+    return MachineFinding("netem", "limited", text)
+
+
+def _relay() -> MachineFinding:
+    try:
+        capacity = relay_capacity()
+    except BwbenchError as error:
+        return MachineFinding("relay", "unfit", str(error))
+    singly, super_packets = (_rate(capacity[name]) for name in ("single_bps", "super_bps"))
+    how = f"of all nodes together (99 % of the packets within {LATE_S * 1e3:g} ms, scheduling {capacity['priority']})"
+    if not capacity["single_bps"]:
+        text = f"not on time even at {_rate(LIGHTEST_BPS)} {how}: the machine is busy, or too slow for many nodes"
+        return MachineFinding("relay", "limited", text)
+    most = f"{singly} packet by packet, and {super_packets} on fast links" if capacity["super_bps"] else singly
+    return MachineFinding("relay", "ok", f"carries {most} {how}")
+
+
+def _rate(rate_bps: float) -> str:
+    return BANDWIDTH.show(rate_bps, 2)
+
+
+def _cores() -> MachineFinding:
+    cores = len(os.sched_getaffinity(0))
+    if cores >= _COMFORTABLE_CORES:
+        return MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
+    return MachineFinding(
+        "cores", "limited", f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
+    )
+
+
+def _socket_buffers() -> MachineFinding:
+    limit = int(_read("/proc/sys/net/core/rmem_max") or 0)
+    if limit >= 1 << 20 or os.geteuid() == 0:
+        return MachineFinding("socket buffers", "ok", f"net.core.rmem_max {limit} B")
+    advice = "fast links may drop frames in the relay; sysctl -w net.core.rmem_max=4194304 helps"
+    return MachineFinding("socket buffers", "limited", f"net.core.rmem_max {limit} B: {advice}")
+
+
+def _congestion_control() -> MachineFinding:
+    allowed = (_read("/proc/sys/net/ipv4/tcp_allowed_congestion_control") or "").split()
+    taken = "cubic" if "cubic" in allowed else "reno"
+    verdict: Literal["ok", "limited"] = "ok" if taken == "cubic" else "limited"
+    return MachineFinding("congestion control", verdict, f"{taken} is used (allowed here: {', '.join(allowed)})")
+
+
+def _leftovers() -> MachineFinding:
+    leftovers = find_leftovers()
+    if not leftovers:
+        return MachineFinding("leftovers", "ok", "none")
+    pids = ", ".join(str(leftover.pid) for leftover in leftovers)
+    return MachineFinding("leftovers", "limited", f"processes {pids} have lost their parent; bwbench clean ends them")
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return None
+
+
+class Load(NamedTuple):
+    """What one load made of the relay: bits and Ethernet frames carried a second, and the 99th percentile of lateness.
+
+    Super-packets count as the frames that their segments make.
+    """
+
+    wire_bps: float
+    frames_per_s: float
+    late_s: float
+    lost: int
+    priority: str
+
+    @property
+    def kept_up(self) -> bool:
+        """Whether the frames left when the link says, and all of them did."""
+        return self.late_s <= LATE_S and not self.lost
+
+
+def relay_capacity() -> dict[str, Any]:
+    """The most that the relay carries here while 99 % of the frames leave within 1 ms of their time; takes some 10 s.
+
+    Returns ``{"single_bps", "single_frames_per_s", "super_bps", "priority"}``: of all nodes together, packet by packet
+    and as super-packets, acknowledgements included; 0 where it does not keep up with the least that is tried. Raises a
+    BwbenchError where no network can be opened.
+    """
+    single = _most(_SINGLE_BPS, _SINGLY)
+    super_packets = _most(_SUPER_BPS, {})
+    return {
+        "single_bps": single.wire_bps if single.kept_up else 0.0,
+        "single_frames_per_s": single.frames_per_s if single.kept_up else 0.0,
+        "super_bps": super_packets.wire_bps if super_packets.kept_up else 0.0,
+        "priority": single.priority,
+    }
+
+
+def _most(ladder_bps: tuple[float, ...], keys: dict[str, Any]) -> Load:
+    """The heaviest load of the ladder with which the relay kept up; the lightest where it kept up with none."""
+    step = len(ladder_bps) // 2
+    best = _try(ladder_bps[step], keys)
+    if best.kept_up:
+        for total_bps in ladder_bps[step + 1 :]:
+            load = _try(total_bps, keys)
+            if not load.kept_up:
+                break
+            best = max(best, load)
+        return best
+    for total_bps in ladder_bps[:step][::-1]:
+        best = _try(total_bps, keys)
+        if best.kept_up:
+            break
+    return best
+
+
+def _try(total_bps: float, keys: dict[str, Any]) -> Load:
+    """A load, twice where the relay did not keep up at first: something else on the machine may have disturbed it."""
+    load = _load(total_bps, keys)
+    return load if load.kept_up else _load(total_bps, keys)
+
+
+def _load(total_bps: float, keys: dict[str, Any]) -> Load:
+    rate = BANDWIDTH.format(total_bps / NUM_NODES)
+    asked = {"bandwidth": rate, "latency": _LATENCY, "queue": _QUEUE, "backend": "relay", **keys}
+    with open_network(Link.model_validate(asked), NUM_NODES) as network:
+        for node in range(NUM_NODES):
+            own, following = (network.nodes[number % NUM_NODES].data_address for number in (node, node + 1))
+            network.spawn(node, [sys.executable, "-SEc", _TRAFFIC, own, following])
+        time.sleep(_RAMP_S)
+        begun_s, before, counters = time.monotonic(), network.health(), network.counters()
+        time.sleep(_MEASURED_S)
+        taken_s = time.monotonic() - begun_s
+        after, wire = network.health(), network.counters().minus(counters).total()
+        lateness = lateness_between(before, after)
+        return Load(
+            wire_bps=wire.bytes * 8 / taken_s,
+            frames_per_s=wire.frames / taken_s,
+            late_s=lateness["p99_s"] or 0.0,
+            lost=sum(after[name] - before[name] for name in ("overruns", "unsent")),
+            priority=str(network.applied["priority"]),
+        )
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A process that nobody supervises any more."""
+
+    pid: int
+    command: str
+
+
+def find_leftovers() -> list[Leftover]:
+    """Agents, probes and workers that no living ``bwbench`` is an ancestor of."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        command = process.info["cmdline"] or []
+        if not any(module in command for module in _MODULES):
+            continue
+        try:
+            ancestors = [" ".join(parent.cmdline()) for parent in process.parents()]
+        except psutil.Error:
+            continue
+        if not any("bwbench" in ancestor for ancestor in ancestors) and not any("pytest" in a for a in ancestors):
+            found.append(Leftover(process.pid, " ".join(command)))
+    return found
+
+
+def end_leftovers(leftovers: list[Leftover]) -> None:
+    """Kill them; raises UnfitMachineError where one does not end."""
+    processes = []
+    for leftover in leftovers:
+        try:
+            process = psutil.Process(leftover.pid)
+            process.kill()
+            processes.append(process)
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.AccessDenied as error:
+            raise UnfitMachineError(
+                f"process {leftover.pid} belongs to another user; run clean as that user"
+            ) from error
+    _, alive = psutil.wait_procs(processes, timeout=_END_LIMIT_S)
+    if alive:
+        raise UnfitMachineError(f"processes {[process.pid for process in alive]} do not end; look at them with ps")

@@ -1,0 +1,160 @@
+"""Back end ``relay``: a user-space process passes every frame on when the link would have. Needs no kernel module."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+import traceback
+from typing import ClassVar, Literal
+
+from bwbench.base.die_with_parent import die_with_parent
+from bwbench.base.errors import LinkError
+from bwbench.network.backend_choice import super_packet_bytes
+from bwbench.network.link import ETHERNET_FRAME_BYTES
+from bwbench.network.link.trace_file import load_trace
+from bwbench.network.namespaces import isolation
+from bwbench.network.namespaces.backend import AbstractBackend, Health, WireCounters
+from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
+from bwbench.network.relay.relay_loop import Relay
+from bwbench.network.relay.relay_model import RelayModel, applied_relay
+from bwbench.network.relay.schedule import AbstractSchedule
+from bwbench.network.relay.shared_air import SharedSchedule
+from bwbench.network.relay.shared_memory import Playback, RelayStatistics
+from bwbench.network.relay.switched import SwitchedSchedule
+
+START_LIMIT_S = 20.0
+STOP_LIMIT_S = 5.0
+_RINGS_BYTES = 64 << 20  # of all ports together
+_SLOTS = (32, 2048)  # fewest and most of a port
+# For tests: makes the relay carry something else than it was asked for, and says so nowhere, so that a test can see
+# that the probe alone tells what was achieved. "rate=0.1" is a tenth of the rate, "latency=10" ten times the latency.
+FAULT_VARIABLE = "BWBENCH_RELAY_FAULT"
+
+
+class RelayBackend(AbstractBackend):
+    """Runs the relay as a process of its own, forked from the agent; they share the statistics' memory."""
+
+    name: ClassVar[Literal["relay"]] = "relay"
+    _pid: int | None = None
+    _ended_cpu_s: float | None = None
+
+    def start(self) -> None:
+        """Fork the relay and wait until it has all ports open.
+
+        Raises LinkError with its reason where it cannot, ConfigError where a trace cannot be read.
+        """
+        model = RelayModel.of(self.link, len(self.ports), load_trace)
+        self._statistics = RelayStatistics(len(self.ports))
+        self._playback = Playback()
+        ready_read, ready_write = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(ready_read)
+            self._run(model, ready_write)
+        os.close(ready_write)
+        with open(ready_read, "rb") as ready:
+            waited, _, _ = select.select([ready], [], [], START_LIMIT_S)
+            message = ready.read().decode(errors="replace") if waited else "it was not ready in time"
+        verdict, _, priority = message.partition(": ")
+        if verdict != "ready":
+            self.stop()
+            raise LinkError(f"the relay cannot start: {message or 'it ended'}")
+        self.applied = applied_relay(self.link, model, priority)
+
+    def stop(self) -> None:
+        """End the relay's process."""
+        if self._pid is None:
+            return
+        self._ended_cpu_s = self._cpu_s()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + STOP_LIMIT_S
+        with contextlib.suppress(ChildProcessError):  # the agent has reaped it
+            while os.waitpid(self._pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline_s:
+                time.sleep(0.001)
+        self._pid = None
+
+    def counters(self) -> WireCounters:
+        """See the base class; acknowledgements apart, super-packets with the headers of each segment."""
+        return self._statistics.counters()
+
+    def health(self) -> Health:
+        """Lateness (due time to sent), CPU time, ``overruns``: frames that came faster than the relay reads."""
+        drops = self.counters().total().drops
+        alive = self._is_alive()
+        return Health(self.name, alive, self._cpu_s(), drops, self._statistics.lateness())
+
+    def play(self, at_s: float) -> None:
+        """See the base class; the relay reckons from the moment of this call, whenever it notices."""
+        self._playback.play(at_s)
+
+    def hold(self) -> None:
+        """See the base class."""
+        self._playback.hold()
+
+    def _is_alive(self) -> bool:
+        if self._pid is None:
+            return False
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _cpu_s(self) -> float | None:
+        """CPU time of the relay's process; None once that cannot be known."""
+        if self._pid is None:
+            return self._ended_cpu_s
+        try:
+            return time.clock_gettime(~self._pid << 3 | 2)  # the clock of a process, as clock_getcpuclockid makes it
+        except OSError:
+            return None
+
+    def _run(self, model: RelayModel, ready: int) -> None:
+        """In the forked child: be the relay. Never returns."""
+        try:
+            die_with_parent()
+            isolation.set_process_name("bwbench-relay")
+            signal.set_wakeup_fd(-1)
+            largest_bytes = super_packet_bytes(self.link, len(self.ports)) or ETHERNET_FRAME_BYTES
+            slot_bytes = slot_bytes_for(largest_bytes)
+            fewest, most = _SLOTS
+            num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))
+            ports = [RelayPort(port.interface, slot_bytes, num_slots) for port in self.ports]
+            macs = [mac_bytes(port.mac) for port in self.ports]
+            schedule = self._schedule(_with_fault(model))
+            relay = Relay(ports, macs, schedule, self._statistics, self._playback, largest_bytes)
+        except BaseException as error:
+            os.write(ready, f"{type(error).__name__}: {error}".encode())
+            os._exit(1)
+        os.write(ready, f"ready: {relay.priority.name}".encode())
+        os.close(ready)
+        try:
+            relay.run()
+        except BaseException:
+            traceback.print_exc()  # into the agent's stderr, whose end the parent shows
+        finally:
+            os._exit(1)
+
+    def _schedule(self, model: RelayModel) -> AbstractSchedule[bytes]:
+        statistics = self._statistics
+
+        def on_drop(src: int, dst: int, frame: bytes, entered: bool) -> None:
+            frames, num_bytes, is_ack = charge(frame)
+            statistics.dropped(src, dst, frames)
+            if not entered:
+                statistics.refused(src, dst, frames, num_bytes, is_ack)
+
+        return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)
+
+
+def _with_fault(model: RelayModel) -> RelayModel:
+    """The model with the multipliers of BWBENCH_RELAY_FAULT; see there."""
+    factors = {}
+    for part in filter(None, os.environ.get(FAULT_VARIABLE, "").split(",")):
+        key, _, factor = part.partition("=")
+        factors[key] = float(factor)
+    return model.with_fault(**factors) if factors else model

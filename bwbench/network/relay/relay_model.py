@@ -1,0 +1,167 @@
+"""A link in the terms of the relay's schedules: everything looked up, loaded and spread over the nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bwbench.network.link import Link
+from bwbench.network.link.air import Air
+from bwbench.network.link.chance import Distribution, GilbertElliott
+from bwbench.network.link.node_link import NodeLink, Path, path_between
+from bwbench.network.link.rate_trace import RateTrace
+from bwbench.network.link.variation import Outage, Trace
+from bwbench.network.namespaces.applied import Applied, AppliedNode
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of one node's link: a rate, and the drop-tail queue before it.
+
+    Attributes:
+        rate_bps: of Ethernet frames; on a shared air the PHY rate of the station. The mean where a trace drives it.
+        queue_bytes: what the queue holds; on a link of its own the frame on its way out is part of it.
+        queue_packets: the same where it counts packets of whatever size; None where it counts bytes.
+        trace: the rate over time while the link plays; None where it is constant.
+    """
+
+    rate_bps: float
+    queue_bytes: int
+    queue_packets: int | None = None
+    trace: RateTrace | None = None
+
+    @property
+    def fastest_bps(self) -> float:
+        """The highest rate that ever holds."""
+        return self.rate_bps if self.trace is None else max(self.rate_bps, self.trace.max_bps)
+
+    def scaled(self, factor: float) -> Direction:
+        """The same at ``factor`` times the rate."""
+        trace = self.trace and RateTrace(self.trace.times_s, [rate_bps * factor for rate_bps in self.trace.rates_bps])
+        return replace(self, rate_bps=self.rate_bps * factor, trace=trace)
+
+
+@dataclass(frozen=True)
+class RelayModel:
+    """What a schedule needs of a link.
+
+    Attributes:
+        up, down: from and to each node.
+        paths: latency, jitter and loss between nodes, ``paths[src][dst]``.
+        burst_loss: the chain that loses frames in bursts; None loses each by itself, as its path says.
+        air: the shared medium; None where each node has a link of its own.
+        seed: of the random numbers that loss and jitter are drawn from.
+    """
+
+    up: tuple[Direction, ...]
+    down: tuple[Direction, ...]
+    paths: tuple[tuple[Path, ...], ...]
+    jitter_distribution: Distribution = "normal"
+    reorder: bool = False
+    burst_loss: GilbertElliott | None = None
+    air: Air | None = None
+    outages: tuple[Outage, ...] = ()
+    seed: int = 1
+
+    @classmethod
+    def of(cls, link: Link, num_nodes: int, load: Callable[[Trace], RateTrace]) -> RelayModel:
+        """The model of ``link`` between ``num_nodes`` nodes; ``load`` reads a trace, and is asked once for each.
+
+        Raises ValueError where the link is not shaped, or has traces of which nobody knows the mean rate yet.
+        """
+        nodes = link.nodes(num_nodes)
+        if any(math.isnan(node.slowest_bps) for node in nodes):
+            raise ValueError("the link's traces have no mean rate yet: freeze_link fills it in")
+        traces: dict[Trace, RateTrace] = {}
+        for trace in (trace for node in nodes for trace in (node.up_trace, node.down_trace) if trace is not None):
+            if trace not in traces:
+                traces[trace] = load(trace)
+
+        def direction(rate_bps: float, queue_bytes: int, node: NodeLink, trace: Trace | None) -> Direction:
+            if trace is None:
+                return Direction(rate_bps, queue_bytes, node.queue_packets)
+            return Direction(traces[trace].mean_bps, queue_bytes, node.queue_packets, traces[trace])
+
+        return cls(
+            up=tuple(direction(node.up_bps, node.up_queue_bytes, node, node.up_trace) for node in nodes),
+            down=tuple(direction(node.down_bps, node.down_queue_bytes, node, node.down_trace) for node in nodes),
+            paths=_paths(nodes),
+            jitter_distribution=link.jitter_distribution,
+            reorder=link.reorder,
+            burst_loss=link.burst_loss,
+            air=link.air,
+            outages=link.outages,
+            seed=link.seed,
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.up)
+
+    @property
+    def has_jitter(self) -> bool:
+        """Whether the delay of any path varies."""
+        return any(path.jitter_s > 0 for row in self.paths for path in row)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether frames are lost at random on any path."""
+        return self.burst_loss is not None or any(path.loss > 0 for row in self.paths for path in row)
+
+    @property
+    def has_traces(self) -> bool:
+        """Whether the rate of any direction changes over time."""
+        return any(direction.trace is not None for direction in (*self.up, *self.down))
+
+    @property
+    def varies(self) -> bool:
+        """Whether playing changes anything."""
+        return self.has_traces or bool(self.outages)
+
+    def with_fault(self, rate: float = 1.0, latency: float = 1.0) -> RelayModel:
+        """A link that is not what was asked: all rates and all latencies times a factor."""
+        air = self.air and replace(self.air, overhead_s=self.air.overhead_s / rate)
+        return replace(
+            self,
+            up=tuple(direction.scaled(rate) for direction in self.up),
+            down=tuple(direction.scaled(rate) for direction in self.down),
+            paths=tuple(tuple(replace(path, latency_s=path.latency_s * latency) for path in row) for row in self.paths),
+            air=air,
+        )
+
+
+def _paths(nodes: tuple[NodeLink, ...]) -> tuple[tuple[Path, ...], ...]:
+    """Nodes that are alike share their paths: of 254 nodes only those that differ cost anything."""
+    known: dict[tuple[NodeLink, NodeLink], Path] = {}
+    rows: dict[NodeLink, tuple[Path, ...]] = {}
+    for src in nodes:
+        if src not in rows:
+            for dst in nodes:
+                if (src, dst) not in known:
+                    known[src, dst] = path_between(src, dst)
+            rows[src] = tuple(known[src, dst] for dst in nodes)
+    return tuple(rows[src] for src in nodes)
+
+
+def applied_relay(link: Link, model: RelayModel, priority: str | None = None) -> Applied:
+    """What the relay was told to do.
+
+    Args:
+        model: what was made of the link.
+        priority: how its process is scheduled.
+    """
+    return Applied(
+        backend="relay",
+        usual=AppliedNode.of(link.base),
+        differing={node: AppliedNode.of(link.node(node)) for node in sorted(link.overrides)},
+        jitter_distribution=model.jitter_distribution,
+        reorder=model.reorder,
+        burst_loss=model.burst_loss,
+        medium=link.medium,
+        air=model.air,
+        outages=model.outages,
+        seed=model.seed,
+        priority=priority,
+    )
