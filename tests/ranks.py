@@ -24,6 +24,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
     """What ``work(group, rank)`` returned, by rank; raises the first error of any rank."""
     torch.set_num_threads(1)
     store, device = dist.HashStore(), loopback()
+    met = threading.Barrier(num_ranks)
     results: list = [None] * num_ranks
     groups: list[dist.ProcessGroup] = []  # kept until all are done: a group that is freed closes on ranks still reading
     errors: list[BaseException] = []
@@ -35,6 +36,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
             options._timeout = timedelta(seconds=timeout_s)
             group = dist.ProcessGroupGloo(store, rank, num_ranks, options)
             groups.append(group)
+            met.wait(timeout_s)  # a rank that is through at once would take its group away while others still connect
             results[rank] = work(group, rank)
         except BaseException as error:
             errors.append(error)
@@ -43,7 +45,7 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout_s + 5)
+        thread.join(timeout_s + 120)
         assert not thread.is_alive(), "a rank hangs"
     if errors:
         raise errors[0]

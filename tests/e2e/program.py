@@ -31,7 +31,7 @@ limit: {samples: 1280}
 """
 
 
-def run(*arguments: str, cwd: Path, timeout_s: float = 100.0, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path, timeout_s: float = 280.0, **environment: str) -> subprocess.CompletedProcess[str]:
     """``bwbench ARGUMENTS`` to its end."""
     return subprocess.run(
         [*BWBENCH, *arguments],

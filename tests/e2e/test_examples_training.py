@@ -13,7 +13,6 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMANDS = re.findall(r"^    ((?:torchrun|python|bwbench .*torchrun).*)$", (EXAMPLES / "README.md").read_text(), re.M)
 LIMIT_S = 170.0
-pytestmark = pytest.mark.timeout(180)
 
 
 def run(command: str) -> str:

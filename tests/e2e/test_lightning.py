@@ -12,7 +12,6 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "lightning_script.py"
 LIMIT_S = 170.0
-pytestmark = pytest.mark.timeout(180)
 
 
 def run(method: Any, folder: Path, case: str) -> list[dict[str, Any]]:

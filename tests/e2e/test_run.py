@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.program import TINY, run, status_of
 
-pytestmark = [pytest.mark.netns]
+pytestmark = [pytest.mark.netns, pytest.mark.main_job]
 
 MATRIX = TINY + "matrix:\n  algorithm: [ring, single]\n"
 

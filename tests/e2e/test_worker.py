@@ -16,7 +16,6 @@ from bwbench.experiment.config import CellConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events
 
-pytestmark = pytest.mark.timeout(120)
 BASE = {
     "link": "unshaped",
     "model": "logistic",
@@ -79,7 +78,7 @@ class Workers:
             if worker_end:
                 worker_end.close()
 
-    def finish(self, timeout_s=90):
+    def finish(self, timeout_s=240):
         """Exit statuses; ends whoever is left."""
         try:
             self.outputs = [process.communicate(timeout=timeout_s)[0] for process in self.processes]
@@ -132,6 +131,7 @@ def ring(tmp_path_factory):
     return train(tmp_path_factory.mktemp("ring"), every_step("ring"))
 
 
+@pytest.mark.main_job
 def test_replicas_are_bit_equal_and_every_step_counts_its_bytes(ring):
     first, second = ring.events(0, "end")[0], ring.events(1, "end")[0]
     assert first["replica_sha256"] == second["replica_sha256"]

@@ -12,7 +12,7 @@ import pytest
 from bwbench.network.link import UNSHAPED
 from bwbench.network.network import open_network
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(30)]
+pytestmark = [pytest.mark.netns]
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from bwbench import Link, emulate
 from bwbench.base.errors import ConfigError, LaunchError
 from bwbench.network.emulate import Nodes
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns]
 
 LIMIT_S = 20.0
 

@@ -13,7 +13,7 @@ import pytest
 from bwbench import Link, emulate
 from tests.netns.nodes import REPOSITORY
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.netns]
 
 LIMIT_S = 60.0
 

@@ -22,7 +22,7 @@ from tests.netns.interface_lab import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns]
 
 RATE_BPS = 8e6 * 1448 / 1514
 FAST_BPS = 4 * RATE_BPS

@@ -13,7 +13,7 @@ import pytest
 
 from tests.netns.interface_lab import PEER, Machine, applying, wait_for
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.netns]
 
 KILL_TRIALS = 4  # of each seed
 IS_SHAPED = "qdisc htb"

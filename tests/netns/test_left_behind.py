@@ -18,7 +18,7 @@ from bwbench.network.link import UNSHAPED
 from bwbench.network.network import open_network
 from tests.netns.nodes import REPOSITORY
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns]
 
 LIMIT_S = 5.0
 PR_CAPBSET_DROP = 24

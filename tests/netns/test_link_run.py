@@ -15,7 +15,7 @@ import pytest
 from tests.netns.nodes import REPOSITORY
 from tests.netns.test_left_behind import assert_nothing_left
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns]
 
 RUN = [sys.executable, "-m", "bwbench.cli.main", "link", "run", "--backend", "relay", "--bandwidth", "50 Mbit/s"]
 LIMIT_S = 40.0

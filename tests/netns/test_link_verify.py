@@ -8,7 +8,7 @@ import pytest
 
 from tests.netns.link_command import verify
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns]
 
 
 def test_json_holds_the_contract() -> None:

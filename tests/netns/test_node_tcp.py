@@ -12,7 +12,7 @@ from bwbench.network.link import Link
 from bwbench.network.network import Network, open_network
 from tests.netns.nodes import output_of
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns]
 
 READ = "print(' '.join(open('/proc/sys/net/ipv4/{}').read().split()))"
 

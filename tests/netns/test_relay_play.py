@@ -14,7 +14,7 @@ from bwbench.network.link.trace_file import freeze_link
 from bwbench.network.network import Network, open_network
 from tests.netns.nodes import start
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns]
 
 # Sends full datagrams to port 6001 of argv[1] for argv[2] seconds at argv[3] bit/s of frames, however late it is.
 FLOOD = f"""

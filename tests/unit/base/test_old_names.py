@@ -29,7 +29,7 @@ def test_modules_below_a_moved_package_are_found() -> None:
         "from bwbench.methods.compression.base import AbstractCodec as new\n"
         "assert new is AbstractCodec\n"
     )
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_modules_below_a_moved_package_are_found() -> None:
 )
 def test_a_program_is_started_by_its_old_name(words: list[str], said: str) -> None:
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, input="no JSON\n", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input="no JSON\n", capture_output=True, text=True, timeout=120, check=False)
     assert said in done.stderr
 
 

@@ -16,7 +16,6 @@ from bwbench.training.datasets.fetch import FetchError, Progress
 from bwbench.training.datasets.tinyshakespeare import TinyShakespeare
 from tests.unit.training.datasets.local_server import serve
 
-pytestmark = pytest.mark.timeout(20)
 CONTENT = b"To be, or not to be\n" * 1000
 
 

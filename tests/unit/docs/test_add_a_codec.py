@@ -20,7 +20,6 @@ from tests.ranks import run_ranks
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "add-a-codec.md").read_text(encoding="utf-8")
-pytestmark = pytest.mark.timeout(60)
 
 
 def blocks(language: str) -> list[str]:
@@ -88,7 +87,7 @@ def test_the_check_of_the_page_says_so(folder):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=True,
     )
     assert done.stdout == "keeps the contract\n"
@@ -99,4 +98,4 @@ def test_the_file_imports_without_torch(folder):
         "import sys, one_bit; assert 'torch' not in sys.modules; assert one_bit.OneBit().payload_bytes(1000) == 8 + 125"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}"}
-    subprocess.run([sys.executable, "-c", code], env=environment, timeout=50, check=True)
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=120, check=True)

@@ -1,4 +1,4 @@
-"""``make -B`` holds every file to be out of date: nothing may be installed anew for that."""
+"""What the Makefile installs, and when: ``make -B`` holds every file to be out of date. What each tier of tests is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
 def installed(checkout: Path, *arguments: str) -> str:
     log = checkout / "installed"
     log.unlink(missing_ok=True)
-    subprocess.run(["make", *arguments], cwd=checkout, check=True, capture_output=True, timeout=60)
+    subprocess.run(["make", *arguments], cwd=checkout, check=True, capture_output=True, timeout=120)
     return log.read_text() if log.exists() else ""
 
 
@@ -47,3 +47,21 @@ def test_figures_need_no_torch(checkout: Path) -> None:
     assert "torch" in installed(checkout, ".venv/ready")
     os.utime(checkout / ".venv" / "reading", (1e8, 1e8))
     assert installed(checkout, ".venv/reading") == ""  # what trains can read, too
+
+
+def test_make_test_leaves_out_what_is_thorough_and_test_all_leaves_out_nothing(checkout: Path) -> None:
+    def command(target: str) -> str:
+        planned = subprocess.run(
+            ["make", "-n", target, "PYTEST_ARGS=tests/unit -q"],
+            cwd=checkout, check=True, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        return next(line for line in planned.stdout.splitlines() if "-m pytest" in line).partition("-m pytest ")[2]
+
+    assert command("test") == "-m 'not thorough' tests/unit -q"
+    assert command("test-all") == "tests/unit -q"
+
+
+@pytest.mark.parametrize("folder", ["e2e", "netns"])
+def test_something_of_it_is_in_make_test(folder: str) -> None:
+    texts = [file.read_text() for file in (ROOT / "tests" / folder).glob("test_*.py")]
+    assert any("pytest.mark.main_job" in text for text in texts)

@@ -18,7 +18,7 @@ from bwbench.records.lock import claimed
 with claimed(pathlib.Path(sys.argv[1])) as claim:
     claim.note(phase="training")
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

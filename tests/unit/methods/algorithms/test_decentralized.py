@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import time
+import threading
 
 import pytest
 import torch
@@ -132,12 +132,12 @@ def test_the_warm_up_leaves_no_trace():
     assert (torch.stack(run_ranks(4, work)) - simulate(4, "gossip-pair", 2)[4]).abs().max() < 1e-5
 
 
-class Slow(AbstractCollective):
-    """Takes a while, or breaks."""
+class Held(AbstractCollective):
+    """Takes until ``over`` is set, or breaks."""
 
     def __init__(self, error=None):
         super().__init__()
-        self.error = error
+        self.error, self.begun, self.over = error, threading.Event(), threading.Event()
 
     @classmethod
     def accepts(cls, codec):
@@ -149,22 +149,25 @@ class Slow(AbstractCollective):
     def _average(self, bucket, codec, tag):
         if self.error:
             raise self.error
-        time.sleep(0.4)
+        self.begun.set()
+        assert self.over.wait(60)
 
 
 def test_weights_travel_while_the_node_computes():
     def work(group, rank):
-        node = attached(group, rank, Decentralized(), Slow())
+        held = Held()
+        node = attached(group, rank, Decentralized(), held)
         node.algorithm.clear_gradients()
-        time.sleep(0.3)  # forward and backward pass
-        return node.algorithm.finish().exposed_s
+        assert held.begun.wait(60)  # before and during forward and backward pass
+        held.over.set()
+        node.algorithm.finish()
 
-    assert max(run_ranks(2, work)) < 0.3
+    run_ranks(2, work)
 
 
 def test_an_error_surfaces_where_it_is_waited_for():
     def work(group, rank):
-        node = attached(group, rank, Decentralized(), Slow(ValueError("the cable is gone")))
+        node = attached(group, rank, Decentralized(), Held(ValueError("the cable is gone")))
         with pytest.raises(RuntimeError, match="the cable is gone"):
             node.train(1)
 

@@ -141,5 +141,5 @@ codecs = [COMPRESSIONS.load(name)() for name in COMPRESSIONS.names()]
 [ALGORITHMS.load(name)() for name in ALGORITHMS.names()]
 print([name for name in ("torch", "pandas", "matplotlib", "numpy") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"

@@ -49,9 +49,9 @@ def test_playing_again_begins_anew_and_holding_twice_is_holding() -> None:
 
 def test_a_link_that_has_played_before_goes_on_from_there_also_from_before_the_machine_started() -> None:
     for at_s in (12.5, time.monotonic() + 1e6):
-        playback, player = Playback(), Player()
+        playback, player, before_s = Playback(), Player(), time.monotonic()
         playback.play(at_s)
         playback.obey(player)
         ((word, said_s, told_s),) = player.told
         assert word == "play" and told_s == pytest.approx(at_s, abs=1e-6)
-        assert said_s == pytest.approx(time.monotonic(), abs=10.0), "it goes on now, wherever it goes on from"
+        assert before_s - 1e-6 <= said_s <= time.monotonic() + 1e-6, "it goes on now, wherever it goes on from"

@@ -27,7 +27,7 @@ if {greedy} and begun.name == "real-time":
 def told(denied: bool = False, greedy: bool = False) -> list[list[str]]:
     """Name, policy and nice of the scheduling, line by line."""
     code = CODE.format(denied=denied, greedy=greedy)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     return [line.rsplit(" ", 2) for line in run.stdout.splitlines()]
 
 

@@ -36,7 +36,7 @@ def test_equal_records_give_equal_bytes_where_there_is_no_torch(folder: Path, tm
     for name, seed in (("one", "1"), ("two", "2")):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", code, str(folder), str(tmp_path / name)]
-        subprocess.run(command, check=True, timeout=100, env=environment, capture_output=True)
+        subprocess.run(command, check=True, timeout=280, env=environment, capture_output=True)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert len(files) == 3 * (2 + 1)
     for file in files:

@@ -61,7 +61,7 @@ def _compile(folder: Path, text: str) -> str:
     (folder / "section.tex").write_text(text)
     (folder / "paper.tex").write_text(PREAMBLE)
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper.tex"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout
 

@@ -36,7 +36,9 @@ def test_every_name_is_quoted_and_the_cell_arrives_as_it_was(tmp_path: Path, scr
         "SLURM_JOB_NODELIST": "a",
         "SLURM_JOB_ID": "7",
     }
-    done = subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        ["bash", "job.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode in (0, 1)) and not list(tmp_path.rglob("stolen")), done.stderr
     (found,) = tmp_path.rglob("cell.json")
     assert found.parent == tmp_path / NASTY / cell.experiment / cell.folder_name

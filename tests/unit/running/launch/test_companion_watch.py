@@ -36,7 +36,7 @@ def test_a_word_of_the_worker_begins_the_wait_anew(sleeper: subprocess.Popen[byt
 
 def test_a_stopped_worker_is_told(sleeper: subprocess.Popen[bytes]) -> None:
     os.kill(sleeper.pid, signal.SIGSTOP)
-    watch, deadline = CompanionWatch(sleeper.pid, [], None), time.monotonic() + 5
+    watch, deadline = CompanionWatch(sleeper.pid, [], None), time.monotonic() + 60
     while watch._stopped_s is None and time.monotonic() < deadline:
         watch.look(1000.0)
     assert "was stopped (SIGSTOP) 25 s ago" in str(watch.look(1025.0))

@@ -50,11 +50,11 @@ def test_declared_pauses_are_waited_for() -> None:
 
 
 def test_the_state_of_a_process() -> None:
-    process = subprocess.Popen(["sleep", "30"])
+    process = subprocess.Popen(["sleep", "600"])
     try:
         assert not is_stopped(process.pid)
         process.send_signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not is_stopped(process.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert is_stopped(process.pid)

@@ -17,7 +17,6 @@ from bwbench.training.datasets.base import FileDigest, RemoteFile
 from bwbench.training.datasets.fetch import FetchError, fetch
 from tests.unit.training.datasets.local_server import serve
 
-pytestmark = pytest.mark.timeout(20)
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 
 

@@ -7,8 +7,6 @@ import torch.distributed as dist
 from bwbench.training.loop.control import ControlPath, Stop
 from tests.ranks import run_ranks
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def test_alone_everything_is_local():
     control = ControlPath()

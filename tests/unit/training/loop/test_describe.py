@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 PLUGIN = """
 print("a plugin that talks")
 from bwbench.training.models import AbstractModel
@@ -25,7 +23,6 @@ MODELS.register("two-layers", Two, "two layers")
 """
 
 
-@pytest.mark.timeout(120)
 def test_describe_answers_each_request(tmp_path):
     plugin = tmp_path / "my model's.py"
     plugin.write_text(PLUGIN)
@@ -47,7 +44,7 @@ def test_describe_answers_each_request(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=280,
     )
     logistic, wrong_task, wrong_option, plugged, wrong_shape, transformer = json.loads(done.stdout)["results"]
     assert logistic["num_parameters"] == 650

@@ -41,7 +41,7 @@ for registry in (DATASETS, MODELS, OPTIMIZERS, PARTITIONS):
             component.spec()
 assert not {"torch", "sklearn", "pandas", "scipy"} & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[4])
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=Path(__file__).parents[4])
 
 
 def test_a_character_knows_nothing_of_those_after_it():
