@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.cli.output import seconds, size
-from bwbench.cli.plain_table import plain_table
-from bwbench.cli.status import time_to_target
+from bwbench.cli.cell_table import time_to_target
+from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import (
     Config,

@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
-from bwbench.cli.status import time_to_target
+from bwbench.cli.cell_table import time_to_target
+from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
+from bwbench.cli.results_folder import say_unreadable
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import Status

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from bwbench.network.link import Link
 
 _LINK, _DISTURBANCES, _AIR, _NODES = "Link", "Disturbances", "Shared air", "Nodes and back end"
 
@@ -80,32 +74,3 @@ class LinkOptions:
     congestion_control: Annotated[str | None, _option(_NODES, "NAME", "Of the nodes' TCP: cubic, reno, bbr.")] = None
     seed: Annotated[str | None, _option(_NODES, "NUMBER", "Of the random numbers behind loss and jitter.")] = None
     backend: Annotated[str | None, _option(_NODES, "NAME", "auto, netem (kernel) or relay (user space).")] = None
-
-    def link(self, num_nodes: int) -> Link:
-        """The link between ``num_nodes`` nodes; raises ConfigError with a line for each option that is wrong."""
-        from bwbench.cli.link.description import read_link
-
-        return read_link(self, num_nodes)
-
-
-def takes_link(command: Callable[..., int]) -> Callable[..., int]:
-    """A command with all link options after its own; it gets them as its first argument, ``options``."""
-    hints = get_type_hints(LinkOptions, include_extras=True)
-    names = [field.name for field in fields(LinkOptions)]
-    of_link = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(LinkOptions)
-    ]
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> int:
-        options = LinkOptions(**{name: given.pop(name) for name in names})
-        return command(options, **given)
-
-    wrapped.__signature__ = inspect.Signature([*own, *of_link], return_annotation=int)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *of_link]}
-    return wrapped

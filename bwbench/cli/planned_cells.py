@@ -1,69 +1,22 @@
-"""``bwbench plan``: what would run, why, and how long it should take; touches nothing."""
+"""What a sweep would do, cell by cell: why each one runs, bytes a step, how long it should take."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
-
-from bwbench.cli.sweep import EXPERIMENTS, Files, Mode, Only, OrderSeed, Results, Set, Shard
-
-if TYPE_CHECKING:
-    from bwbench.experiment.plan import Estimate, Forecast, PlannedCell
-    from bwbench.experiment.plan.calibration import Prediction
-    from bwbench.running.sweep import SweepPlan
+from bwbench.base.errors import LaunchError
+from bwbench.base.units import DURATION
+from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
+from bwbench.experiment.plan import Estimate, Forecast, PlannedCell, doubts, foresee
+from bwbench.experiment.plan.calibration import Prediction
+from bwbench.experiment.plan.ways import COMPOSED
+from bwbench.running.sweep import SweepPlan
 
 
-def plan(
-    files: Files = None,
-    set_: Set = None,
-    results: Results = Path("results"),
-    retry: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STATUS", help="Count cells that ended so as to be run; repeatable, or a|b."),
-    ] = None,
-    only: Only = None,
-    shard: Shard = None,
-    order_seed: OrderSeed = 0,
-    mode: Mode = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> int:
-    """Show the cells of experiments: what is done, why each other one will run, bytes a step, predicted time.
-
-    Without FILES those in experiments/. The time is that of a whole cell, from its start-up to the training limit: one
-    that reaches its target ends earlier. Cells that have finished correct the times of the others. Nothing is written
-    to the results.
-    """
-    from bwbench.cli.sweep import check_retry, overrides
-    from bwbench.running.sweep import Selection, plan_sweep
-
-    selection = Selection.parse(only or [], shard)
-    paths = files or [EXPERIMENTS]
-    planned = plan_sweep(paths, results, overrides(set_, mode), check_retry(retry), selection, order_seed)
-    return show_sweep(planned, json_)
-
-
-def show_sweep(sweep: SweepPlan, json: bool) -> int:
-    """Print what a sweep would do, in the order of the files. Returns the exit status."""
-    from bwbench.base.errors import EXIT_OK, LaunchError
-    from bwbench.cli.output import MAX_ROWS, print_json_rows, stderr
-    from bwbench.experiment.plan import Forecast, doubts, foresee
-
-    position = {(item.cell.experiment, item.cell.id): number for number, item in enumerate(sweep.todo, 1)}
-    written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
-    selected = {(item.cell.experiment, item.cell.id): item for item in sweep.selected}
-    planned = [selected[key] for key in written if key in selected]
-    foreseen = Forecast({})
-    try:
-        foreseen = foresee(sweep.foreseen)
-    except LaunchError as error:
-        stderr().print(f"no predictions: {error}")
-    if json:
-        cells = (_cell(item, position.get((item.cell.experiment, item.cell.id)), foreseen) for item in planned)
-        print_json_rows("cells", cells, lambda: _beside_cells(sweep, foreseen))
-        return EXIT_OK
+def print_cells(sweep: SweepPlan) -> None:
+    """Print what a sweep would do, in the order of the files."""
+    planned, foreseen = _in_order(sweep), _foreseen(sweep)
     _print_table(planned[:MAX_ROWS], foreseen)
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
@@ -72,13 +25,33 @@ def show_sweep(sweep: SweepPlan, json: bool) -> int:
     skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
     left_out = f", {skipped} skipped" if skipped else ""
     stderr().print(f"{len(planned)} cells, {len(sweep.todo)} to run{left_out}{_total_in_words(sweep.todo, foreseen)}")
-    return EXIT_OK
+
+
+def print_cells_as_json(sweep: SweepPlan) -> None:
+    """The same as JSON, with all that is known of each cell."""
+    position = {(item.cell.experiment, item.cell.id): number for number, item in enumerate(sweep.todo, 1)}
+    planned, foreseen = _in_order(sweep), _foreseen(sweep)
+    cells = (_cell(item, position.get((item.cell.experiment, item.cell.id)), foreseen) for item in planned)
+    print_json_rows("cells", cells, lambda: _beside_cells(sweep, foreseen))
+
+
+def _in_order(sweep: SweepPlan) -> list[PlannedCell]:
+    """The selected cells, as the files have them."""
+    written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
+    selected = {(item.cell.experiment, item.cell.id): item for item in sweep.selected}
+    return [selected[key] for key in written if key in selected]
+
+
+def _foreseen(sweep: SweepPlan) -> Forecast:
+    try:
+        return foresee(sweep.foreseen)
+    except LaunchError as error:
+        stderr().print(f"no predictions: {error}")
+        return Forecast({})
 
 
 def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
     """``, at most about 3 min 10 s (predicted from 4 finished cells)``; nothing where there are no predictions."""
-    from bwbench.cli.output import seconds
-
     if not foreseen.estimates:
         return ""
     expected = [foreseen.predict(item) for item in todo]
@@ -89,10 +62,6 @@ def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
 
 
 def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
-    from bwbench.base.units import DURATION
-    from bwbench.cli.output import new_table, seconds, size, stdout
-    from bwbench.experiment.plan.ways import COMPOSED
-
     numbers = ("RTT", "payload/step", "wire/step", "step", "at most")
     table = new_table("cell", "link", "RTT", "status", "why", *numbers[1:], right=numbers)
     for item in planned:
@@ -125,8 +94,6 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, Any]:
 
 
 def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, Any]:
-    from bwbench.experiment.plan.ways import COMPOSED
-
     found = foreseen.estimates.get(item.cell.id)
     costs = found is not None and (item.runs or item.way != COMPOSED)
     return {

@@ -1,21 +1,51 @@
-"""A comparison as JSON, and as tables for people."""
+"""Every arm against a baseline: as JSON, and as tables for people."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.cli.output import seconds
-from bwbench.cli.plain_table import plain_table
-from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow
+from bwbench.cli.output import plain_table, print_json, seconds
+from bwbench.cli.results_folder import say_unreadable
+from bwbench.records import iter_cells, readable
+from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow, compare_cells
+from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.crossover import Crossover
+from bwbench.results.analysis.left_out import left_out_notes
+from bwbench.results.analysis.provenance import provenance_note
 
 _Row = ArmRow | CrossoverRow | ParetoRow
 
 RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm is faster"
 _DIGITS = 6  # of computed bandwidths
+
+
+def print_comparison(folder: Path, baseline: str, by: str, *, as_json: bool) -> None:
+    """Print how the arms compare on stdout; notes on what is left out on stderr, or in the JSON document.
+
+    Args:
+        by: dotted key of the configuration whose values stand first.
+    """
+    cells, refused = readable(iter_cells(folder))
+    comparison = compare_cells(cells, baseline, by)
+    left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
+    done = [cell for cell in cells if state_of(cell) == DONE]
+    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    notes = [*comparison.notes, *left_out, *filter(None, (composed, provenance_note(done)))]
+    if as_json:
+        print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
+        return
+    for line in comparison_lines(comparison):
+        print(line)
+    sys.stdout.flush()
+    say_unreadable(refused)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

@@ -1,37 +1,32 @@
-"""``bwbench show``: everything that was recorded of one cell."""
+"""The folder of results that a command is given: whether it holds any, which cell is meant, what cannot be read."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bwbench.base.errors import EXIT_OK, ConfigError
+from bwbench.base.errors import ConfigError, RecordError
 
+ResultsFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
+]
+_SHOWN_UNREADABLE = 8
 _SHOWN_MATCHES = 8
 
 
-def show(
-    cell: Annotated[
-        str,
-        typer.Argument(metavar="CELL", help="Its folder, its id or the start of it, or its slug.", show_default=False),
-    ],
-    results: Annotated[Path, typer.Option(help="Where to look for an id or a slug.")] = Path("results"),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> int:
-    """Show one cell: its configuration, the link it asked for and got, where its time went, bytes, and its log."""
-    from bwbench.cli.cell_text import cell_text, shown
+def check_folder(folder: Path) -> None:
+    """Raise ConfigError where ``folder`` holds no cell."""
+    from bwbench.records import iter_cells
 
-    record = shown(find_cell(cell, results))
-    if json:
-        from bwbench.cli.output import print_json
-
-        print_json(record.to_json())
-    else:
-        for line in cell_text(record):
-            print(line)
-    return EXIT_OK
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; name a results folder or one experiment in it")
+    if next(iter_cells(folder), None) is None:
+        hint = "name a results folder or one experiment in it, or make one with `bwbench run FILE`"
+        raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
 
 
 def find_cell(name: str, results: Path) -> Path:
@@ -62,3 +57,15 @@ def find_cell(name: str, results: Path) -> Path:
         more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
         raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
     return near[0]
+
+
+def say_unreadable(refused: Sequence[RecordError]) -> None:
+    """Notes on stderr: which cells cannot be read and are left out, each with its reason, and how many there are."""
+    for error in refused[:_SHOWN_UNREADABLE]:
+        print(f"note: left out: {error}", file=sys.stderr)
+    if len(refused) > _SHOWN_UNREADABLE:
+        more = len(refused) - _SHOWN_UNREADABLE
+        print(f"note: left out: {more} more; `bwbench status` names them all", file=sys.stderr)
+    if refused:
+        words = "1 cell is" if len(refused) == 1 else f"{len(refused)} cells are"
+        print(f"note: {words} unreadable", file=sys.stderr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 import sys
@@ -11,14 +13,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError, LinkError
-from bwbench.cli.link.options import LinkOptions, takes_link
+from bwbench.cli.link.link_options import LinkOptions
+from bwbench.cli.option_classes import takes_options
+from bwbench.cli.output import size, stderr
 
 if TYPE_CHECKING:
     from bwbench.cli.link.node_group import NodeGroup
     from bwbench.network.link import Link
     from bwbench.network.network import Network
 
+
 EXIT_TIMEOUT = 124  # as of timeout(1)
+
+# A placeholder is one word of letters in braces, with or without a number behind a colon, and nothing else: what JSON,
+# awk, find or a shell write with braces (`{"a": 1}`, `{print $1}`, `{}`, `${HOME}`, `{1..3}`) stays as it is. A word in
+# braces that is none of ours is refused, since it may be one that was mistyped; doubled braces around it (`{{word}}`)
+# stand for single ones.
+_NAMES = ("rank", "nodes", "address", "address:K")
+_WORD = r"([A-Za-z_]\w*)(?::([\w.+-]*))?"
+_PLACEHOLDER = r"\{\{(" + _WORD + r")\}\}|(?<!\$)\{" + _WORD + r"\}"
 
 # A line a paragraph: typer keeps the line breaks of longer ones.
 HELP = "\n\n".join(
@@ -38,9 +51,9 @@ HELP = "\n\n".join(
 )
 
 
-@takes_link
+@takes_options()
 def run(
-    options: LinkOptions,
+    *,
     command: Annotated[list[str], typer.Argument(metavar="CMD", help="Program and arguments, for every node.")],
     nodes: Annotated[int, typer.Option(help="How many nodes; each runs the command once.")] = 4,
     timeout: Annotated[str | None, typer.Option(help="End all after this time: '30 s'; exit status 124.")] = None,
@@ -52,20 +65,22 @@ def run(
     ] = False,
     no_prefix: Annotated[bool, typer.Option("--no-prefix", help="Print lines without the node's number.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line about the link at the end.")] = False,
+    options: LinkOptions,
 ) -> int:
     """Run a command in every node; ``HELP`` is what users read."""
+    from bwbench.cli.link.read_link import read_link
     from bwbench.network.addresses import MAX_NODES
     from bwbench.network.network import open_network
 
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
-    link = options.link(nodes)
+    link = read_link(options, nodes)
     limit_s = _duration(timeout)
     words = _words(command, nodes)
     with open_network(link, nodes) as network:
         if verify:
             _measure(network, link)
-        status = _run(network, words, limit_s, torch_env, not no_prefix)
+        status = _run(network, words, limit_s, torch_env=torch_env, prefixed=not no_prefix)
         if not quiet:
             _print_summary(network)
     return status
@@ -87,7 +102,6 @@ def _duration(text: str | None) -> float | None:
 
 def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
     """The words of each node; raises ConfigError for a placeholder or a program that does not exist."""
-    from bwbench.cli.link.placeholders import fill_in
     from bwbench.network.addresses import node_addresses
 
     addresses = [node_addresses(node).data_address for node in range(num_nodes)]
@@ -103,7 +117,6 @@ def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
 
 def _measure(network: Network, link: Link) -> None:
     """Raise LinkError where the link does not do what was asked."""
-    from bwbench.cli.output import stderr
     from bwbench.network.probe.verify import verify
     from bwbench.running.launch.link_record import VERIFY_TRIES
 
@@ -118,9 +131,7 @@ def _measure(network: Network, link: Link) -> None:
     raise LinkError("\n".join(["the link is out of tolerance; nothing was started", *measured.reasons]))
 
 
-def _run(network: Network, words: list[list[str]], limit_s: float | None, torch_env: bool, prefixed: bool) -> int:
-    import os
-
+def _run(network: Network, words: list[list[str]], limit_s: float | None, *, torch_env: bool, prefixed: bool) -> int:
     from bwbench.cli.link.node_group import Command, NodeGroup
     from bwbench.network.node_environment import node_environment, torch_environment
 
@@ -131,7 +142,7 @@ def _run(network: Network, words: list[list[str]], limit_s: float | None, torch_
             environment.update(torch_environment(rank, network.nodes))
         commands.append(Command(argv, environment))
     sys.stdout.flush()
-    group = NodeGroup(network, sys.stdout.buffer, sys.stderr.buffer, prefixed)
+    group = NodeGroup(network, sys.stdout.buffer, sys.stderr.buffer, prefixed=prefixed)
     try:
         group.start(commands)
         network.play()
@@ -164,7 +175,6 @@ def _watch(group: NodeGroup, limit_s: float | None) -> int:
 
 def _print_summary(network: Network) -> None:
     """One line: who carried how much, and how late; another one where the link was not what was asked."""
-    from bwbench.cli.output import size
     from bwbench.running.launch.link_record import emulator_of, emulator_unfit
 
     total, health = network.counters().total(), network.health()
@@ -174,3 +184,37 @@ def _print_summary(network: Network) -> None:
     print(words, file=sys.stderr)
     if reason := emulator_unfit(emulator_of(health, None)):
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)
+
+
+def fill_in(words: Sequence[str], rank: int, addresses: Sequence[str]) -> list[str]:
+    """The words of a command as node ``rank`` gets them.
+
+    Args:
+        addresses: of all nodes.
+
+    Raises:
+        ValueError: a placeholder that is none, or the address of a node that does not exist.
+    """
+    return [re.sub(_PLACEHOLDER, lambda match: _value(match, rank, addresses), word, flags=re.ASCII) for word in words]
+
+
+def _value(match: re.Match[str], rank: int, addresses: Sequence[str]) -> str:
+    from bwbench.base.explain import nearest
+
+    literal, _, _, name, argument = match.groups()
+    if literal is not None:
+        return f"{{{literal}}}"
+    if name == "address" and argument is not None:
+        if not argument.isdigit() or int(argument) >= len(addresses):
+            raise ValueError(f"{match[0]}: there is no node {argument!r}; nodes are numbered 0 to {len(addresses) - 1}")
+        return addresses[int(argument)]
+    values = {"rank": str(rank), "nodes": str(len(addresses)), "address": addresses[rank]}
+    if name not in values:
+        known = ", ".join(f"{{{known}}}" for known in _NAMES)
+        raise ValueError(
+            f"{match[0]} is no placeholder.{nearest(name, values)} There are {known}; for braces as such write "
+            f"{{{match[0]}}}"
+        )
+    if argument is not None:
+        raise ValueError(f"{match[0]}: {{{name}}} takes nothing behind a colon")
+    return values[name]

@@ -1,76 +1,57 @@
-"""``bwbench status``: how every cell ended, and how far those are that run at this moment."""
+"""How every cell ended, how far those are that run at this moment, and what experiments have cost."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
-import typer
-
-from bwbench.base.errors import EXIT_OK, RecordError
-from bwbench.cli.plot import check_folder
-
-if TYPE_CHECKING:
-    from bwbench.records import CellFolder
-    from bwbench.records.schema import Evaluation
+from bwbench.base.errors import RecordError
+from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
+from bwbench.records import CellFolder, iter_cells, read_last_events
+from bwbench.records.lock import claim_of
+from bwbench.records.schema import Evaluation
+from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
+from bwbench.results.analysis.composed_error import composed_error, composed_note
+from bwbench.results.analysis.provenance import mixed_note, provenance_of
+from bwbench.results.analysis.spent import spent
 
 Entry: TypeAlias = dict[str, Any]  # of --json
 _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "test_metric", "steps", "samples",
              "training_clock_s", "wire_bytes")  # fmt: skip
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
+_KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
 
 
-def status(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
-    ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    spent: Annotated[
-        bool, typer.Option("--spent", help="Machine hours, share run whole, error of composed times and of links.")
-    ] = False,
-) -> int:
-    """List the cells of an experiment: done or not, time to target, final metric, and why a cell failed.
-
-    Works while they run, from anywhere that sees the folder: a cell that runs shows what is being done, and how far it
-    is.
-    """
-    from bwbench.cli.output import print_json_rows
-    from bwbench.records import iter_cells
-
-    check_folder(folder)
-    if spent:
-        return _print_spent(folder, json)
+def print_cells(folder: Path) -> None:
+    """Print a line a cell on stdout; how many there are of each kind, and what must be said of them, on stderr."""
     overview = _Overview()
-    entries = (overview.take(cell) for cell in iter_cells(folder))  # one after another: all would fill the memory
-    if json:
-        print_json_rows("cells", entries, lambda: {"notes": overview.notes})
-        return EXIT_OK
-    _print_table(entries)
+    _print_table(overview.entries(folder))
     total = overview.counts.total()
     tally = ", ".join(f"{number} {name}" for name, number in overview.counts.most_common())
     print(f"{total} {'cell' if total == 1 else 'cells'}: {tally}", file=sys.stderr)
     for note in overview.notes:
         print(f"note: {note}", file=sys.stderr)
-    return EXIT_OK
 
 
-def _print_spent(folder: Path, json: bool) -> int:
-    from bwbench.cli.output import print_json
-    from bwbench.cli.spent_text import spent_text
-    from bwbench.results.analysis.spent import spent
+def print_cells_as_json(folder: Path) -> None:
+    """The same as one JSON document."""
+    overview = _Overview()
+    print_json_rows("cells", overview.entries(folder), lambda: {"notes": overview.notes})
 
+
+def print_spent(folder: Path, *, as_json: bool) -> None:
+    """Print what each experiment has cost, and all together."""
     experiments, total = spent(folder)
     rows = [total.to_json(), *(one.to_json() for one in experiments)]
-    if json:
+    if as_json:
         print_json({"total": rows[0], "experiments": rows[1:]})
-        return EXIT_OK
-    for line in spent_text(rows if len(experiments) > 1 else rows[1:]):
+        return
+    for line in _spent_lines(rows if len(experiments) > 1 else rows[1:]):
         print(line)
-    return EXIT_OK
 
 
 class _Overview:
@@ -82,10 +63,12 @@ class _Overview:
         self._num_composed = 0
         self._errors: list[float] = []
 
+    def entries(self, folder: Path) -> Iterator[Entry]:
+        """Those of all cells below, one after another: all at once would fill the memory."""
+        return map(self.take, iter_cells(folder))
+
     def take(self, folder: CellFolder) -> Entry:
         """The entry of a cell, which is counted."""
-        from bwbench.results.analysis.provenance import provenance_of
-
         entry = status_entry(folder, links_too=self.counts.total() < _MOST_LINKS)
         self.counts[entry["status"]] += 1
         self._num_composed += entry["composed"]
@@ -98,9 +81,6 @@ class _Overview:
     @property
     def notes(self) -> list[str]:
         """What must be said of the cells that were taken."""
-        from bwbench.results.analysis.composed_error import composed_note
-        from bwbench.results.analysis.provenance import mixed_note
-
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
         return [note for note in (composed, mixed_note(self._provenances)) if note]
 
@@ -114,10 +94,7 @@ def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
     an attempt was cut off, ``unreadable`` where a record is broken: one such cell must not hide the others.
     """
-    from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
-    from bwbench.results.analysis.composed_error import composed_error
-
-    if (problem := _problem(folder, links_too)) is not None:
+    if (problem := _problem(folder, links_too=links_too)) is not None:
         return _unreadable(folder, problem)
     cell, recorded = folder.cell, folder.status
     entry: Entry = {key: getattr(cell, key) for key in ("id", "slug", "experiment", "arm", "repeat")}
@@ -131,7 +108,7 @@ def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
     return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
 
 
-def _problem(folder: CellFolder, links_too: bool) -> RecordError | None:
+def _problem(folder: CellFolder, *, links_too: bool) -> RecordError | None:
     try:
         return folder.problem if links_too else folder.problem_at_a_glance
     except RecordError as error:  # of the line of a published cell
@@ -139,7 +116,7 @@ def _problem(folder: CellFolder, links_too: bool) -> RecordError | None:
 
 
 def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
-    from bwbench.experiment.plan.assess import UNREADABLE
+    from bwbench.experiment.plan.assess import UNREADABLE  # planning takes a quarter of a second to import
 
     slug, _, cell_id = folder.path.name.rpartition("-")
     named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
@@ -150,8 +127,6 @@ def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
 
 def running_now(folder: CellFolder) -> Entry | None:
     """Who runs a cell and how far it is, from its claim and from what rank 0 has recorded; None where nobody does."""
-    from bwbench.records.lock import claim_of
-
     claim = claim_of(folder.path)
     if claim is None:
         return None
@@ -168,15 +143,10 @@ def running_now(folder: CellFolder) -> Entry | None:
 
 def _latest_evaluation(events: Path) -> Evaluation | None:
     """The last evaluation in a file that is being written; None where there is none yet."""
-    from bwbench.records import read_last_events
-    from bwbench.records.schema import Evaluation
-
     return next((event for event in reversed(read_last_events(events)) if isinstance(event, Evaluation)), None)
 
 
 def _in_words(running: Entry) -> str:
-    from bwbench.cli.output import seconds
-
     text = f"{running['phase']} on {running['host'] or '?'} (process {running['pid'] or '?'})"
     if running["samples"] is None:
         return text
@@ -186,8 +156,6 @@ def _in_words(running: Entry) -> str:
 
 
 def _print_table(cells: Iterable[Entry]) -> None:
-    from bwbench.cli.plain_table import plain_table
-
     rows = []
     for cell in cells:
         row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
@@ -205,8 +173,6 @@ def time_to_target(reached_s: float | None, censored_at_s: float | None, compose
 
     ``composed`` after it where the time was not measured whole.
     """
-    from bwbench.cli.output import seconds
-
     mark = " composed" if composed else ""
     if reached_s is not None:
         return f"{seconds(reached_s)}{mark}"
@@ -220,3 +186,37 @@ def _metric(cell: Entry) -> str:
 def _first_line(reason: object) -> str:
     line = str(reason or "").strip().partition("\n")[0]
     return line if len(line) <= _REASON_LENGTH else f"{line[: _REASON_LENGTH - 1]}…"
+
+
+def _spent_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The lines, from ``Spent.to_json`` of every experiment and of all together."""
+    yield "machine hours (wall time of the last attempt at every run; of 'all', shared runs count once)"
+    columns = ["experiment", "hours", *_KINDS.values()]
+    table = []
+    for row in rows:
+        each = [
+            f"{row['machine_s_by_kind'][kind] / 3600:.2f} ({row['num_runs'][kind]})" if row["num_runs"][kind] else "-"
+            for kind in _KINDS
+        ]
+        table.append([row["experiment"], f"{row['machine_s'] / 3600:.2f}", *each])
+    yield from plain_table(columns, table, right=set(columns[1:]))
+    yield ""
+    yield "cells; error of composed times against whole runs; error of links, achieved against asked"
+    columns = ["experiment", "done", "composed", "whole", "both ways", "error", "at most", "in interval",
+               "links", "goodput", "95 %", "worst", "RTT", "95 % ", "worst "]  # fmt: skip
+    table = []
+    for row in rows:
+        off, goodput, rtt = row["composed_error"], row["goodput_error"], row["rtt_error"]
+        share = "-" if row["whole_share"] is None else f"{row['whole']} ({100 * row['whole_share']:.0f} %)"
+        inside = f"{off['inside']} of {off['with_interval']}" if off["with_interval"] else "-"
+        counts = [f"{row['done']} of {row['cells']}", str(row["composed"]), share, str(off["num"])]
+        errors = [_percent(off["median"]), _percent(off["worst"]), inside, str(row["links"])]
+        links = [_percent(spread[key]) for spread in (goodput, rtt) for key in ("median", "p95", "worst")]
+        table.append([row["experiment"], *counts, *errors, *links])
+    yield from plain_table(columns, table, right=set(columns[1:]))
+    if unknown := sum(row["num_unknown_runs"] for row in rows[:1]):
+        yield f"{unknown} runs that cells were composed from are not in the records: their time is not counted"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2g} %"
