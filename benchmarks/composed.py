@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER
+from bwbench.experiment.plan.composing import CONVERGENCE_FOLDER, TIMING_FOLDER
 from bwbench.records import CellFolder, iter_cells
 from bwbench.results.analysis.composed_error import composed_error
 

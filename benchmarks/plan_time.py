@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.errors import BwbenchError, ConfigError
-from bwbench.experiment.plan import Cell, Estimate, estimate_cells
+from bwbench.experiment.plan import Cell, CellEstimate, estimate_cells
 from bwbench.experiment.plan.calibration import Calibration
 from bwbench.records import iter_cells
 from bwbench.records.schema import Status
@@ -118,7 +118,7 @@ def errors_of(asked: Sequence[Finished], known: Calibration) -> dict[str, float]
     return {one.cell.id: known.predict(one.cell, steps=int(one.status.steps)).total_s / one.wall_s - 1 for one in asked}
 
 
-def calibrated_errors(cells: Sequence[Finished], estimates: dict[str, Estimate]) -> dict[str, list[float]]:
+def calibrated_errors(cells: Sequence[Finished], estimates: dict[str, CellEstimate]) -> dict[str, list[float]]:
     """Errors of each cell whenever it was in the half that is predicted from the other one."""
     found: dict[str, list[float]] = {one.cell.id: [] for one in cells}
     for seed in range(SHUFFLES):

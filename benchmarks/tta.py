@@ -32,7 +32,7 @@ from training_parts.rates import Rates
 from training_parts.runs import ENDED, LINKS, Runs
 from training_parts.workloads import QUICK, WORKLOADS, Workload
 
-from bwbench.experiment.config.mode import why_not_composed
+from bwbench.experiment.config.experiment import why_not_composed
 from bwbench.experiment.config.presets import PRESETS
 
 NO_PEERS = ("single", "no-communication")  # no link is between them

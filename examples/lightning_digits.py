@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bwbench.training.library.lightning import BwbenchStrategy
+from bwbench.lightning import BwbenchStrategy
 
 ALGORITHM = sys.argv[1] if len(sys.argv) > 1 else "bytegrad"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,17 +14,23 @@ import torch.distributed as dist
 T = TypeVar("T")
 
 
-def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeout_s: float = 20.0) -> list[T]:
+@cache
+def loopback() -> Any:
+    """gloo's thread that serves sockets, one for all ranks of this process: one each takes three times as long."""
+    return dist.ProcessGroupGloo.create_device(interface="lo")
+
+
+def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeout_s: float = 120.0) -> list[T]:
     """What ``work(group, rank)`` returned, by rank; raises the first error of any rank."""
     torch.set_num_threads(1)
-    store = dist.HashStore()
+    store, device = dist.HashStore(), loopback()
     results: list = [None] * num_ranks
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
         try:
             options = dist.ProcessGroupGloo._Options()
-            options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+            options._devices = [device]
             options._timeout = timedelta(seconds=timeout_s)
             results[rank] = work(dist.ProcessGroupGloo(store, rank, num_ranks, options), rank)
         except BaseException as error:

@@ -18,21 +18,27 @@ if TYPE_CHECKING:
 
 MOVED = {
     "bwbench.algorithms": "bwbench.methods.algorithms",
+    "bwbench.cluster": "bwbench.running.cluster",
     "bwbench.collectives": "bwbench.methods.collectives",
+    "bwbench.composed": "bwbench.running.composed",
     "bwbench.compression": "bwbench.methods.compression",
     "bwbench.config": "bwbench.experiment.config",
     "bwbench.config.component": "bwbench.base.component",
     "bwbench.data_spec": "bwbench.base.data_spec",
     "bwbench.datasets": "bwbench.training.datasets",
     "bwbench.errors": "bwbench.base.errors",
+    "bwbench.launch": "bwbench.running.launch",
+    "bwbench.launch.ssh.facts": "bwbench.running.launch.ssh.host_facts",
     "bwbench.library": "bwbench.training.library",
-    "bwbench.lightning": "bwbench.training.library.lightning",
     "bwbench.models": "bwbench.training.models",
     "bwbench.plan": "bwbench.experiment.plan",
     "bwbench.plan.phases": "bwbench.methods.phases",
     "bwbench.plan.traffic": "bwbench.methods.traffic",
     "bwbench.registry": "bwbench.base.registry",
+    "bwbench.runner": "bwbench.running.cell",
+    "bwbench.sweep": "bwbench.running.sweep",
     "bwbench.train": "bwbench.training.loop",
+    "bwbench.tuning": "bwbench.running.tuning",
     "bwbench.units": "bwbench.base.units",
 }
 

@@ -6,14 +6,18 @@ only ``true`` and ``false`` are booleans, ``1e7`` is a number, and dates or base
 
 from __future__ import annotations
 
+import difflib
 import re
+import stat
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location
+from bwbench.base.plain_data import Json, JsonObject
 
 MAX_BYTES = 256 * 1024  # no experiment is longer; PyYAML reads some 300 kB/s
 MAX_VALUES = 100_000  # with every alias counted as what it stands for, so that an alias bomb is no file of 1 kB
@@ -47,7 +51,7 @@ class Document:
     """
 
     file: str
-    data: Any = None
+    data: Json = None
     lines: dict[Location, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -123,7 +127,7 @@ class _Reader:
         self._document = document
         self._count = 0
 
-    def read(self, node: yaml.Node, path: Location) -> Any:
+    def read(self, node: yaml.Node, path: Location) -> Json:
         line = int(node.start_mark.line) + 1
         self._count += 1
         if self._count > MAX_VALUES:
@@ -143,8 +147,8 @@ class _Reader:
         assert isinstance(node, yaml.MappingNode)
         return self._mapping(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: Location) -> dict[str, Any]:
-        own: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode, path: Location) -> JsonObject:
+        own: JsonObject = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:
             line = int(key_node.start_mark.line) + 1
@@ -165,7 +169,7 @@ class _Reader:
             self._merge(own, value_node, path)
         return own
 
-    def _merge(self, own: dict[str, Any], node: yaml.Node, path: Location, depth: int = 0) -> None:
+    def _merge(self, own: JsonObject, node: yaml.Node, path: Location, depth: int = 0) -> None:
         line = int(node.start_mark.line) + 1
         if depth > MAX_DEPTH:
             raise ConfigError(Problem("'<<' merges a mapping into itself", self._document.file, line))
@@ -182,7 +186,7 @@ class _Reader:
                 elif key not in own:
                     own[key] = self.read(value_node, (*path, key))
 
-    def _scalar(self, node: yaml.ScalarNode, line: int) -> Any:
+    def _scalar(self, node: yaml.ScalarNode, line: int) -> Json:
         text = str(node.value)
         if any("\ud800" <= character <= "\udfff" for character in text):
             self._add("half a surrogate pair is no character; write the character itself", line)
@@ -193,7 +197,7 @@ class _Reader:
         self._document.problems.append(Problem(message, self._document.file, line))
 
 
-def _plain(text: str) -> Any:
+def _plain(text: str) -> Json:
     """The meaning of a scalar without quotes."""
     if text in _SPECIAL:
         return _SPECIAL[text]
@@ -202,3 +206,43 @@ def _plain(text: str) -> Any:
     if _INTEGER.fullmatch(text) and len(text) < 4000:  # Python refuses to read longer ones
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def read_text_file(path: Path, max_bytes: int) -> str:
+    """The text in ``path``; raises ConfigError where there is none to be had."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ConfigError(f"{path} is a folder; name an experiment file (YAML) in it")
+        if not stat.S_ISREG(mode):
+            raise ConfigError(f"{path} is no regular file; name an experiment file (YAML)")
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file.{_near_files(path)}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL inside the name
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{path} cannot be read: {reason}") from None
+    if b"\0" in content:
+        raise ConfigError(f"{path} is not a text file: it contains NUL bytes; name an experiment file (YAML)")
+    if len(content) > max_bytes:
+        raise ConfigError(f"{path} is larger than {max_bytes // 1024} KiB: no experiment is that long")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8: is this a text file? Save it as UTF-8"
+        raise ConfigError(Problem(message, str(path), line)) from None
+
+
+def _near_files(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" There is no folder {path.parent} either"
+    try:
+        names = [entry.name for entry in path.parent.glob("[!.]*.y*ml")]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, names, n=1)
+    if near:
+        return f" Did you mean {str(path.parent / near[0])!r}?"
+    return f" Experiment files there: {', '.join(sorted(names)[:20])}" if names else " There is no YAML file there"

@@ -87,8 +87,7 @@ def check_launcher(sweep: SweepPlan, elsewhere: Elsewhere | None) -> None:
     if on_hosts and elsewhere is not None:
         raise ConfigError("--on is for cells that one machine runs by itself; launcher: ssh needs its hosts")
     if on_hosts:
-        from bwbench.running.launch.ssh.launcher import check_hosts  # asyncssh is an extra
-        from bwbench.running.launch.ssh.preflight import refuse_unfit
+        from bwbench.running.launch.ssh.preflight import check_hosts, refuse_unfit  # asyncssh is an extra
 
         for hosts in dict.fromkeys(cell.config.hosts for cell in on_hosts):
             refuse_unfit(check_hosts(hosts, [cell for cell in on_hosts if cell.config.hosts == hosts]))

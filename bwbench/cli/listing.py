@@ -90,7 +90,7 @@ def _row(entry: Entry, registry: Registry, with_options: bool) -> dict[str, Any]
 def _traffic(name: str, registry: Registry, num_parameters: int, num_nodes: int) -> dict[str, Any]:
     """Class, axes and bytes of a preset or an algorithm; None for what a broken package does not tell."""
     from bwbench.cli.output import stderr
-    from bwbench.experiment.plan.named_traffic import named_traffic
+    from bwbench.experiment.plan.sending import named_traffic
 
     targets = {entry.name: entry.target for entry in registry}
     try:
@@ -111,8 +111,8 @@ def _traffic(name: str, registry: Registry, num_parameters: int, num_nodes: int)
 
 
 def _options(entry: Entry, registry: Registry) -> list[dict[str, Any]] | None:
+    from bwbench.base.component import options_of
     from bwbench.cli.output import stderr
-    from bwbench.experiment.config.options import options_of
 
     try:
         found = options_of(registry.load(entry.name).Config)

@@ -8,9 +8,9 @@ from typing import Any
 from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
 from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
-from bwbench.experiment.plan import Estimate, Forecast, PlannedCell, doubts, foresee
+from bwbench.experiment.plan import CellEstimate, Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Prediction
-from bwbench.experiment.plan.ways import COMPOSED
+from bwbench.experiment.plan.composing import COMPOSED
 from bwbench.running.sweep import SweepPlan
 
 
@@ -116,7 +116,7 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
     }
 
 
-def _of_a_step(found: Estimate | None) -> dict[str, Any]:
+def _of_a_step(found: CellEstimate | None) -> dict[str, Any]:
     """What is estimated from the configuration alone; ``steps`` is up to the limit."""
     names = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_rank", "wire_bytes_per_step",
              "ack_bytes_per_step", "compute_s", "communication_s", "step_s", "steps")  # fmt: skip

@@ -15,8 +15,8 @@ from bwbench.cli.run_options import TuneOptions, retried
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.experiment import Experiment
-from bwbench.experiment.config.tuned_table import Entry
-from bwbench.experiment.plan import Estimate, Forecast, estimate_cells
+from bwbench.experiment.config.tuned_table import Entry, named
+from bwbench.experiment.plan import CellEstimate, Forecast, estimate_cells
 from bwbench.records.disk import full_disk_said
 from bwbench.running.sweep.time_left import TimeLeft
 from bwbench.running.tuning.searches import Search, searches_of, widening
@@ -40,7 +40,7 @@ class _Tuning:
     experiment: Experiment
     table: Path
     searches: Sequence[Search]
-    estimates: Sequence[Estimate]
+    estimates: Sequence[CellEstimate]
     results: Path
     seed: int
     retry: tuple[str, ...]
@@ -110,7 +110,7 @@ def _print_table(entries: Sequence[Entry]) -> None:
             samples, loss = chosen.samples_to_target, chosen.loss
             found = (f"{chosen.lr:g}", str(samples or "-"), "-" if loss is None else f"{loss:.4g}")
         grid = f"{entry.grid[0]:g} to {entry.grid[-1]:g}{', on its edge' if entry.on_edge else ''}"
-        names = (entry.arm, entry.model["name"], entry.dataset["name"], str(entry.nodes), batch)
+        names = (entry.arm, named(entry.model), named(entry.dataset), str(entry.nodes), batch)
         table.add_row(*names, next(iter(entry.optimizer)), *found, str(len(entry.trials)), grid)
     stdout().print(table)
 
@@ -118,7 +118,7 @@ def _print_table(entries: Sequence[Entry]) -> None:
 def _say(experiment: Experiment, path: Path, entries: Sequence[Entry]) -> None:
     """What is to be known about the rates, and how to use them."""
     for entry in entries:
-        arm = f"{entry.arm} ({entry.model['name']} on {entry.dataset['name']}, {entry.nodes} node(s))"
+        arm = f"{entry.arm} ({entry.workload}, {entry.nodes} node(s))"
         if entry.lr is None:
             stderr().print(f"{arm}: no rate: {entry.problem}")
         elif entry.on_edge:
@@ -150,6 +150,7 @@ class _Planned:
 
 def _planned(tuning: _Tuning, search: Search, left: TimeLeft) -> _Planned:
     found, first = progress(search, tuning.results), planned(search, search.grid[0], tuning.results)
+    rates = {search.cell(lr).id: lr for lr in search.grid}
     to_run = waiting(search, tuning.results, tuning.retry)
     return _Planned(
         arm=search.arm,
@@ -158,7 +159,7 @@ def _planned(tuning: _Tuning, search: Search, left: TimeLeft) -> _Planned:
         nodes=search.config.nodes,
         optimizer=search.config.optimizer.name,
         trials_done=len(found.trials),
-        rates_to_run=[item.cell.config.optimizer.to_json()["lr"] for item in to_run],
+        rates_to_run=[rates[item.cell.id] for item in to_run],
         at_most_trials=len(search.grid) - len(found.trials) if found.state.missing else 0,
         predicted_s=left.cell_s(first),
     )

@@ -96,7 +96,7 @@ def plot(
 
     from bwbench.results.analysis.results import read_cells, results_of  # pandas and matplotlib take a second to import
     from bwbench.results.analysis.tables import Reader
-    from bwbench.results.figures.parallel import draw_albums
+    from bwbench.results.figures.album import draw_albums
     from bwbench.results.figures.style import WIDTHS_IN
 
     formats = [one.value for one in format or PictureFormat]

@@ -14,12 +14,10 @@ from bwbench.records.disk import full_disk_said, worker_met_full_disk
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.launch.cell_status import cell_status
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
 from bwbench.running.launch.link_record import LinkFile
 from bwbench.running.launch.local import LocalLauncher
 from bwbench.running.launch.machine_turn import machine_turn
-from bwbench.running.launch.outcome import LaunchOutcome
-from bwbench.running.launch.resumption import Resumption
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted

@@ -11,9 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.results.section.write import latex_table, markdown_table
-from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer
-from bwbench.results.text.escape import markdown
-from bwbench.results.text.pieces import macro_name
+from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer, macro_name, markdown
 from paper.program.claims.spec import COMPARISONS
 from paper.program.pictures import Pictures
 from paper.program.quotes import Quotes

@@ -13,7 +13,6 @@ from bwbench.methods.compression import build_codec
 from bwbench.network.link import Link
 from tests.ranks import run_ranks
 
-pytestmark = pytest.mark.timeout(60)
 AVERAGING = [name for name in COLLECTIVES.names() if COLLECTIVES.load(name).needs_peers]
 EXACT = [name for name in AVERAGING if COLLECTIVES.load(name).exact]
 PARTIAL = [name for name in AVERAGING if name not in EXACT]

@@ -11,7 +11,6 @@ from bwbench.methods.collectives.neighbours import Neighbours
 from tests.contract.test_collectives import LOSSLESS, PARTIAL_PAIRS, assert_bytes, average, inputs, make_codec
 from tests.ranks import run_ranks
 
-pytestmark = pytest.mark.timeout(60)
 
 
 def test_nothing_partial_is_forgotten_here():

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bwbench.training.library.lightning import BwbenchStrategy
+from bwbench.lightning import BwbenchStrategy
 from bwbench.training.library.replicas import digest
 
 METHOD, FOLDER, CASE = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

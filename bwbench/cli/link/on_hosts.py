@@ -13,7 +13,7 @@ from bwbench.cli.output import print_json, stderr
 from bwbench.experiment.config.hosts import Host, inventory
 from bwbench.network.interface.request import check_link
 from bwbench.running.launch.ssh.hosts_link import ask_all, hold_link
-from bwbench.running.launch.ssh.request import host_link
+from bwbench.running.launch.ssh.shaping import host_link
 
 FEWEST = 2
 

@@ -13,8 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, show, unknown_key, yaml_names
-from bwbench.base.text_file import read_text_file
-from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml
+from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
 from bwbench.cli.link.link_options import LinkOptions
 from bwbench.network.link import Link
 from bwbench.network.link.consistency import unknown_nodes

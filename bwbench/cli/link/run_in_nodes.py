@@ -158,7 +158,7 @@ def _run(network: Network, words: list[list[str]], limit_s: float | None, *, tor
 def _watch(group: NodeGroup, limit_s: float | None) -> int:
     """Until all have ended, one has failed, or time is up; the exit status."""
     from bwbench.cli.link.node_group import status_of
-    from bwbench.running.launch.outcome import describe_exit
+    from bwbench.running.launch.attempt import describe_exit
 
     in_time = group.watch(limit_s)
     failed = {rank: returncode for rank, returncode in group.returncodes.items() if returncode}

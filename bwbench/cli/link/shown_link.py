@@ -278,11 +278,20 @@ def expected_of_nodes(link: Link, num_nodes: int) -> list[ExpectedNode]:
         return []
     rows = []
     for number, node in enumerate(link.nodes(num_nodes)):
+        wired = number in link.wired
         up = _direction(link, node, node.up_bps, node.up_queue_bytes, node.up_trace)
         down = _direction(link, node, node.down_bps, node.down_queue_bytes, node.down_trace)
-        if wired := number in link.wired:
-            up = down = None
-        rows.append(ExpectedNode(number, wired, up, down, node.latency_s, node.jitter_s, node.loss))
+        rows.append(
+            ExpectedNode(
+                node=number,
+                wired=wired,
+                up=None if wired else up,
+                down=None if wired else down,
+                latency_s=node.latency_s,
+                jitter_s=node.jitter_s,
+                loss=node.loss,
+            )
+        )
     return rows
 
 

@@ -1,7 +1,7 @@
 """Experiments as users write them, and cells as workers read them: validated, frozen, with units."""
 
 from bwbench.base.component import Component, ComponentConfig
-from bwbench.experiment.config.cell import (
+from bwbench.experiment.config.cell_config import (
     CellConfig,
     ComputeConfig,
     DatasetConfig,

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.presets import PRESETS, Preset
 

@@ -12,7 +12,7 @@ from bwbench.base.explain import Location, nearest
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.auto_collective import algorithm_refusal, codec_refusal
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.methods.compression.chain import chain_refusal
 from bwbench.network.backend_choice import choose
 from bwbench.network.link.consistency import unknown_nodes

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import NoReturn
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import InitErrorDetails, core_schema
@@ -14,9 +14,8 @@ from pydantic_core import InitErrorDetails, core_schema
 from bwbench.base.component import Component, ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, explain, problem, show, yaml_names
+from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import COMPRESSIONS, REGISTRIES, Registry
-
-_NOTHING = object()
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,13 @@ class Spelling:
         name: the component's name, not yet looked up.
         options: the options given.
         place: where the options stand inside the value, for error locations.
-        scalar: ``0.3`` of ``{dirichlet: 0.3}``, which sets the component's first option.
+        scalars: of ``{dirichlet: 0.3}`` ``(0.3,)``, which sets the component's first option; else empty.
     """
 
     name: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     place: Location = ()
-    scalar: Any = _NOTHING
+    scalars: tuple[Json, ...] = ()
 
 
 def split_spelling(value: object, kind: str) -> Spelling:
@@ -49,7 +48,7 @@ def split_spelling(value: object, kind: str) -> Spelling:
         name, options = next(iter(value.items()))
         if isinstance(options, Mapping):
             return Spelling(str(name), dict(options), (name,))
-        return Spelling(str(name), {}, (name,), _NOTHING if options is None else options)
+        return Spelling(str(name), {}, (name,), () if options is None else (options,))
     forms = f"write the name of {_a(kind)}, {{name: NAME, OPTION: …}}, or {{NAME: {{OPTION: …}}}}"
     if isinstance(value, list):
         forms += "; several to compare belong under 'matrix:'"
@@ -67,11 +66,11 @@ def parse_component(value: object, registry: Registry) -> Component:
     spelling = split_spelling(value, registry.kind)
     name, options, place = spelling.name, spelling.options, spelling.place
     config_class = _config_class(name, registry, place)
-    if spelling.scalar is not _NOTHING:
+    for scalar in spelling.scalars:
         names = yaml_names(config_class)
         if not names:
-            raise refused([problem(f"{registry.kind} {name!r} takes no options, got {show(spelling.scalar)}", place)])
-        options = {names[0]: spelling.scalar}
+            raise refused([problem(f"{registry.kind} {name!r} takes no options, got {show(scalar)}", place)])
+        options = {names[0]: scalar}
     try:
         text = json.dumps(whole_floats_as_int(options), sort_keys=True, default=_not_json) if options else "{}"
         return Component(name, _options(config_class, text))
@@ -79,7 +78,7 @@ def parse_component(value: object, registry: Registry) -> Component:
         errors = []
         for loc, text in explain(error, config_class):
             text = text.replace("unknown key", f"{registry.kind} {name!r} has no option", 1)
-            if spelling.scalar is not _NOTHING:
+            if spelling.scalars:
                 loc, text = (), f"{loc[0] if loc else name}: {text}"
             errors.append(problem(text, (*place, *loc)))
         raise refused(errors) from None
@@ -111,30 +110,21 @@ class ComponentOf:
 
     registry: Registry
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Parse any spelling, serialise to ``{"name": …, **options}``."""
         return core_schema.no_info_plain_validator_function(
             lambda value: parse_component(value, self.registry),
             serialization=core_schema.plain_serializer_function_ser_schema(Component.to_json),
         )
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """A placeholder: config/schema.py describes all spellings of all components of a registry."""
+    def __get_pydantic_json_schema__(self, schema: object, handler: GetJsonSchemaHandler) -> JsonObject:
+        """A placeholder: config/experiment_schema.py describes all spellings of all components of a registry."""
         return {"title": self.registry.kind}
 
 
 def refused(errors: list[InitErrorDetails]) -> ValidationError:
     """The exception that a pydantic validator raises to report several problems with locations of their own."""
     return ValidationError.from_exception_data("component", errors)
-
-
-def whole_floats_as_int(value: Any) -> Any:
-    """Plain data with ``1e5`` and ``3.0`` as integers, so that they fit where a whole number is due."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if isinstance(value, dict):
-        return {key: whole_floats_as_int(item) for key, item in value.items()}
-    return [whole_floats_as_int(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _config_class(name: str, registry: Registry, place: Location) -> type[ComponentConfig]:
@@ -156,7 +146,7 @@ def elsewhere(name: str, registry: Registry) -> str:
     return f" ({name!r} is {_a(kinds[0])}: write it under '{kinds[0]}:')" if kinds else ""
 
 
-def _not_json(value: object) -> Any:
+def _not_json(value: object) -> NoReturn:
     raise refused([problem(f"{value!r} is not a value that YAML or JSON can hold")])
 
 

@@ -1,18 +1,19 @@
-"""The points of a matrix, each resolved; what is wrong with one is said where its value was written."""
+"""The points of a matrix, each resolved and on its hosts; what is wrong is said where its value was written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, show
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.yaml_document import Place
 from bwbench.experiment.config.combinations import Finding
-from bwbench.experiment.config.dotted import Key, assign, lookup, show_key
+from bwbench.experiment.config.dotted_keys import Key, assign, lookup, show_key
 from bwbench.experiment.config.experiment import Point
+from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.matrix import Assignment, Axis, Exclusion, points
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
@@ -42,7 +43,7 @@ class Source:
         tuned: where learning rates come from that are left to a table.
     """
 
-    base: Mapping[str, Any]
+    base: JsonObject
     place: Place
     placed: Sequence[tuple[Location, Place]]
     axes: Sequence[Axis]
@@ -104,12 +105,35 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
     return Expansion(tuple(kept), _varying(kept), tuple(warnings), tuple(notes), tuple(tables))
 
 
+def on_hosts(
+    points: Sequence[Point], hosts: tuple[Host, ...], place: Place, problems: list[Problem]
+) -> Iterator[Point]:
+    """The points with the hosts that they train on, which are as many of the first ones as their nodes need."""
+    capacity = sum(host.workers for host in hosts)
+    launchers = {point.config.launcher for point in points}
+    if hosts and points and launchers != {"ssh"}:
+        text = f"hosts are for launcher: ssh, and this experiment has launcher: {', '.join(sorted(launchers))}"
+        problems.append(place.problem(f"{text}; write 'launcher: ssh', or leave 'hosts' out"))
+    if "ssh" in launchers and not hosts:
+        text = "launcher: ssh needs hosts: a list like [anna@192.168.1.10, ben@192.168.1.11], or the file that has it"
+        problems.append(place.problem(text))
+    most = max((point.config.nodes for point in points), default=0)
+    if hosts and most > capacity:
+        problems.append(place.problem(f"{most} nodes need as many workers, and the hosts have {capacity}"))
+    crowded = next((host for host in hosts if host.workers > 1), None)
+    if crowded is not None and any(point.config.link.shaped for point in points):
+        text = f"{crowded.name} has {crowded.workers} workers, and what they say to one another does not use a link"
+        problems.append(place.problem(f"{text}; write 'workers: 1', or 'link: unshaped'"))
+    for point in points:
+        yield replace(point, config=point.config.model_copy(update={"hosts": hosts}))
+
+
 class _Refused(Exception):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
 
-def _apply(source: Source, assignments: Sequence[Assignment]) -> tuple[Mapping[str, Any], list[tuple[Location, Place]]]:
+def _apply(source: Source, assignments: Sequence[Assignment]) -> tuple[JsonObject, list[tuple[Location, Place]]]:
     """The base with the values of one point, and where each of them was written."""
     raw, placed = source.base, list(source.placed)
     for item in sorted(assignments, key=lambda item: len(item.key)):  # what holds others before what is inside
@@ -135,7 +159,7 @@ def _check_base(source: Source) -> list[Problem]:
     return [_locate(f, raw, placed, source.place) for f in findings if f.loc and f.loc[0] in source.base]
 
 
-def _locate(finding: Finding, raw: Mapping[str, Any], placed: Sequence[tuple[Location, Place]], file: Place) -> Problem:
+def _locate(finding: Finding, raw: JsonObject, placed: Sequence[tuple[Location, Place]], file: Place) -> Problem:
     """The problem, at the place where the value comes from: the matrix, the command line, or the file."""
     loc = finding.loc
     if loc and loc[0] not in raw and loc[0] in ("collective", "compression") and "algorithm" in raw:

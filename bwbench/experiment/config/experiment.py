@@ -1,14 +1,42 @@
-"""A validated experiment: what the user asked for, resolved into the points of its matrix."""
+"""A validated experiment: the points of its matrix, whether they run whole or composed (``mode:``), and which do both
+(``whole:``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from bwbench.experiment.config.cell import CellConfig
-from bwbench.experiment.config.dotted import Key
-from bwbench.experiment.config.mode import Mode, WholeConfig
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bwbench.base.explain import Location, explain, nearest, show
+from bwbench.base.plain_data import Json
+from bwbench.base.registry import ALGORITHMS
+from bwbench.base.units import PositiveDuration
+from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.dotted_keys import Key
+
+Mode = Literal["full", "composed"]
+MODES: tuple[str, ...] = get_args(Mode)
+_ANY_SHAPES = ((32, 32), (32,))  # kinds of steps hardly depend on the model, and never whether there are any
+
+
+class WholeConfig(BaseModel):
+    """Which cells of a composed sweep run whole as well, to show how far composed times are off.
+
+    Attributes:
+        share: of the cells that are composed, spread over links and arms.
+        at_least: so many cells, whatever their share.
+        time_s: no more cells than this time allows, as predicted up to the training limit, beyond ``at_least``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    share: float = Field(0.1, ge=0, le=1)
+    at_least: int = Field(4, ge=0, le=100_000)
+    time_s: PositiveDuration | None = Field(None, alias="time")
 
 
 @dataclass(frozen=True)
@@ -21,7 +49,7 @@ class Point:
     """
 
     config: CellConfig
-    values: tuple[tuple[Key, Any], ...]
+    values: tuple[tuple[Key, Json], ...]
 
 
 @dataclass(frozen=True)
@@ -55,3 +83,46 @@ class Experiment:
     tables: tuple[Path, ...] = ()
     mode: Mode = "full"
     whole: WholeConfig = WholeConfig()
+
+
+def read_mode(value: object) -> tuple[Mode, str | None]:
+    """The mode that ``value`` names, or what is wrong with it."""
+    if value == "composed":
+        return "composed", None
+    if value == "full":
+        return "full", None
+    return "full", f"mode: {show(value)} is no mode.{nearest(value, MODES)} Allowed: {', '.join(MODES)}"
+
+
+def read_whole(value: object) -> tuple[WholeConfig, list[tuple[Location, str]]]:
+    """What stands under ``whole``, or what is wrong with it, and where in it."""
+    try:
+        return WholeConfig.model_validate({} if value is None else value, strict=True, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return WholeConfig(), [
+            (loc, f"{'.'.join(map(str, ('whole', *loc)))}: {text}") for loc, text in explain(error, WholeConfig)
+        ]
+
+
+def why_not_composed(config: CellConfig) -> str | None:
+    """Why the time to accuracy of a cell cannot be put together from parts; None where it can. Imports no torch."""
+    algorithm: Any = config.algorithm.build(ALGORITHMS)
+    if (reason := algorithm.depends_on_link()) is not None:
+        return f"algorithm {config.algorithm.name!r}: {reason}"
+    if not algorithm.phases(_ANY_SHAPES):
+        return f"algorithm {config.algorithm.name!r} does not declare which kinds of steps it has (phases)"
+    if config.launcher != "local":
+        return f"launcher {config.launcher!r}: one program has to start the runs that a cell is composed from"
+    if config.link.varies:
+        return "the link changes over time (trace, outages), so that a few dozen steps do not stand for all"
+    return None
+
+
+def composing_problems(configs: Sequence[CellConfig]) -> Iterator[str]:
+    """A message for each reason that keeps cells from being composed."""
+    reasons: dict[str, None] = {}
+    for config in configs:
+        if (reason := why_not_composed(config)) is not None:
+            reasons[reason] = None
+    for reason in reasons:
+        yield f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"

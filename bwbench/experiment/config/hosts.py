@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain, problem
-from bwbench.base.text_file import read_text_file
-from bwbench.base.yaml_document import MAX_BYTES, Place, parse_yaml
+from bwbench.base.plain_data import Json, JsonObject
+from bwbench.base.yaml_document import MAX_BYTES, Place, parse_yaml, read_text_file
 from bwbench.experiment.config.component_parsing import refused
-
-if TYPE_CHECKING:
-    from bwbench.experiment.config.experiment import Point
 
 MOST_HOSTS = 250
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -102,7 +98,7 @@ class Host(BaseModel):
             found = _SHORT.fullmatch(value)
             if found is None or not found["address"]:
                 raise refused([problem(f"{_shown(value)} is no host; {_FORM}")])
-            content: dict[str, Any] = {"address": found["address"].strip("[]")}
+            content: JsonObject = {"address": found["address"].strip("[]")}
             if found["user"] is not None:
                 content["user"] = found["user"]
             if (port := found["port"]) is not None:
@@ -124,7 +120,7 @@ class Host(BaseModel):
         return f"{user}{address}" + (f":{self.port}" if self.port else "")
 
 
-def read_hosts(value: Any, place: Place, folder: Path, problems: list[Problem]) -> tuple[Host, ...]:
+def read_hosts(value: Json, place: Place, folder: Path, problems: list[Problem]) -> tuple[Host, ...]:
     """The hosts that stand under ``hosts``, or in the file that it names; what is wrong is added to ``problems``.
 
     Args:
@@ -177,26 +173,3 @@ def inventory(file: Path) -> tuple[Host, ...]:
     if problems:
         raise ConfigError(problems)
     return hosts
-
-
-def on_hosts(
-    points: Sequence[Point], hosts: tuple[Host, ...], place: Place, problems: list[Problem]
-) -> Iterator[Point]:
-    """The points with the hosts that they train on, which are as many of the first ones as their nodes need."""
-    capacity = sum(host.workers for host in hosts)
-    launchers = {point.config.launcher for point in points}
-    if hosts and points and launchers != {"ssh"}:
-        text = f"hosts are for launcher: ssh, and this experiment has launcher: {', '.join(sorted(launchers))}"
-        problems.append(place.problem(f"{text}; write 'launcher: ssh', or leave 'hosts' out"))
-    if "ssh" in launchers and not hosts:
-        text = "launcher: ssh needs hosts: a list like [anna@192.168.1.10, ben@192.168.1.11], or the file that has it"
-        problems.append(place.problem(text))
-    most = max((point.config.nodes for point in points), default=0)
-    if hosts and most > capacity:
-        problems.append(place.problem(f"{most} nodes need as many workers, and the hosts have {capacity}"))
-    crowded = next((host for host in hosts if host.workers > 1), None)
-    if crowded is not None and any(point.config.link.shaped for point in points):
-        text = f"{crowded.name} has {crowded.workers} workers, and what they say to one another does not use a link"
-        problems.append(place.problem(f"{text}; write 'workers: 1', or 'link: unshaped'"))
-    for point in points:
-        yield replace(point, config=point.config.model_copy(update={"hosts": hosts}))

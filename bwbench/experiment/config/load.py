@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, show, unknown_key
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import load_plugin
-from bwbench.base.text_file import read_text_file
-from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml
-from bwbench.experiment.config.cell import MAX_SEED
-from bwbench.experiment.config.dotted import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
-from bwbench.experiment.config.expand import Source, expand
-from bwbench.experiment.config.experiment import Experiment
-from bwbench.experiment.config.hosts import Host, on_hosts, read_hosts
+from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
+from bwbench.experiment.config.cell_config import MAX_SEED
+from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
+from bwbench.experiment.config.expand import Source, expand, on_hosts
+from bwbench.experiment.config.experiment import (
+    Experiment,
+    Mode,
+    WholeConfig,
+    composing_problems,
+    read_mode,
+    read_whole,
+)
+from bwbench.experiment.config.hosts import Host, read_hosts
 from bwbench.experiment.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
-from bwbench.experiment.config.mode import Mode, WholeConfig, composing_problems, read_mode, read_whole
 from bwbench.experiment.config.tuned import TunedRates
 
 OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole", "hosts")  # beside those of a cell
@@ -43,9 +48,9 @@ def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = Fa
         ConfigError: with all problems of the file and of the overrides.
     """
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
-    if not isinstance(document.data, Mapping):
+    if not isinstance(document.data, dict):
         raise ConfigError(_not_an_experiment(document))
-    reading = _Reading(document, path.parent)
+    reading = _Reading(document, document.data, path.parent)
     for text in overrides:
         reading.override(text)
     return reading.experiment(path, tuning)
@@ -61,10 +66,10 @@ def _not_an_experiment(document: Document) -> Problem:
 class _Reading:
     """The content of a file while it is read: collects problems instead of stopping at the first."""
 
-    def __init__(self, document: Document, folder: Path) -> None:
+    def __init__(self, document: Document, content: JsonObject, folder: Path) -> None:
         self._place = Place(document)
         self._folder = folder
-        self._content: dict[str, Any] = dict(document.data)
+        self._content: JsonObject = dict(content)
         self._placed: list[tuple[Location, Place]] = []
         self._overridden: set[Key] = set()
         self._problems = list(document.problems)
@@ -87,7 +92,7 @@ class _Reading:
         keys = tuple(parse_key(part) for part in key_text.split(","))
         self._set(keys, document.data, Place(document))
 
-    def _set(self, keys: tuple[Key, ...], value: Any, place: Place) -> None:
+    def _set(self, keys: tuple[Key, ...], value: Json, place: Place) -> None:
         if len(keys) > 1:
             if not any(axis.keys == keys for axis in self._axes):
                 names = ", ".join(map(show_key, keys))
@@ -104,8 +109,9 @@ class _Reading:
             if key[0] == "matrix":
                 self._axes = read_axes(value, place, self._problems)
             return
-        if key[0] == "whole" and len(key) == 2 and isinstance(self._content.get("whole") or {}, Mapping):
-            self._content["whole"] = {**(self._content.get("whole") or {}), key[1]: value}
+        whole = self._content.get("whole") or {}
+        if key[0] == "whole" and len(key) == 2 and isinstance(whole, Mapping):
+            self._content["whole"] = {**whole, key[1]: value}
             self._placed.append((key, place))
             return
         if key[0] not in CELL_KEYS:

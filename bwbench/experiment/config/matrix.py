@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bwbench.base.errors import Problem
 from bwbench.base.explain import show
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.base.yaml_document import Place
-from bwbench.experiment.config.dotted import Key, lookup, parse_key, refusal_of_key, show_key
+from bwbench.experiment.config.dotted_keys import Key, lookup, parse_key, refusal_of_key, show_key
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Assignment:
     """One value that a point gives to one key, and where it was written."""
 
     key: Key
-    value: Any
+    value: Json
     place: Place
 
 
@@ -36,10 +36,10 @@ class Axis:
 class Exclusion:
     """A set of points to leave out: those where every key has its value."""
 
-    conditions: tuple[tuple[Key, Any], ...]
+    conditions: tuple[tuple[Key, Json], ...]
     place: Place
 
-    def matches(self, *configurations: Mapping[str, Any]) -> bool:
+    def matches(self, *configurations: JsonObject) -> bool:
         """Whether every condition holds in one of ``configurations`` (as written, or resolved)."""
         return all(
             any(means_the_same(lookup(configuration, key), wanted) for configuration in configurations)
@@ -47,7 +47,7 @@ class Exclusion:
         )
 
 
-def read_axes(value: Any, place: Place, problems: list[Problem]) -> list[Axis]:
+def read_axes(value: Json, place: Place, problems: list[Problem]) -> list[Axis]:
     """The axes of ``matrix:``. What is wrong goes to ``problems``; a broken axis is left out."""
     if value is None:
         return []
@@ -69,7 +69,7 @@ def read_axes(value: Any, place: Place, problems: list[Problem]) -> list[Axis]:
     return axes
 
 
-def _read_rows(keys: tuple[Key, ...], rows: Any, place: Place, problems: list[Problem]) -> Axis | None:
+def _read_rows(keys: tuple[Key, ...], rows: Json, place: Place, problems: list[Problem]) -> Axis | None:
     label = ", ".join(map(show_key, keys))
     if not isinstance(rows, list) or not rows:
         form = f"{label}: [VALUE, …]" if len(keys) == 1 else f"{label}: [[{', '.join('VALUE' for _ in keys)}], …]"
@@ -88,7 +88,7 @@ def _read_rows(keys: tuple[Key, ...], rows: Any, place: Place, problems: list[Pr
     return Axis(keys, tuple(read)) if len(read) == len(rows) else None
 
 
-def read_exclusions(value: Any, place: Place, problems: list[Problem]) -> list[Exclusion]:
+def read_exclusions(value: Json, place: Place, problems: list[Problem]) -> list[Exclusion]:
     """The entries of ``exclude:``. What is wrong goes to ``problems``; a broken entry is left out."""
     if value is None:
         return []
@@ -146,7 +146,7 @@ def points(axes: Sequence[Axis]) -> Iterator[tuple[Assignment, ...]]:
         yield tuple(itertools.chain.from_iterable(rows))
 
 
-def means_the_same(actual: Any, wanted: Any) -> bool:
+def means_the_same(actual: Json, wanted: Json) -> bool:
     """Whether a value means the same as the one to exclude, which may name a component and only some of its options."""
     if isinstance(actual, list) and len(actual) == 1 and not isinstance(wanted, list):
         actual = actual[0]
@@ -161,11 +161,11 @@ def means_the_same(actual: Any, wanted: Any) -> bool:
     return bool(comparable and actual == wanted)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Json) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _spelled_out(value: str | Mapping[str, Any]) -> dict[str, Any]:
+def _spelled_out(value: str | Mapping[str, Json]) -> JsonObject:
     if isinstance(value, str):
         return {"name": value}
     if len(value) == 1:
@@ -175,7 +175,7 @@ def _spelled_out(value: str | Mapping[str, Any]) -> dict[str, Any]:
     return dict(value)
 
 
-def _canonical(text: str) -> Any:
+def _canonical(text: str) -> tuple[str, float] | str:
     """A quantity as its SI value, so that ``0.1 Gbit/s`` and ``100 Mbit/s`` are the same; other text as it is."""
     for dimension in (BANDWIDTH, DURATION, MEMORY, SAMPLES):
         try:

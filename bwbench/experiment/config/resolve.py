@@ -6,17 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, explain, nearest
+from bwbench.base.plain_data import JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.auto_collective import auto_collective
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import Finding, refusals, remarks
-from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component, whole_floats_as_int
+from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.presets import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
 from bwbench.network.link.freeze import freeze_link, trace_notes
@@ -51,7 +51,7 @@ class Resolved:
 
 
 def resolve(
-    raw: Mapping[str, Any],
+    raw: JsonObject,
     plugins: tuple[str, ...],
     folder: Path,
     combine: bool = True,
@@ -152,7 +152,7 @@ def unknown_algorithm(name: str) -> str:
     return f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{hint}"
 
 
-def _validate(content: dict[str, Any]) -> tuple[CellConfig | None, list[Finding]]:
+def _validate(content: JsonObject) -> tuple[CellConfig | None, list[Finding]]:
     """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number."""
     text = json.dumps(whole_floats_as_int(content))
     try:

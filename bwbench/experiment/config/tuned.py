@@ -6,19 +6,28 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, show, unknown_key
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import ALGORITHMS, COMPRESSIONS, OPTIMIZERS
 from bwbench.experiment.config.arms import arm_name
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.component_parsing import parse_component, split_spelling
-from bwbench.experiment.config.tuned_table import METHOD, Row, Setting, TunedTable, read_table, setting_of, without_rate
+from bwbench.experiment.config.tuned_table import (
+    METHOD,
+    Row,
+    Setting,
+    TunedTable,
+    named,
+    read_table,
+    setting_of,
+    without_rate,
+)
 
 USUAL = {"sgd": {"momentum": 0.9}}  # what is tuned where an experiment names only the table
 _LOC: Location = ("optimizer", "tuned")
@@ -35,7 +44,7 @@ class Reference:
     """
 
     file: str
-    optimizer: Any = None
+    optimizer: Json = None
 
 
 @dataclass(frozen=True)
@@ -130,14 +139,14 @@ def is_tuned(value: object) -> bool:
     return value == "tuned" or (isinstance(value, Mapping) and ("tuned" in value or value.get("name") == "tuned"))
 
 
-def read_reference(value: Any) -> tuple[Reference | None, list[Finding]]:
+def read_reference(value: Json) -> tuple[Reference | None, list[Finding]]:
     """The table named by what stands under ``optimizer``, or what is wrong with it."""
     try:
         spelling = split_spelling(value, "optimizer")
     except ValidationError:
         return None, [Finding(_LOC, f"optimizer: {show(value)}: 'tuned' stands alone; {_FORM}")]
-    if isinstance(value, Mapping) and isinstance(value.get("tuned"), str):
-        return Reference(value["tuned"]), []
+    if isinstance(value, Mapping) and isinstance(table := value.get("tuned"), str):
+        return Reference(table), []
     findings = [
         Finding((*_LOC, key), f"optimizer.tuned: {unknown_key(key, ('file', 'optimizer'))} W{_FORM[1:]}")
         for key in spelling.options
@@ -184,7 +193,7 @@ def with_rate(optimizer: Component, lr: float) -> Component:
     return Component(optimizer.name, optimizer.options.model_copy(update={"lr": lr}))
 
 
-def _short(optimizer: Component) -> dict[str, Any]:
+def _short(optimizer: Component) -> JsonObject:
     options = optimizer.options.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {optimizer.name: {key: value for key, value in options.items() if key != "lr"}}
 
@@ -216,9 +225,5 @@ def _differences(rows: Sequence[Row], wanted: Setting) -> str:
             inside = [name for name in {**has, **wants} if has.get(name) != wants.get(name)]
             found += [f"{key}.{name} {show(has.get(name))} and not {show(wants.get(name))}" for name in inside]
         elif has != wants:
-            found.append(f"{key} {_named(has)} and not {_named(wants)}")
+            found.append(f"{key} {named(has)} and not {named(wants)}")
     return f"tuned for {', '.join(found)}"
-
-
-def _named(value: Any) -> str:
-    return str(value["name"]) if isinstance(value, dict) and "name" in value else show(value)

@@ -8,19 +8,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from bwbench.base import registry
 from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, Problem
-from bwbench.base.explain import explain
+from bwbench.base.explain import explain, show
+from bwbench.base.plain_data import Json, JsonObject, canonical, whole_floats_as_int
 from bwbench.base.registry import Registry
-from bwbench.base.text_file import read_text_file
-from bwbench.base.yaml_document import parse_yaml
-from bwbench.experiment.config.cell import CellConfig, parse_dataset
-from bwbench.experiment.config.component_parsing import parse_chain, parse_component, whole_floats_as_int
+from bwbench.base.yaml_document import parse_yaml, read_text_file
+from bwbench.experiment.config.cell_config import CellConfig, parse_dataset
+from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 
 SCHEMA = 1
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries
@@ -28,7 +28,7 @@ MAX_PROBLEMS = 5  # shown of one file
 METHOD = ("algorithm", "collective", "compression")  # what an arm is made of
 WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target")
 
-Setting = dict[str, Any]  # what a rate belongs to: METHOD and WORKLOAD, components with every option
+Setting = JsonObject  # what a rate belongs to: METHOD and WORKLOAD, components with every option
 
 
 class _Part(BaseModel):
@@ -79,16 +79,16 @@ class Entry(_Part):
     """
 
     arm: str
-    algorithm: Any
-    collective: Any
-    compression: Any
-    model: Any
-    dataset: Any
+    algorithm: JsonValue
+    collective: JsonValue
+    compression: JsonValue
+    model: JsonValue
+    dataset: JsonValue
     nodes: int
     batch_size: int
     accumulate: int
-    target: Any
-    optimizer: dict[str, dict[str, Any]] = Field(min_length=1, max_length=1)
+    target: JsonValue
+    optimizer: dict[str, dict[str, JsonValue]] = Field(min_length=1, max_length=1)
     lr: float | None = Field(None, gt=0)
     problem: str | None = None
     on_edge: bool = False
@@ -97,6 +97,11 @@ class Entry(_Part):
     grid: tuple[float, ...] = Field(min_length=3)
     trials: tuple[Trial, ...]
     made: Made
+
+    @property
+    def workload(self) -> str:
+        """Model and data set in words."""
+        return f"{named(self.model)} on {named(self.dataset)}"
 
     @property
     def chosen(self) -> Trial | None:
@@ -222,7 +227,12 @@ def row_of(entry: Entry) -> Row:
     return Row(entry, setting, optimizer)
 
 
-def without_rate(optimizer: Component) -> dict[str, Any]:
+def named(value: Json) -> str:
+    """A part of an entry by its name alone; as it is written where it has none."""
+    return str(value["name"]) if isinstance(value, dict) and "name" in value else show(value)
+
+
+def without_rate(optimizer: Component) -> JsonObject:
     """All of an optimizer but its learning rate: name and options."""
     return {key: value for key, value in optimizer.to_json().items() if key != "lr"}
 
@@ -234,7 +244,7 @@ _REGISTRIES: dict[str, Registry] = {
 }
 
 
-def _filled(key: str, value: Any) -> Any:
+def _filled(key: str, value: Json) -> Json:
     try:
         if key == "compression":
             return [codec.to_json() for codec in parse_chain(value)]
@@ -245,11 +255,6 @@ def _filled(key: str, value: Any) -> Any:
     except (ValidationError, ConfigError):  # of a plugin that is not loaded here
         pass
     return value
-
-
-def canonical(value: Any) -> str:
-    """JSON that is equal where values are: 1 and 1.0 are, and the order of keys says nothing."""
-    return json.dumps(whole_floats_as_int(value), sort_keys=True)
 
 
 def _first(problems: list[Problem]) -> tuple[Problem, ...]:

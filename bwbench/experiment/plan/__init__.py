@@ -5,13 +5,13 @@ from bwbench.experiment.plan.build import Plan, build_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.doubts import doubts
-from bwbench.experiment.plan.estimate import Estimate, estimate_cells
+from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells
 from bwbench.experiment.plan.forecast import Forecast, foresee
 from bwbench.methods.traffic import Traffic
 
 __all__ = [
     "Cell",
-    "Estimate",
+    "CellEstimate",
     "Forecast",
     "Plan",
     "PlannedCell",

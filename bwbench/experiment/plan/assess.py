@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.ways import CHECKED, COMPOSED, WHOLE, Way
+from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
 from bwbench.records import CellFolder, read_record, write_json_atomic, write_record
 from bwbench.records.packed import PackedFiles, read_packed
 from bwbench.records.schema import PlanAbout, PlannedEntry, PlanOrder, PlanRecord, Status
@@ -25,7 +25,7 @@ class PlannedCell:
 
     Attributes:
         attempt: the one that ``status`` is of; 0 before any has ended.
-        way: how the cell comes by its result, see ``plan/ways.py``.
+        way: how the cell comes by its result, see ``plan/composing.py``.
     """
 
     cell: Cell

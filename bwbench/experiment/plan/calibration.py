@@ -2,6 +2,11 @@
 
 Four things are learnt, each from the finished cells that are most like the one in question: what computing a step
 takes, what an evaluation takes, what start-up and verification take, and what a step of a method takes on a link.
+
+Of the last, few measurements have to do. A step is taken to last ``base + extra + factor * sending``. Extra is software
+between both, or overlap where it is negative; the factor is what the link's model leaves out, such as retransmissions.
+Both start from what is believed without any measurement and move as far as measurements speak for it: one finished cell
+on a slow link says much about the factor and little about the extra.
 """
 
 from __future__ import annotations
@@ -9,14 +14,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import convergence_config
-from bwbench.experiment.plan.estimate import Estimate
-from bwbench.experiment.plan.finished import NEWEST, Kind, Place, Ratios, Steps
-from bwbench.experiment.plan.fit import Fit, fitted
-from bwbench.experiment.plan.overhead import num_evaluations
+from bwbench.experiment.plan.composing import convergence_config
+from bwbench.experiment.plan.estimate import CellEstimate, num_evaluations
 from bwbench.records.schema import Status
+
+NEWEST = 101  # finished cells of a kind that count
+NOISE = 0.03  # of a measured step, as a share
+EXTRA_SD = 0.5  # of the computing: of a small model, software between takes about as long
+FACTOR_SD = 0.3
+LEAST_SHARE = 0.2  # of the prediction without corrections: a step never gets shorter than that
 
 
 @dataclass(frozen=True)
@@ -67,12 +76,12 @@ class Calibration:
         num_cells: that have been taken in.
     """
 
-    def __init__(self, estimates: Mapping[str, Estimate]) -> None:
+    def __init__(self, estimates: Mapping[str, CellEstimate]) -> None:
         self.num_cells = 0
         self._estimates = estimates
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, CellKind] = {}
         self._computing, self._evaluating, self._starting = Ratios(), Ratios(), Ratios()
-        self._places: dict[str, dict[str, dict[str, Place]]] = {}  # by work, arm and place
+        self._places: dict[str, dict[str, dict[str, FinishedCells]]] = {}  # by work, arm and place
         self._fits: dict[tuple[str, str | None], Fit] = {}
         self._to_target: dict[str, deque[int | None]] = {}  # by what is learnt
         self._learnt: dict[str, str] = {}  # by cell id
@@ -94,7 +103,7 @@ class Calibration:
         self._evaluating.add(kind.work, evaluation_s, _evaluations_s(cell, found, steps))
         self._starting.add(kind.work, overhead_s, found.overhead_s)
         places = self._places.setdefault(kind.work, {}).setdefault(kind.arm, {})
-        places.setdefault(kind.place, Place()).add(Steps(found, int(steps), float(clock_s)))
+        places.setdefault(kind.place, FinishedCells()).add(Steps(found, int(steps), float(clock_s)))
         if cell.config.target is not None:
             reached = status.samples_to_target
             taken = None if reached is None else round(reached / cell.config.global_batch)
@@ -126,7 +135,7 @@ class Calibration:
             evaluation_s *= self._evaluating.of(kind.work)
         return Prediction(overhead_s, training_s, evaluation_s, steps, to_target, self.num_cells)
 
-    def _training_s(self, kind: Kind | None, asked: Steps) -> float:
+    def _training_s(self, kind: CellKind | None, asked: Steps) -> float:
         """By the method's fit; where it has run on this very link, corrected by what it took there."""
         if kind is None:
             return asked.clock_s(Fit(), computing=1.0)
@@ -135,14 +144,14 @@ class Calibration:
         here = self._places.get(kind.work, {}).get(kind.arm, {}).get(kind.place)
         return training_s if here is None else training_s * here.usual.measured_s / here.usual.clock_s(fit, computing)
 
-    def _fit_of(self, kind: Kind) -> Fit:
+    def _fit_of(self, kind: CellKind) -> Fit:
         """Of the arm at this work on any link, which starts from that of all arms at this work."""
         arms = self._places.get(kind.work, {})
         everything = [place for places in arms.values() for place in places.values()]
         of_all = self._fitted((kind.work, None), everything, Fit())
         return self._fitted((kind.work, kind.arm), [*arms.get(kind.arm, {}).values()], of_all)
 
-    def _fitted(self, name: tuple[str, str | None], places: Sequence[Place], before: Fit) -> Fit:
+    def _fitted(self, name: tuple[str, str | None], places: Sequence[FinishedCells], before: Fit) -> Fit:
         if name not in self._fits:
             computing = self._computing.of(name[0])
             self._fits[name] = fitted([place.usual.measured(computing) for place in places], before)
@@ -156,13 +165,13 @@ class Calibration:
         reached = sorted(taken for taken in known if taken is not None)
         return reached[len(known) // 2] if len(known) // 2 < len(reached) else None
 
-    def _kind_of(self, cell: Cell) -> Kind:
+    def _kind_of(self, cell: Cell) -> CellKind:
         if cell.id not in self._kinds:
             config = cell.config
             model, data = config.model.to_json(), config.dataset.source.to_json()
             sizes = (config.batch_size, config.accumulate, config.nodes, config.compute.threads)
             place = f"{config.compute.step_time_s} {self._estimates[cell.id].communication_s} {config.link.describe()}"
-            self._kinds[cell.id] = Kind(cell.arm, f"{model} {data} {sizes}", place)
+            self._kinds[cell.id] = CellKind(cell.arm, f"{model} {data} {sizes}", place)
         return self._kinds[cell.id]
 
     def _learnt_by(self, cell: Cell) -> str:
@@ -174,6 +183,131 @@ class Calibration:
         return self._learnt[cell.id]
 
 
-def _evaluations_s(cell: Cell, found: Estimate, steps: int) -> float:
+def _evaluations_s(cell: Cell, found: CellEstimate, steps: int) -> float:
     """What is estimated for all evaluations of so many steps."""
     return num_evaluations(cell.config, steps) * found.validation_s + found.test_s
+
+
+@dataclass(frozen=True)
+class CellKind:
+    """What cells have in common: ``work`` is what the nodes compute, ``place`` the link and the declared step time."""
+
+    arm: str
+    work: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Some steps of a cell from its begin on, and what they took where that is known."""
+
+    estimate: CellEstimate
+    steps: int
+    measured_s: float = 0.0
+
+    def parts_s(self, computing: float) -> tuple[float, float]:
+        """Computing and sending of all steps; the latter as far as it lengthens them."""
+        found = self.estimate
+        base_s = max(found.unpadded_s * computing, found.padded_to_s)
+        first = min(self.steps, found.warm_up_steps)
+        sending_s = found.communication_s
+        if found.in_background:
+            sending_s = max(0.0, sending_s - base_s)
+        whole_s = found.warm_up_step_s - found.compute_s
+        return self.steps * base_s, first * whole_s + (self.steps - first) * sending_s
+
+    def clock_s(self, fit: Fit, computing: float) -> float:
+        """Predicted training clock; ``computing`` is what that takes here over what was estimated."""
+        return fit.step_s(*self.parts_s(computing))
+
+    def measured(self, computing: float) -> MeasuredSteps:
+        """What they took, for a fit."""
+        return MeasuredSteps(*self.parts_s(computing), self.measured_s)
+
+
+class FinishedCells:
+    """Finished cells of one arm on one link, of which one stands for all."""
+
+    def __init__(self) -> None:
+        self._cells: deque[Steps] = deque(maxlen=NEWEST)
+        self._usual: Steps | None = None
+
+    def add(self, cell: Steps) -> None:
+        """Take in one more; the oldest is forgotten where there are many."""
+        self._cells.append(cell)
+        self._usual = None
+
+    @property
+    def usual(self) -> Steps:
+        """The one whose steps took neither long nor short; of two the quicker one: disturbances take time."""
+        if self._usual is None:
+            by_speed = sorted(self._cells, key=lambda one: one.measured_s / one.steps)
+            self._usual = by_speed[(len(by_speed) - 1) // 2]
+        return self._usual
+
+
+class Ratios:
+    """Measured over predicted, by what a node computes; of all where that has not been measured."""
+
+    def __init__(self) -> None:
+        self._by_work: dict[str, deque[float]] = {}
+        self._all: deque[float] = deque(maxlen=NEWEST)
+        self._medians: dict[str, float] = {}
+
+    def add(self, work: str, measured_s: float | None, predicted_s: float) -> None:
+        """Take in a finished cell; one in which this took no time says nothing."""
+        if not measured_s or not predicted_s:
+            return
+        self._by_work.setdefault(work, deque(maxlen=NEWEST)).append(measured_s / predicted_s)
+        self._all.append(measured_s / predicted_s)
+        self._medians.clear()
+
+    def of(self, work: str) -> float:
+        """Median of the finished cells; 1 before any."""
+        if work not in self._medians:
+            self._medians[work] = median(self._by_work.get(work) or self._all or (1.0,))
+        return self._medians[work]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is believed of a method's steps.
+
+    Attributes:
+        extra: seconds of a step in units of its computing.
+        factor: times the sending as predicted.
+    """
+
+    extra: float = 0.0
+    factor: float = 1.0
+
+    def step_s(self, base_s: float, sending_s: float) -> float:
+        """A step, or many together, for which ``base_s`` of computing and ``sending_s`` of sending are predicted."""
+        return max(LEAST_SHARE * (base_s + sending_s), (1 + self.extra) * base_s + self.factor * sending_s)
+
+
+@dataclass(frozen=True)
+class MeasuredSteps:
+    """Seconds of a step, or of many together: computing and sending as predicted, and what they really took."""
+
+    base_s: float
+    sending_s: float
+    step_s: float
+
+
+def fitted(measured: Sequence[MeasuredSteps], before: Fit) -> Fit:
+    """The belief after ``measured``: least squares on the relative error, held back by the belief before.
+
+    That is the mean of the posterior of a Bayesian linear regression with Gaussian noise and prior.
+    """
+    xx, xy, yy = EXTRA_SD**-2, 0.0, FACTOR_SD**-2
+    right_x = right_y = 0.0
+    for one in measured:
+        x, y = one.base_s / one.step_s / NOISE, one.sending_s / one.step_s / NOISE
+        missing = 1 / NOISE - (1 + before.extra) * x - before.factor * y
+        xx, xy, yy = xx + x * x, xy + x * y, yy + y * y
+        right_x, right_y = right_x + x * missing, right_y + y * missing
+    determinant = xx * yy - xy * xy
+    extra = (right_x * yy - right_y * xy) / determinant
+    factor = (right_y * xx - right_x * xy) / determinant
+    return Fit(before.extra + extra, before.factor + factor)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 
 SCHEMA = 1
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base import registry
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1

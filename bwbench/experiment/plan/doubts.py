@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.base.units import DURATION
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.network.backend_choice import beyond_netem
 from bwbench.network.capacity import beyond_relay

@@ -1,10 +1,10 @@
-"""What a cell will send and how long it should take, from its link, its payload and the speed of computing: all that
-can be said before any cell has run. What finished cells teach stands in ``plan/calibration.py``.
+"""How long a cell should take, from its link, its payload and the speed of computing: training, starting workers,
+measuring the link twice, evaluations. All that can be said before any cell has run; what finished cells teach stands in
+``plan/calibration.py``.
 
-A collective says how many bytes each rank sends and receives, and how many messages follow one another. A link of its
-own for every node carries its busiest direction; one shared air carries everything, and twice, because a frame between
-two stations goes through the access point. Left out are software time per message and retransmissions, which make it
-slower, and overlap with the backward pass, which makes it faster.
+A link of its own for every node carries its busiest direction; one shared air carries everything, and twice, because a
+frame between two stations goes through the access point. Left out are software time per message and retransmissions,
+which make it slower, and overlap with the backward pass, which makes it faster.
 """
 
 from __future__ import annotations
@@ -12,22 +12,28 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from bwbench.base.errors import ConfigError
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.describe import Description, Request, describe
-from bwbench.experiment.plan.overhead import WARM_UP_STEPS, evaluation_s, start_up_s, verification_s
-from bwbench.methods.compression.chain import nest
-from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, Traffic, transfer_time_s
+from bwbench.experiment.plan.described_models import Description, ModelRequest, describe
+from bwbench.experiment.plan.sending import Sending, sending_key, sending_of
+from bwbench.methods.phases import WARM_UP_STEPS
+from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, transfer_time_s
+from bwbench.network.link import Link
+from bwbench.network.probe import plan as probe_plan
 
-GRADIENT_BYTES = 4  # of an element, fp32
+FIXED_S = 0.5  # namespaces, the relay, records
+WORKER_START_S = 0.5  # of one processor: what workers import besides, and their connecting
+PROBE_START_S = 0.3  # of one processor, for each node's probe
+LEAD_S = 0.03  # from telling the probes to start until they do
+MOST_REMEMBERED = 1024  # links
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CellEstimate:
     """Prediction for one cell. Bytes are per optimizer step.
 
     Attributes:
@@ -67,23 +73,7 @@ class Estimate:
     test_s: float
 
 
-@dataclass(frozen=True)
-class Sending:
-    """What a method puts on the network.
-
-    Attributes:
-        traffic: of a step, on average over a period.
-        warm_up_steps: first steps that differ; ``warm_up`` is the traffic of each.
-        rounds_per_step: exchanges of which an average step has a share: 1 where every step ends in one.
-    """
-
-    traffic: Traffic
-    warm_up_steps: int = 0
-    warm_up: Traffic | None = None
-    rounds_per_step: float = 1.0
-
-
-def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
+def estimate_cells(cells: Sequence[Cell]) -> dict[str, CellEstimate]:
     """The estimate of each cell by its id.
 
     Raises:
@@ -96,7 +86,7 @@ def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
     estimates = {}
     for cell in cells:
         found = described[requests[cell.id]]
-        key = _sending_key(cell.config, found)
+        key = sending_key(cell.config, found.parameter_shapes)
         if key not in sending:
             try:
                 sending[key] = sending_of(cell.config, found.parameter_shapes)
@@ -109,30 +99,9 @@ def estimate_cells(cells: Sequence[Cell]) -> dict[str, Estimate]:
     return estimates
 
 
-def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
-    """Payload of all kinds of steps, by what the components themselves say."""
-    traffic = traffic_of(config, parameter_shapes)
-    phases = config.algorithm.build(ALGORITHMS).phases(parameter_shapes)
-    if not phases:
-        return Sending(traffic)
-    rounds = len(phases[-1].exchanges) / phases[-1].period or 1.0  # where nothing is ever sent, it does not matter
-    steps = sum(phase.num_steps for phase in phases if phase.num_steps is not None)
-    if not steps:
-        return Sending(traffic, rounds_per_step=rounds)
-    size = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
-    whole: Traffic = config.collective.build(COLLECTIVES).traffic(config.nodes, [size])
-    return Sending(traffic, steps, whole, rounds)
-
-
-def traffic_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
-    """Payload of one step, by what the components themselves say."""
-    algorithm = config.algorithm.build(ALGORITHMS)
-    collective = config.collective.build(COLLECTIVES)
-    traffic: Traffic = algorithm.traffic(parameter_shapes, config.nodes, collective, lambda: nest(config.compression))
-    return traffic
-
-
-def estimate(config: CellConfig, description: Description, sending: Sending, num_cores: int | None = None) -> Estimate:
+def estimate(
+    config: CellConfig, description: Description, sending: Sending, num_cores: int | None = None
+) -> CellEstimate:
     """Put together what is known. Pure, but for ``num_cores``, which is that of this machine by default."""
     cores = num_cores or os.cpu_count() or 1
     traffic = sending.traffic
@@ -150,7 +119,7 @@ def estimate(config: CellConfig, description: Description, sending: Sending, num
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
     warming_up_s = WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
-    return Estimate(
+    return CellEstimate(
         num_parameters=description.num_parameters,
         payload_bytes_per_step=traffic.total_bytes,
         payload_bytes_per_rank=max(traffic.payload_bytes_per_rank, default=0.0),
@@ -174,11 +143,60 @@ def estimate(config: CellConfig, description: Description, sending: Sending, num
     )
 
 
-def request_of(config: CellConfig) -> Request:
+def request_of(config: CellConfig) -> ModelRequest:
     """What the describing process is asked about a cell."""
-    return Request.of(config.model, config.dataset.source, config.plugins, config.batch_size, config.compute.threads)
+    return ModelRequest.of(
+        config.model, config.dataset.source, config.plugins, config.batch_size, config.compute.threads
+    )
 
 
-def _sending_key(config: CellConfig, description: Description) -> str:
-    parts = (config.algorithm, config.collective, *config.compression)
-    return f"{config.nodes} {description.parameter_shapes} {[part.to_json() for part in parts]}"
+def start_up_s(config: CellConfig, description: Description, num_cores: int) -> float:
+    """Seconds until all workers can begin: they share the processors, each of them uses one."""
+    return FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / num_cores)
+
+
+def verification_s(link: Link, num_nodes: int, num_cores: int) -> float:
+    """Seconds of both measurements of the link, before the training and behind it."""
+    if num_nodes == 1:
+        return 0.0
+    known = _Known(link.model_dump_json(exclude_defaults=True), link)
+    return 2 * (_probing_s(known, num_nodes) + PROBE_START_S * max(1.0, num_nodes / num_cores))
+
+
+def num_evaluations(config: CellConfig, steps: int) -> int:
+    """Evaluations on the validation split in a training of so many steps: at its begin, on the grid, at its end."""
+    samples, batch, every = steps * config.global_batch, config.global_batch, float(config.evaluate.every_samples)
+    on_grid = min(steps, math.floor(samples / every))  # at most one a step
+    last_is_on_grid = samples // every > (samples - batch) // every
+    return 1 + on_grid + (0 if last_is_on_grid else 1)
+
+
+def evaluation_s(config: CellConfig, description: Description, num_samples: int, num_cores: int) -> float:
+    """Seconds of an evaluation on a split of so many samples, of which each node takes its share."""
+    at_a_time = max(1.0, min(config.nodes, num_cores / config.compute.threads))
+    return num_samples * description.sample_s / at_a_time
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A link by what it says: many cells have equal ones."""
+
+    text: str
+    link: Link = field(compare=False)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _probing_s(known: _Known, num_nodes: int) -> float:
+    """One measurement, as ``network/probe/verify.py`` does it: round trips, loss, rate."""
+    link = known.link
+    pairs = probe_plan.pairs_of(link, num_nodes)
+    each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
+    total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, link.medium == "shared"))
+    flows = probe_plan.rate_flows(link, num_nodes)
+    total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows) + probe_plan.drain_s(link, flows)
+    if (losses := probe_plan.loss_flows(link, num_nodes)) is not None:
+        total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in losses)
+    if (alone := probe_plan.alone_flow(link, num_nodes)) is not None:
+        flow = alone[1]
+        total_s += LEAD_S + flow.duration_s + flow.listen_s + probe_plan.drain_s(link, [flow] * num_nodes)
+    return total_s

@@ -9,10 +9,9 @@ from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.calibration import Calibration, Prediction
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, parts_of
-from bwbench.experiment.plan.describe import describe
-from bwbench.experiment.plan.estimate import Estimate, estimate_cells, request_of
-from bwbench.experiment.plan.ways import COMPOSED, WHOLE
+from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, parts_of
+from bwbench.experiment.plan.described_models import describe
+from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells, request_of
 from bwbench.records import cell_at, read_record
 from bwbench.records.schema import Status
 
@@ -31,7 +30,9 @@ class Forecast:
         parts: by experiment and id of a cell, the runs that a cell brings about besides its own, or in place of it.
     """
 
-    def __init__(self, estimates: Mapping[str, Estimate], parts: Mapping[Key, Sequence[Part]] | None = None) -> None:
+    def __init__(
+        self, estimates: Mapping[str, CellEstimate], parts: Mapping[Key, Sequence[Part]] | None = None
+    ) -> None:
         self.estimates = estimates
         self._parts = parts or {}
         self._calibration = Calibration(estimates)

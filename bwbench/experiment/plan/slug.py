@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bwbench.experiment.config.cell import CellConfig
-from bwbench.experiment.config.dotted import Key
+from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.dotted_keys import Key
 from bwbench.experiment.config.experiment import Point
 
 MAX_LENGTH = 100  # with the id and ".part" it fits everywhere, encrypted file systems included (143 bytes)

@@ -134,8 +134,7 @@ def _in_version(path: str, version: tuple[int, ...], depth: int) -> dict[str, Pr
 def _parse(path: Path, depth: int) -> dict[str, Preset]:
     """All presets of a file; raises ConfigError with everything that is wrong in it, by line."""
     from bwbench.base.explain import show, unknown_key
-    from bwbench.base.text_file import read_text_file
-    from bwbench.base.yaml_document import MAX_BYTES, parse_yaml
+    from bwbench.base.yaml_document import MAX_BYTES, parse_yaml, read_text_file
 
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
     problems = list(document.problems)
@@ -144,7 +143,8 @@ def _parse(path: Path, depth: int) -> dict[str, Preset]:
         text = f"{show(document.data)} holds no presets; write 'NAME: {{summary: …, link: {{bandwidth: …}}}}'"
         raise ConfigError(document.problem(text))
     for name, entry in document.data.items():
-        if not isinstance(entry, dict) or not isinstance(entry.get("link"), dict):
+        written = entry.get("link") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(written, dict):
             text = f"preset {name!r} has no link; write '{name}: {{link: {{bandwidth: 10 Mbit/s}}}}'"
             problems.append(document.problem(text, (name,)))
             continue
@@ -153,7 +153,7 @@ def _parse(path: Path, depth: int) -> dict[str, Preset]:
             if not isinstance(entry.get(key, ""), str):
                 problems.append(document.problem(f"{key}: {show(entry[key])} is not text", (name, key)))
         try:
-            link = _whole(as_written(entry["link"], path.parent), path.parent, depth)
+            link = _whole(as_written(written, path.parent), path.parent, depth)
         except ConfigError as error:
             problems.append(document.problem(f"preset {name!r}: {error}", (name, "link")))
         except ValidationError as error:

@@ -18,7 +18,7 @@ from bwbench.records.packed import id_of, read_packed
 from bwbench.records.schema import CellRecord, Config, PublishedRun
 from bwbench.results.analysis.provenance import commit_of, host_of
 
-# Where sweeps and tuning keep them (plan/composed.py, tuning/searches.py).
+# Where sweeps and tuning keep them (plan/composing.py, tuning/search.py).
 CONVERGENCE_FOLDER, TUNING_FOLDER = ".convergence", ".tuning"  # below results/
 TIMING_FOLDER = ".timing"  # below results/<experiment>/
 RunKind = Literal["convergence", "timing", "tuning"]

@@ -10,8 +10,7 @@ from bwbench.results.analysis.config_values import value_at
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import log_interval
 from bwbench.results.section.content import Block, Table
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import fixed, significant
+from bwbench.results.text import Number, Phrase, fixed, phrase, significant
 
 _POINTS = 100.0
 

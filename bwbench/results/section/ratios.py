@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bwbench.results.analysis.statistics import Ratio
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import significant
+from bwbench.results.text import Number, Phrase, phrase, significant
 
 
 @dataclass(frozen=True)

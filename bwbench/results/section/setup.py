@@ -14,9 +14,7 @@ from bwbench.results.facts import machines_of
 from bwbench.results.figures.captions import target_words
 from bwbench.results.section.content import Block, Paragraph
 from bwbench.results.section.grid import column_title
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import percent
-from bwbench.results.text.pieces import joined
+from bwbench.results.text import Number, Phrase, joined, percent, phrase
 
 
 def setup_blocks(groups: Sequence[Results], folders: Sequence[CellFolder]) -> list[Block]:

@@ -12,9 +12,7 @@ from bwbench.results.analysis.results import Results
 from bwbench.results.section.content import Block, Bullets, Paragraph
 from bwbench.results.section.grid import grid_tables, place
 from bwbench.results.section.ratios import ratio_words
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import bandwidth, significant
-from bwbench.results.text.pieces import joined
+from bwbench.results.text import Number, Phrase, bandwidth, joined, phrase, significant
 
 _PREFERRED = ("ddp", "ring", "single")
 

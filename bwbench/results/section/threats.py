@@ -11,8 +11,7 @@ from bwbench.results.analysis.composed_error import composed_errors
 from bwbench.results.analysis.config_values import value_at
 from bwbench.results.facts import link_errors, machines_of
 from bwbench.results.section.content import Block, Bullets, Paragraph
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import fixed, percent
+from bwbench.results.text import Number, Phrase, fixed, percent, phrase
 
 _WORDS = {PLANNED: "not run yet", UNFINISHED: "unfinished"}
 _MOST_REASONS = 8  # a list of hundreds helps nobody in a paper; `bwbench status` has them all

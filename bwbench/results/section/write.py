@@ -16,8 +16,7 @@ from bwbench.results.section.setup import setup_blocks
 from bwbench.results.section.speedups import baseline_of, speedup_blocks
 from bwbench.results.section.threats import left_out_blocks, link_blocks, threat_blocks
 from bwbench.results.section.times import time_blocks
-from bwbench.results.text import LatexWriter, MarkdownWriter, phrase
-from bwbench.results.text.pieces import macro_name
+from bwbench.results.text import LatexWriter, MarkdownWriter, macro_name, phrase
 
 Format = Literal["latex", "markdown"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.ways import WHOLE
+from bwbench.experiment.plan.composing import WHOLE
 from bwbench.records import CellFolder, write_record
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import claim_of, claimed

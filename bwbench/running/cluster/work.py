@@ -18,7 +18,7 @@ from typing import Any, Literal
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.ways import Way
+from bwbench.experiment.plan.composing import Way
 from bwbench.records.schema import Event, Status
 from bwbench.running.cluster.bundle import pack
 from bwbench.running.composed import run_item

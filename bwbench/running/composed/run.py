@@ -10,9 +10,8 @@ from pathlib import Path
 from bwbench.base.errors import CellTakenError, RecordError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composed import CONVERGENCE_FOLDER, TIMING_FOLDER, Parts, parts_of
+from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, Parts, parts_of
 from bwbench.experiment.plan.estimate import estimate_cells
-from bwbench.experiment.plan.ways import COMPOSED, WHOLE
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import Claim, claim_of, claimed

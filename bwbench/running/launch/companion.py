@@ -35,13 +35,10 @@ from bwbench.records.schema import (
     WorkerError,
     event_of,
 )
-from bwbench.running.launch.cell_status import cell_status
-from bwbench.running.launch.channel import Channels
-from bwbench.running.launch.companion_watch import CompanionWatch
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
 from bwbench.running.launch.link_record import LinkFile, Moment
-from bwbench.running.launch.outcome import LaunchOutcome
-from bwbench.running.launch.own_proc import PROBLEM, proc_is_own
-from bwbench.running.launch.resumption import Resumption
+from bwbench.running.launch.liveness import FOREIGN_PROC, CompanionWatch, proc_is_own
+from bwbench.running.launch.worker_channels import Channels
 
 POLL_S = 0.2
 LOOK_S = 1.0
@@ -256,7 +253,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     descriptor, cell_file, rank = int(arguments[0]), Path(arguments[1]), int(arguments[2])
     if not proc_is_own():
-        print(f"error: {PROBLEM}", file=sys.stderr)
+        print(f"error: {FOREIGN_PROC}", file=sys.stderr)
         return EXIT_UNFIT_MACHINE
     Companion(socket.socket(fileno=descriptor), cell_file, rank, psutil.Process(os.getppid())).run()
     return 0

@@ -23,7 +23,7 @@ from bwbench.records.schema import (
     Measurement,
     Wire,
 )
-from bwbench.running.launch.outcome import LaunchOutcome
+from bwbench.running.launch.attempt import LaunchOutcome
 
 Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded

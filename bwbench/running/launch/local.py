@@ -15,13 +15,10 @@ from bwbench.network.lateness import lateness_between
 from bwbench.network.link.node_link import NodeLink
 from bwbench.network.network import Network, NodeProcess
 from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, WireTraffic, WorkerError, event_of
-from bwbench.running.launch.channel import Channels
-from bwbench.running.launch.dead_links import WORTH_A_WORD_S, DeadLinks
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit, log_tail
 from bwbench.running.launch.link_record import emulator_of, emulator_unfit
-from bwbench.running.launch.outcome import LaunchOutcome, describe_exit, log_tail
-from bwbench.running.launch.resumption import Resumption
-from bwbench.running.launch.stalls import STALL_AFTER_S, Stalls, is_stopped
-from bwbench.running.launch.tcp_table import unanswered
+from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
+from bwbench.running.launch.worker_channels import Channels
 
 POLL_S = 0.2
 LOOK_S = 1.0  # how often to ask the agent for counters and health: looking costs time that the workers need

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.experiment.plan.build import Plan, build_plan
-from bwbench.experiment.plan.ways import ways
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.composing import ways
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
 from bwbench.running.sweep.files import experiment_files, load_experiments
-from bwbench.running.sweep.order import DEFAULT_SEED, running_order
 from bwbench.running.sweep.selection import Selection
 from bwbench.running.sweep.stopped_arms import without_stopped_arms
+
+DEFAULT_SEED = 0
+
+
+def running_order(cells: Iterable[Cell], seed: int = DEFAULT_SEED) -> list[Cell]:
+    """The first repeat of all cells of all experiments, then the second, and so on; each block shuffled by ``seed``.
+
+    A slow drift of the machine then meets every arm and every link alike. Where a cell comes in its block depends on
+    the seed and on the cell alone: leaving cells out, or adding some, does not change the order of the others.
+    """
+    return sorted(cells, key=lambda cell: (cell.repeat, _draw(cell, seed)))
+
+
+def _draw(cell: Cell, seed: int) -> str:
+    return hashlib.sha256(f"{seed} {cell.experiment} {cell.id}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.plain_data import canonical
 from bwbench.base.registry import OPTIMIZERS
 from bwbench.experiment.config.arms import arm_name
-from bwbench.experiment.config.cell import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.tuned import with_rate
-from bwbench.experiment.config.tuned_table import Row, Trial, canonical, setting_of
+from bwbench.experiment.config.tuned_table import Row, Trial, setting_of
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.slug import MAX_LENGTH

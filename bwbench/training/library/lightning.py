@@ -21,9 +21,7 @@ try:
     from lightning.pytorch.strategies import DDPStrategy
     from lightning.pytorch.trainer.states import TrainerFn
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "bwbench.training.library.lightning needs Lightning: pip install 'bwbench[lightning]'"
-    ) from error
+    raise ModuleNotFoundError("bwbench.lightning needs Lightning: pip install 'bwbench[lightning]'") from error
 
 CHECKPOINT_KEY = "bwbench"
 

@@ -2,7 +2,7 @@
 
 stdin: ``{"requests": [{"model": {…}, "dataset": {…}, "plugins": […], "batch_size": 32, "threads": 1}]}``; stdout, one
 result a request: ``{"results": [{"num_parameters", "parameter_shapes", "compute_s", …} or {"error": text}]}``; what the
-other keys mean stands at ``Description`` in plan/describe.py.
+other keys mean stands at ``Description`` in plan/described_models.py.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from torch import nn
 from bwbench.base import registry
 from bwbench.base.data_spec import DataSpec
 from bwbench.base.errors import BwbenchError
-from bwbench.experiment.config.cell import parse_dataset
+from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_component
 from bwbench.training.datasets.base import AbstractDataset
 from bwbench.training.datasets.folder import data_folder
-from bwbench.training.loop.evaluate import EVALUATION_BATCH, training_loss
+from bwbench.training.loop.evaluation import EVALUATION_BATCH, training_loss
 from bwbench.training.models.contract import example_batch
 
 _MAX_STEPS = 9  # a median needs no more

@@ -17,24 +17,129 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from bwbench.base.errors import CellTakenError, ConfigError, LinkError
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network import namespaces
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
-from bwbench.records.schema import JsonObject
+from bwbench.records.schema import Environment, JsonObject, parse_content
 from bwbench.training.loop.channel import Channel
-from bwbench.training.loop.clock_offsets import compare_clocks
+from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.environment import WorkerEnvironment
-from bwbench.training.loop.hosts import HostFacts, unlike
 from bwbench.training.loop.interfaces import InterfaceCounters, counters_of, interface_towards, named_interface
 from bwbench.training.loop.network_probe import measure, to_json
 from bwbench.training.loop.process_groups import Groups
+
+_SAME = "all hosts need the same bwbench"
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """One rank's host.
+
+    Attributes:
+        address, interface: towards the other ranks; empty on one node.
+        cell: id of the cell that this rank was given.
+        environment: as ``environment.json`` has it.
+    """
+
+    address: str
+    interface: str
+    cell: str
+    environment: Environment
+
+    @property
+    def host(self) -> str:
+        """Its name."""
+        return self.environment.host or self.address
+
+    def to_json(self) -> str:
+        """What travels."""
+        about = {"address": self.address, "interface": self.interface, "cell": self.cell}
+        return json.dumps({**about, "environment": self.environment.to_json()})
+
+    @classmethod
+    def from_json(cls, text: str) -> HostFacts:
+        """What another rank sent."""
+        content = json.loads(text)
+        environment = parse_content(Environment, content["environment"], "another rank's environment", _SAME)
+        return cls(str(content["address"]), str(content["interface"]), str(content["cell"]), environment)
+
+    def to_record(self) -> Environment:
+        """What is recorded of it."""
+        return self.environment.model_copy(update={"address": self.address, "interface": self.interface})
+
+
+def unlike(hosts: Sequence[HostFacts]) -> str | None:
+    """What two ranks must have alike and do not, by rank and host; None where all agree.
+
+    Two builds of one release of torch, for processors and for GPUs, count as alike.
+    """
+    for name, of in (
+        ("the cell", lambda facts: facts.cell),
+        ("bwbench", lambda facts: facts.environment.bwbench),
+        ("the source of bwbench", lambda facts: str(facts.environment.source_sha256)[:12]),
+        ("torch", lambda facts: str(facts.environment.packages.get("torch")).partition("+")[0]),
+        ("its plugins", lambda facts: sorted(map(str, facts.environment.plugins_sha256.values()))),
+    ):
+        values = [of(facts) for facts in hosts]
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                return (
+                    f"rank {rank} on {hosts[rank].host} differs from rank 0 on {hosts[0].host} in {name}: "
+                    f"{_shown(value)} and {_shown(values[0])}; all hosts need the same, so install it there"
+                )
+    return None
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+QUESTIONS = 20  # to each rank; the first one opens the connection
+_ASK_TAG, _TELL_TAG = 9011, 9012
+
+
+def compare_clocks(data: dist.ProcessGroup, control: ControlPath) -> list[dict[str, Any]]:
+    """Ask every rank for its time; on all ranks at the same point, while nothing is sent.
+
+    Returns on rank 0, for every other ``rank``: at ``mono_s`` of rank 0's clock its own showed ``offset_s`` more, give
+    or take ``uncertainty_s``. Nothing on other ranks.
+    """
+    if control.rank != 0:
+        _tell(data)
+        return []
+    return [_ask(data, rank) for rank in range(1, control.size)]
+
+
+def _ask(data: dist.ProcessGroup, rank: int) -> dict[str, Any]:
+    question, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    rounds: list[tuple[float, float, float]] = []  # how long it took, its middle, what the other clock said
+    for _ in range(QUESTIONS):
+        asked_s = time.monotonic()
+        data.send([question], rank, _ASK_TAG).wait()
+        data.recv([answer], rank, _TELL_TAG).wait()
+        heard_s = time.monotonic()
+        rounds.append((heard_s - asked_s, (asked_s + heard_s) / 2, float(answer)))
+    taken_s, middle_s, told_s = min(rounds)
+    return {"rank": rank, "mono_s": middle_s, "offset_s": told_s - middle_s, "uncertainty_s": taken_s / 2}
+
+
+def _tell(data: dist.ProcessGroup) -> None:
+    question, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    for _ in range(QUESTIONS):
+        data.recv([question], 0, _ASK_TAG).wait()
+        answer[0] = time.monotonic()
+        data.send([answer], 0, _TELL_TAG).wait()
+
 
 AGAIN_S = 300.0  # from one probe to the next, at the evaluation after that
 VERIFY_TRIES = 3  # a probe disturbed by something else is repeated; how often is recorded

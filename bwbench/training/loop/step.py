@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bwbench.methods.algorithms import ExchangeReport
 from bwbench.training.loop.control import Stop
-from bwbench.training.loop.evaluate import training_loss
+from bwbench.training.loop.evaluation import training_loss
 from bwbench.training.loop.feed import BatchFeed
 from bwbench.training.loop.ledger import StepLedger
 from bwbench.training.loop.pacer import Pacer

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
+from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
 from bwbench.training.loop.channel import Channel
@@ -20,8 +21,6 @@ from bwbench.training.loop.replica import Snapshot, fingerprint
 from bwbench.training.loop.saved_trial import restore_trial, save_trial
 from bwbench.training.loop.step import Stepper, StepResult
 from bwbench.training.loop.trial import Trial
-
-WARM_UP_STEPS = 2  # whole ones, communication included: torch's DDP rebuilds its buckets after the first
 
 
 class TrainingLoop:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bwbench.base.units import MEMORY
 from bwbench.results.figures.captions import seconds
-from bwbench.results.text import Number, Phrase, phrase
-from bwbench.results.text.numbers import bandwidth, fixed, percent, significant, span
+from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, significant, span
 from paper.program.claims.spec import Claim
 from paper.program.claims.value import Value
 

@@ -11,7 +11,7 @@ import pytest
 from bwbench.base.old_names import MOVED, new_name
 
 
-@pytest.mark.parametrize("old", [old for old in MOVED if old != "bwbench.lightning"])
+@pytest.mark.parametrize("old", MOVED)
 def test_an_old_name_is_the_new_module(old: str) -> None:
     new = importlib.import_module(MOVED[old])
     assert importlib.import_module(old) is new
@@ -32,11 +32,23 @@ def test_modules_below_a_moved_package_are_found() -> None:
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
 
 
-def test_a_program_is_started_by_its_old_name() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bwbench.train.worker"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "CELL_JSON" in done.stderr
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["bwbench.train.worker"], "CELL_JSON"),
+        (["bwbench.launch.ssh.keeper", "remove", "no token"], "is no token"),  # a controller may ask by its own name
+    ],
+)
+def test_a_program_is_started_by_its_old_name(words: list[str], said: str) -> None:
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(command, input="no JSON\n", capture_output=True, text=True, timeout=60, check=False)
+    assert said in done.stderr
+
+
+def test_the_program_in_sudoers_of_hosts_is_found_by_its_old_name() -> None:
+    from bwbench.running.launch.ssh import shaper
+
+    assert importlib.import_module(shaper.OLD_NAME) is importlib.import_module(shaper.SHAPER) is shaper
 
 
 def test_what_was_never_there_is_not_found() -> None:

@@ -114,9 +114,10 @@ def test_a_plan_counts_what_composed_cells_share_once(planned: tuple[Path, dict[
 
 def test_plan_shows_what_is_done_and_touches_nothing(planned: tuple[Path, dict[str, Any]]) -> None:
     folder, content = planned
-    done = folder / "elsewhere" / "study" / Path(content["cells"][0]["folder"]).name
+    cell = content["cells"][0]
+    done = folder / "elsewhere" / "study" / Path(cell["folder"]).name
     done.mkdir(parents=True)
-    (done / "status.json").write_text('{"status": "done"}')
+    (done / "status.json").write_text(json.dumps({"id": cell["id"], "slug": cell["slug"], "status": "done"}))
     before = sorted(path for path in folder.rglob("*") if "cache" not in path.parts)
     ended = bwbench(folder, "plan", "study.yaml", "--results", "elsewhere", "--set", "repeats=2")
     assert ended.returncode == 0, ended.stderr

@@ -6,23 +6,22 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from bwbench.base.errors import LinkError
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
 from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected, load_asyncssh
-from bwbench.running.launch.ssh.held_shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER
-from bwbench.running.launch.ssh.preflight import examine, refuse_unfit
-from bwbench.running.launch.ssh.request import Request, requests
+from bwbench.running.launch.ssh.preflight import examine, refuse_unfit, shaping_requests
+from bwbench.running.launch.ssh.shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER, ShaperAnswer, ShapingRequest
 
-Answer = dict[str, Any]
+Told: TypeAlias = Callable[[dict[Host, ShaperAnswer]], None]
 
 
-def ask_all(hosts: Sequence[Host], operation: str) -> dict[Host, Answer]:
+def ask_all(hosts: Sequence[Host], operation: str) -> dict[Host, ShaperAnswer]:
     """What each host's shaper answers to ``show`` or ``clear``; of a host that cannot be asked, why, as ``problem``."""
 
-    async def one(host: Host, connection: Any) -> Answer:
+    async def one(host: Host, connection: Any) -> ShaperAnswer:
         try:
             if isinstance(connection, HostError):
                 raise connection
@@ -30,7 +29,7 @@ def ask_all(hosts: Sequence[Host], operation: str) -> dict[Host, Answer]:
         except HostError as error:
             return {"problem": str(error)}
 
-    async def everywhere() -> dict[Host, Answer]:
+    async def everywhere() -> dict[Host, ShaperAnswer]:
         connections = await connected(hosts)
         try:
             answers = await asyncio.gather(*(one(host, connections[host]) for host in hosts))
@@ -41,9 +40,7 @@ def ask_all(hosts: Sequence[Host], operation: str) -> dict[Host, Answer]:
     return asyncio.run(everywhere())
 
 
-def hold_link(
-    hosts: Sequence[Host], link: Link, duration_s: float, on_applied: Callable[[dict[Host, Answer]], None]
-) -> dict[Host, Answer]:
+def hold_link(hosts: Sequence[Host], link: Link, duration_s: float, on_applied: Told) -> dict[Host, ShaperAnswer]:
     """Shape the hosts' interfaces towards one another, until ``duration_s`` are over or Ctrl-C comes.
 
     Args:
@@ -66,21 +63,25 @@ class _HeldLink:
     """Attributes: ``ends``, of each host that was told to shape, what it said after it was told to stop."""
 
     def __init__(
-        self, hosts: Sequence[Host], link: Link, duration_s: float, on_applied: Callable[[dict[Host, Answer]], None]
+        self,
+        hosts: Sequence[Host],
+        link: Link,
+        duration_s: float,
+        on_applied: Told,
     ) -> None:
         self._hosts, self._link, self._duration_s, self._on_applied = hosts, link, duration_s, on_applied
         self._shapers: dict[Host, Any] = {}
-        self._said: dict[Host, asyncio.Queue[Answer]] = {}
+        self._said: dict[Host, asyncio.Queue[ShaperAnswer]] = {}
         self._listening: list[asyncio.Task[None]] = []
         self._broken = (OSError, load_asyncssh().Error)  # what a connection that breaks is told by
-        self.ends: dict[Host, Answer] = {}
+        self.ends: dict[Host, ShaperAnswer] = {}
 
     async def run(self) -> None:
         connections = await connected(self._hosts)
         try:
             reports = await examine(connections, self._hosts, [])
             refuse_unfit(reports)
-            starting = zip(self._hosts, requests(reports, self._link), strict=True)
+            starting = zip(self._hosts, shaping_requests(reports, self._link), strict=True)
             await asyncio.gather(*(self._start(host, connections[host], request) for host, request in starting))
             self._on_applied(await self._applied())
             await self._until_one_ends()
@@ -103,7 +104,7 @@ class _HeldLink:
                 why = self.ends[host].get("problem") or "its shaper has ended"
                 raise LinkError(f"{host.name} is no longer shaped: {why}")
 
-    async def _start(self, host: Host, connection: Any, request: Request) -> None:
+    async def _start(self, host: Host, connection: Any, request: ShapingRequest) -> None:
         try:
             shaper = await connection.create_process(command_line(host, SHAPER, ["hold"]))
             self._shapers[host], self._said[host], self.ends[host] = shaper, asyncio.Queue(), {}
@@ -112,7 +113,7 @@ class _HeldLink:
         except self._broken as error:
             raise LinkError(f"{host.name} was not shaped: {_broke(error)}") from None
 
-    async def _applied(self) -> dict[Host, Answer]:
+    async def _applied(self) -> dict[Host, ShaperAnswer]:
         """What each shaper says that it applied. Raises LinkError where one did not, or not in time."""
         try:
             of_all = asyncio.gather(*(self._answer(host) for host in self._hosts))
@@ -132,7 +133,7 @@ class _HeldLink:
         with contextlib.suppress(*self._broken):
             self._shapers[host].stdin.write_eof()
 
-        async def last() -> Answer:
+        async def last() -> ShaperAnswer:
             # What it said of its beginning may not have been read yet.
             while (answer := await self._answer(host)) and "restored" not in answer and "problem" not in answer:
                 pass
@@ -141,7 +142,7 @@ class _HeldLink:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             self.ends[host] = await asyncio.wait_for(last(), END_LIMIT_S) or self.ends[host]
 
-    async def _answer(self, host: Host) -> Answer:
+    async def _answer(self, host: Host) -> ShaperAnswer:
         """What a shaper says next: nothing where it has ended, a ``problem`` where the connection broke."""
         return await self._said[host].get()
 

@@ -1,23 +1,26 @@
 """The part of launcher ``ssh`` that runs on a host: keeps one torchrun, and ends it when nobody wants it any more.
 
-``python -m bwbench.running.launch.ssh.keeper start`` reads an order from standard input, leaves a keeper behind and
-says where; ``attach TOKEN`` connects the controller to it: beats come in, what is printed and recorded goes out. A
-connection that breaks ends ``attach`` alone. Where no beat has come for a while the keeper ends everything, and so it
-does when told.
+``python -m bwbench.running.launch.ssh.keeper start`` reads a ``KeeperOrder`` from standard input and leaves a keeper
+behind. ``attach TOKEN`` is the line between it and the controller, one JSON object a line on the standard streams of an
+ssh session: beats come in, what is printed and recorded goes out. A connection that breaks ends ``attach`` alone. Where
+no beat has come for a while the keeper ends everything, and so it does when told.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,8 @@ import psutil
 from bwbench.network import namespaces
 from bwbench.records import read_json, write_json_atomic
 from bwbench.records.disk import LEAST_FREE_BYTES
-from bwbench.running.launch.ssh.held_shaping import HeldShaping
+from bwbench.records.schema import JsonObject
+from bwbench.running.launch.ssh.shaping import HeldShaping, ShapingRequest
 
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
 STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
@@ -37,35 +41,82 @@ TERM_LIMIT_S = 5.0  # from SIGTERM to SIGKILL
 COMPANION_LIMIT_S = 15.0  # after torchrun has ended: for the companion to write the result
 RESERVE_BYTES = 64 * 1024  # given up for the last word, on a disk that has filled meanwhile
 OLD_S = 7 * 86400.0  # folders of runs that nobody has fetched
+LOOK_S = 0.5  # at what is new, and at what the controller says
+CHUNK_BYTES = 256 * 1024  # of a file, in one line to the controller
 
 
-def start(order: dict[str, Any]) -> dict[str, Any]:
-    """Make the folder of a run and leave its keeper behind; what the controller is told.
+@dataclass(frozen=True)
+class KeeperOrder:
+    """What a host is told to run.
 
-    Args:
-        order: ``token``; ``cell`` (content of cell.json); ``command``: arguments of torchrun up to the worker's;
-            ``environment``: variables; ``shaping``: a request to the shaper, or null.
+    Attributes:
+        token: of this host's part of the run.
+        cell: content of cell.json.
+        command: arguments of Python, of torchrun and its worker, up to the worker's own.
+        environment: variables that torchrun gets.
+        shaping: for the host's shaper; None where nothing is shaped.
     """
+
+    token: str
+    cell: JsonObject
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    shaping: ShapingRequest | None
+
+    def to_json(self) -> JsonObject:
+        """What travels."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> KeeperOrder:
+        """What came."""
+        shaping = content["shaping"]
+        request = None if shaping is None else ShapingRequest.from_json(shaping)
+        return cls(content["token"], content["cell"], content["command"], content["environment"], request)
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How torchrun has ended on a host.
+
+    Attributes:
+        why: it was ended, or failed, where that is known there.
+    """
+
+    returncode: int
+    why: str | None
+
+    def to_json(self) -> JsonObject:
+        """What travels, and stands in exit.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: object) -> RunEnd | None:
+        """What came, or stood there; None where that is no such thing."""
+        return cls(int(content["returncode"]), content["why"]) if isinstance(content, dict) else None
+
+
+def start(order: KeeperOrder) -> None:
+    """Make the folder of a run and leave its keeper behind."""
     _remove_old()
-    folder = folder_of(order["token"])
+    folder = folder_of(order.token)
     work = folder / "cell"
     work.mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
-    write_json_atomic(work / "cell.json", order["cell"])
-    write_json_atomic(folder / "order.json", order)
+    write_json_atomic(work / "cell.json", order.cell)
+    write_json_atomic(folder / "order.json", order.to_json())
     (folder / "reserve").write_bytes(bytes(RESERVE_BYTES))
     (folder / "beat").touch()
     beat(folder, FIRST_BEAT_S)
-    command = [sys.executable, "-m", "bwbench.running.launch.ssh.keeper", "keep", order["token"]]
+    command = [sys.executable, "-m", "bwbench.running.launch.ssh.keeper", "keep", order.token]
     logs = {"PET_LOG_DIR": str(folder / "torchrun")}  # of torchrun, which would leave a folder below /tmp instead
-    environment = {**os.environ, **order["environment"], **logs, TOKEN: order["token"]}
+    environment = {**os.environ, **order.environment, **logs, TOKEN: order.token}
     with (folder / "output.log").open("ab") as log:
         kept = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     began_s = psutil.Process(kept.pid).create_time()
     write_json_atomic(folder / "keeper.json", {"pid": kept.pid, "began_s": began_s})
-    return {"ok": True}
 
 
 def folder_of(token: str) -> Path:
@@ -86,9 +137,9 @@ def beat(folder: Path, for_s: float = 0.0) -> None:
 
 def keep(folder: Path) -> None:
     """Run torchrun to its end, or to that of everybody's interest; then say how it ended."""
-    order = dict(read_json(folder / "order.json") or {})
+    order = KeeperOrder.from_json(dict(read_json(folder / "order.json") or {}))
     signal.signal(signal.SIGTERM, lambda *_: (folder / "stop").touch())
-    shaping = HeldShaping(order.get("shaping"), hidden=TOKEN)
+    shaping = HeldShaping(order.shaping, hidden=TOKEN)
     returncode = 1
     try:
         why = shaping.begin(lambda: _unwanted(folder))
@@ -96,7 +147,7 @@ def keep(folder: Path) -> None:
             write_json_atomic(folder / "cell" / "shaping.json", shaping.said)
         if why is None:
             returncode, why = _train(order, folder, shaping)
-        _await_others(order["token"])
+        _await_others(order.token)
         if returncode != 0:
             why = why or _no_room(folder)
     except OSError as error:
@@ -109,13 +160,13 @@ def keep(folder: Path) -> None:
         shutil.rmtree(gone, ignore_errors=True)
         return
     (folder / "reserve").unlink(missing_ok=True)
-    write_json_atomic(folder / "exit.json", {"returncode": returncode, "why": why or problem})
+    write_json_atomic(folder / "exit.json", RunEnd(returncode, why or problem).to_json())
 
 
-def _train(order: dict[str, Any], folder: Path, shaping: HeldShaping) -> tuple[int, str | None]:
+def _train(order: KeeperOrder, folder: Path, shaping: HeldShaping) -> tuple[int, str | None]:
     """How torchrun ended, and why, where it was ended from here."""
     why: str | None = None
-    worker = [*order["command"], str(folder / "cell" / "cell.json")]
+    worker = [*order.command, str(folder / "cell" / "cell.json")]
     process = subprocess.Popen(
         [sys.executable, *worker], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
     )
@@ -123,7 +174,7 @@ def _train(order: dict[str, Any], folder: Path, shaping: HeldShaping) -> tuple[i
         time.sleep(POLL_S)
         why = why or _unwanted(folder) or shaping.problem()
         if why is not None:
-            _end(process, order["token"])
+            _end(process, order.token)
     return process.returncode, why
 
 
@@ -222,15 +273,89 @@ def _remove_old() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def attach(folder: Path) -> None:
+    """Tell the controller what is new until the run has ended or the controller is gone.
+
+    The first line that comes in is ``{"offsets": {file: bytes that are there already}}``; each later one is a beat, and
+    ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a file, data in
+    base64, and ``{"exit": …}`` last.
+    """
+    lines = _Lines(sys.stdin.fileno())
+    offsets: dict[str, int] | None = None
+    while not lines.ended:
+        for said in lines.within(LOOK_S):
+            with contextlib.suppress(FileNotFoundError):  # ended there, as is said below
+                beat(folder)
+            if "offsets" in said:
+                offsets = dict(said["offsets"])
+            if said.get("stop"):
+                (folder / "stop").touch()
+        if offsets is None:
+            continue
+        is_there = is_kept(folder)
+        ended = RunEnd.from_json(read_json(folder / "exit.json"))  # before the files: they are complete by then
+        if ended is None and not is_there:
+            why = "the keeper of its torchrun was killed"
+            if not folder.is_dir():  # as the keeper leaves it where nobody seems to want the run
+                why = f"ended there, because nothing was heard of the controller for {HEARTBEAT_LIMIT_S:.0f} s"
+            ended = RunEnd(-signal.SIGKILL, why)
+        if folder.is_dir():
+            _send_new(folder, offsets)
+        if ended is not None:
+            _say({"exit": ended.to_json()})
+            return
+
+
+class _Lines:
+    """JSON lines from a descriptor, taken as they come: a file object would keep some back that select cannot see."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._pending = descriptor, b""
+        self.ended = False
+
+    def within(self, limit_s: float) -> list[dict[str, Any]]:
+        """Those that come in one go, waited for no longer than ``limit_s``."""
+        if self.ended or not select.select([self._descriptor], [], [], limit_s)[0]:
+            return []
+        received = os.read(self._descriptor, 65536)
+        self.ended = not received
+        *lines, self._pending = (self._pending + received).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+def _send_new(folder: Path, offsets: dict[str, int]) -> None:
+    """What has been added since; a file that was replaced (JSON, written whole) is sent anew."""
+    work = folder / "cell"
+    for path in [folder / "output.log", *sorted(work.rglob("*"))]:
+        if not path.is_file() or path.name.startswith(".") or path.name == "cell.json":
+            continue
+        name = path.relative_to(folder).as_posix()
+        with path.open("rb") as file:
+            if path.suffix == ".json":
+                stamp = int(path.stat().st_mtime_ns)
+                if offsets.get(name) == stamp:
+                    continue
+                offsets[name] = stamp
+                _say({"file": name, "stamp": stamp, "data": base64.b64encode(file.read()).decode()})
+                continue
+            file.seek(offsets.get(name, 0))
+            while chunk := file.read(CHUNK_BYTES):
+                _say({"file": name, "offset": offsets.get(name, 0), "data": base64.b64encode(chunk).decode()})
+                offsets[name] = offsets.get(name, 0) + len(chunk)
+
+
+def _say(content: JsonObject) -> None:
+    print(json.dumps(content), flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """One of ``start``, ``keep TOKEN``, ``attach TOKEN``, ``remove TOKEN``."""
     if arguments[0] == "start":
-        print(json.dumps(start(json.loads(sys.stdin.readline()))), flush=True)
+        start(KeeperOrder.from_json(json.loads(sys.stdin.readline())))
+        _say({"ok": True})
     elif arguments[0] == "keep":
         keep(folder_of(arguments[1]))
     elif arguments[0] == "attach":
-        from bwbench.running.launch.ssh.attach import attach
-
         attach(folder_of(arguments[1]))
     else:
         remove(arguments[1])

@@ -17,11 +17,11 @@ from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
-from bwbench.running.launch.outcome import LaunchOutcome, describe_exit
+from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
 from bwbench.running.launch.ssh.connection import HostError, close, connected
-from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit
-from bwbench.running.launch.ssh.request import requests
-from bwbench.running.launch.ssh.session import HostSession
+from bwbench.running.launch.ssh.host_session import HostSession
+from bwbench.running.launch.ssh.keeper import KeeperOrder
+from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
 
 LOOK_S = 0.5
 OTHERS_LIMIT_S = 20.0  # after the first host has ended: for the others to see it
@@ -78,16 +78,12 @@ class SshLauncher:
 
     async def _start(self, reports: Sequence[HostReport]) -> None:
         first, link = reports[0], self._cell.config.link
-        shaping = [request.to_json() for request in requests(reports, link)] if link.shaped else [None] * len(reports)
+        shaping = shaping_requests(reports, link) if link.shaped else [None] * len(reports)
         for number, ((host, workers), session) in enumerate(zip(self._placed, self._sessions, strict=True)):
             command = [
-                *(
-                    "-m",
-                    "bwbench.training.loop.torchrun",
-                    f"--nnodes={len(self._placed)}",
-                    f"--nproc-per-node={workers}",
-                ),
-                *("--rdzv-backend=bwbench", f"--rdzv-endpoint={first.address}:{first.facts['port']}"),
+                *("-m", "bwbench.training.loop.torchrun"),
+                *(f"--nnodes={len(self._placed)}", f"--nproc-per-node={workers}"),
+                *("--rdzv-backend=bwbench", f"--rdzv-endpoint={first.address}:{first.rendezvous_port}"),
                 *(f"--rdzv-conf=rank={number}", f"--rdzv-id={self._token}", "--max-restarts=0"),
                 *("-m", "bwbench.training.loop.worker"),
             ]
@@ -96,15 +92,9 @@ class SshLauncher:
                 environment["BWBENCH_DATA_INTERFACE"] = host.interface
             if host.data is not None:
                 environment["BWBENCH_DATA"] = host.data
+            order = KeeperOrder(session.token, self._cell.to_json(), command, environment, shaping[number])
             try:
-                await session.start(
-                    {
-                        "cell": self._cell.to_json(),
-                        "command": command,
-                        "environment": environment,
-                        "shaping": shaping[number],
-                    }
-                )
+                await session.start(order)
             except HostError as error:
                 raise LaunchError(f"{host.name}: {error}") from None
 
@@ -154,10 +144,10 @@ class SshLauncher:
         for session in self._sessions:
             if session.lost is not None:
                 troubles.append(f"host {session.host.name} was lost: {session.lost}")
-            elif session.ended is not None and session.ended.get("why"):
-                troubles.append(f"host {session.host.name}: {session.ended['why']}")
-            elif _failed(session) and (code := int((session.ended or {})["returncode"])) != 1:
-                troubles.append(f"host {session.host.name}: torchrun {describe_exit(code)}")
+            elif session.ended is not None and session.ended.why:
+                troubles.append(f"host {session.host.name}: {session.ended.why}")
+            elif session.ended is not None and session.ended.returncode not in (0, 1):
+                troubles.append(f"host {session.host.name}: torchrun {describe_exit(session.ended.returncode)}")
         said = (recorded.reason if recorded is not None else None) or ""
         if recorded is not None and recorded.status in ("done", "diverged", "invalid"):
             return LaunchOutcome(recorded.status, said)
@@ -227,17 +217,4 @@ def placed(hosts: Sequence[Host], nodes: int) -> list[tuple[Host, int]]:
 
 
 def _failed(session: HostSession) -> bool:
-    return session.ended is not None and session.ended.get("returncode") != 0
-
-
-def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
-    """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
-
-    async def examined() -> list[HostReport]:
-        connections = await connected(hosts)
-        try:
-            return await examine(connections, hosts, cells)
-        finally:
-            close(connections)
-
-    return asyncio.run(examined())
+    return session.ended is not None and session.ended.returncode != 0

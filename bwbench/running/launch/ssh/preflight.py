@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
+from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment
-from bwbench.running.launch.ssh.connection import HostError, ask, command_line
-from bwbench.running.launch.ssh.held_shaping import SHAPER
-from bwbench.running.launch.ssh.request import Request, requests
+from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected
+from bwbench.running.launch.ssh.host_facts import HostFacts
+from bwbench.running.launch.ssh.shaping import SHAPER, ShapingRequest, host_link
 
-FACTS = "bwbench.running.launch.ssh.facts"
+FACTS = "bwbench.running.launch.ssh.host_facts"
+SSH_PORT = 22
 FREE_BYTES = 500_000_000
 MEMORY_BYTES = 500_000_000  # of a worker: torch and a small model
 CLOCK_LIMIT_S = 60.0  # clocks are never compared; one that is so wrong spoils logs, and certificates
@@ -29,7 +31,7 @@ class HostReport:
     """What one host said of itself, and what it lacks."""
 
     host: Host
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: HostFacts | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -37,8 +39,16 @@ class HostReport:
         """Where the other hosts reach it."""
         if self.host.network is not None:
             return self.host.network
-        own = self.facts.get("addresses", {}).get(self.host.interface) if self.host.interface else None
-        return str((own or self.facts.get("ssh_address") or [self.host.address])[0])
+        if self.facts is None:
+            return self.host.address
+        own = self.facts.addresses.get(self.host.interface or "")
+        return own[0] if own else self.facts.ssh_address or self.host.address
+
+    @property
+    def rendezvous_port(self) -> int:
+        """That is free there, for all workers to meet at."""
+        assert self.facts is not None, "a host that has said nothing takes no part"
+        return self.facts.port
 
 
 def refuse_unfit(reports: Sequence[HostReport]) -> None:
@@ -50,6 +60,34 @@ def refuse_unfit(reports: Sequence[HostReport]) -> None:
     table = "\n".join(f"  {name:<{width}}  {problem}" for name, problem in lines)
     unfit = len({name for name, _ in lines})
     raise UnfitMachineError(f"{unfit} of {len(reports)} hosts cannot take part; nothing was started\n{table}")
+
+
+def shaping_requests(reports: Sequence[HostReport], link: Link) -> list[ShapingRequest]:
+    """What to ask of each host; the ports of all ssh servers are left alone on all of them."""
+    named = {report.host.port for report in reports} | {report.facts.ssh_port for report in reports if report.facts}
+    spared = sorted({SSH_PORT, *(port for port in named if port is not None)})
+    return [
+        ShapingRequest(
+            link=host_link(link, rank).model_dump(mode="json", by_alias=True),
+            interface=report.host.interface,
+            peers=[other.address for other in reports if other is not report],
+            spared=spared,
+        )
+        for rank, report in enumerate(reports)
+    ]
+
+
+def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
+    """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
+
+    async def examined() -> list[HostReport]:
+        connections = await connected(hosts)
+        try:
+            return await examine(connections, hosts, cells)
+        finally:
+            close(connections)
+
+    return asyncio.run(examined())
 
 
 async def examine(connections: Mapping[Host, Any], hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
@@ -73,38 +111,41 @@ async def _examine(connection: Any, host: Host, own: Environment, cells: Sequenc
         return HostReport(host, problems=(str(connection),))
     asked_s = time.time()
     try:
-        found = await ask(connection, host, FACTS, ["facts"], {"cells": cells, "data": host.data})
+        said = await ask(connection, host, FACTS, ["facts"], {"cells": cells, "data": host.data})
+        found = HostFacts.from_json(said)
     except HostError as error:
         return HostReport(host, problems=(str(error),))
-    found["clock_off_s"] = found["time_unix_s"] - (asked_s + time.time()) / 2
-    return HostReport(host, found, tuple(_problems(host, found, own)))
+    except (ValueError, TypeError, KeyError):
+        return HostReport(host, problems=(f"it answers as another version than {own.bwbench} does; install the same",))
+    clock_off_s = found.time_unix_s - (asked_s + time.time()) / 2
+    return HostReport(host, found, tuple(_problems(host, found, clock_off_s, own)))
 
 
-def _problems(host: Host, found: Mapping[str, Any], own: Environment) -> list[str]:
-    there, problems = found["environment"], []
-    if there["bwbench"] != own.bwbench:
-        problems.append(f"bwbench {there['bwbench']} there, {own.bwbench} here; install the same")
-    elif there["source_sha256"] != own.source_sha256:
+def _problems(host: Host, found: HostFacts, clock_off_s: float, own: Environment) -> list[str]:
+    there, problems = found.environment, []
+    if there.bwbench != own.bwbench:
+        problems.append(f"bwbench {there.bwbench} there, {own.bwbench} here; install the same")
+    elif there.source_sha256 != own.source_sha256:
         problems.append(f"bwbench {own.bwbench} has other source files there than here; bring both to one commit")
-    release = str(there["packages"].get("torch")).partition("+")[0]
+    release = str(there.packages.get("torch")).partition("+")[0]
     if release != (ours := str(own.packages.get("torch")).partition("+")[0]):
         problems.append(f"torch {release} there, {ours} here; install the same release")
-    if found["proc_problem"] is not None:
-        problems.append(found["proc_problem"])
-    if abs(found["clock_off_s"]) > CLOCK_LIMIT_S:
-        problems.append(f"its clock is off by {found['clock_off_s']:.0f} s; switch on time synchronisation")
-    if found["free_bytes"] < FREE_BYTES:
-        problems.append(f"{found['free_bytes'] / 1e6:.0f} MB of disk are free; {FREE_BYTES / 1e6:.0f} MB are needed")
-    if found["memory_bytes"] < MEMORY_BYTES * host.workers:
+    if found.proc_problem is not None:
+        problems.append(found.proc_problem)
+    if abs(clock_off_s) > CLOCK_LIMIT_S:
+        problems.append(f"its clock is off by {clock_off_s:.0f} s; switch on time synchronisation")
+    if found.free_bytes < FREE_BYTES:
+        problems.append(f"{found.free_bytes / 1e6:.0f} MB of disk are free; {FREE_BYTES / 1e6:.0f} MB are needed")
+    if found.memory_bytes < MEMORY_BYTES * host.workers:
         problems.append(
-            f"{found['memory_bytes'] / 1e6:.0f} MB of memory are free; a worker needs {MEMORY_BYTES / 1e6:.0f} MB"
+            f"{found.memory_bytes / 1e6:.0f} MB of memory are free; a worker needs {MEMORY_BYTES / 1e6:.0f} MB"
         )
-    if host.interface is not None and host.interface not in found["addresses"]:
-        names = ", ".join(sorted(found["addresses"]))
+    if host.interface is not None and host.interface not in found.addresses:
+        names = ", ".join(sorted(found.addresses))
         problems.append(f"no interface {host.interface!r}; it has {names}")
-    elif host.interface is not None and not found["addresses"][host.interface]:
+    elif host.interface is not None and not found.addresses[host.interface]:
         problems.append(f"interface {host.interface!r} has no IPv4 address")
-    return [*problems, *found["missing_data"]]
+    return [*problems, *found.missing_data]
 
 
 async def _with_shaping(
@@ -117,9 +158,9 @@ async def _with_shaping(
     link = next((cell.config.link for cell in cells if cell.config.link.shaped), None)
     if link is None or any(report.problems for report in reports):
         return reports
-    asked = requests(reports, link)
+    asked = shaping_requests(reports, link)
 
-    async def check(report: HostReport, request: Request) -> HostReport:
+    async def check(report: HostReport, request: ShapingRequest) -> HostReport:
         try:
             found = await ask(connections[report.host], report.host, SHAPER, ["check"], request.to_json())
             problem = found["problem"]
@@ -132,7 +173,7 @@ async def _with_shaping(
 
 async def _with_reach(connections: Mapping[Host, Any], reports: list[HostReport]) -> list[HostReport]:
     """Whether every host reaches the port at the first one that workers will meet at."""
-    first, port = reports[0], int(reports[0].facts["port"])
+    first, port = reports[0], reports[0].rendezvous_port
     words = ["listen", first.address, str(port)]
     listening = await connections[first.host].create_process(command_line(first.host, FACTS, words))
     try:

@@ -1,6 +1,6 @@
 """Shaping one host's interface from afar: ``python -m bwbench.running.launch.ssh.shaper check|hold|show|clear``.
 
-One JSON line on standard input asks for it (``request.Request``; ``show`` and ``clear`` need nothing of it). ``check``
+One JSON line on standard input asks for it (a ``ShapingRequest``; ``show`` and ``clear`` need nothing of it). ``check``
 answers what is in the way, and changes nothing; ``hold`` shapes until its standard input ends, which it does with
 whoever asked, however that ends. Without the right to change interfaces it starts itself again by ``sudo -n``. Answers
 are JSON lines.
@@ -30,10 +30,10 @@ from bwbench.network.interface.rights import may_change_interfaces
 from bwbench.network.interface.run_state import RunState, StateFolder, now_s
 from bwbench.network.interface.snapshot import Snapshot
 from bwbench.network.link import Link
-from bwbench.running.launch.ssh.request import Request
+from bwbench.running.launch.ssh.shaping import SHAPER, ShaperAnswer, ShapingRequest
 from bwbench.training.loop.interfaces import interface_towards
 
-MODULE = "bwbench.running.launch.ssh.shaper"
+OLD_NAME = "bwbench.launch.ssh.shaper"  # of this module, in lines of sudoers that were written for bwbench 0.1
 STDIN = 0
 SUDO_LIMIT_S = 10.0
 LONGEST_S = 7 * 86_400.0
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
             elif arguments[0] == "clear":
                 _clear(kernel)
             else:
-                prepared = _prepared(kernel, Request.from_json(json.loads(line)))
+                prepared = _prepared(kernel, ShapingRequest.from_json(json.loads(line)))
                 if arguments[0] == "check":
                     _say({"interface": prepared.device.name, "problem": None})
                 else:
@@ -69,7 +69,7 @@ def _first_line(descriptor: int) -> bytes:
     return line
 
 
-def _prepared(kernel: Kernel, request: Request) -> Prepared:
+def _prepared(kernel: Kernel, request: ShapingRequest) -> Prepared:
     peers = [address for peer in request.peers for address in _addresses(peer)]
     interface = request.interface or interface_towards(peers[0]).name
     traffic = Traffic.parse(peers, [], [str(port) for port in request.spared])
@@ -79,7 +79,7 @@ def _prepared(kernel: Kernel, request: Request) -> Prepared:
     return prepared
 
 
-def _as_json(state: RunState) -> dict[str, Any]:
+def _as_json(state: RunState) -> ShaperAnswer:
     return {"interface": state.dev, "applied": state.summary, "run": state.run, "left_s": state.deadline_s - now_s()}
 
 
@@ -127,8 +127,7 @@ def _addresses(peer: str) -> Iterator[str]:
 
 def _as_root(arguments: Sequence[str], line: bytes) -> int:
     """The same by sudo, which is not to ask for a password. Raises ConfigError with the way out where it would."""
-    command = ["sudo", "-n", "--", sys.executable, "-m", MODULE]
-    words = f"{sys.executable} -m {MODULE}"
+    words = f"{sys.executable} -m {SHAPER}"
     way_out = (
         "shaping an interface needs root: let ssh log in as root, or have sudo allow it without a password by a line "
         f"in sudoers: {os.environ.get('USER', 'USER')} ALL=(root) NOPASSWD: {words} *"
@@ -136,15 +135,15 @@ def _as_root(arguments: Sequence[str], line: bytes) -> int:
     if os.geteuid() == 0 or shutil.which("sudo") is None:
         why = "root may not change interfaces here" if os.geteuid() == 0 else "there is no sudo"
         raise ConfigError(f"{why}; {way_out}")
-    question = ["sudo", "-n", "-l", "--", *command[3:], arguments[0]]
-    try:
-        asked = subprocess.run(question, capture_output=True, timeout=SUDO_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"sudo has not answered for {SUDO_LIMIT_S:.0f} s; {way_out}") from None
-    if asked.returncode != 0:
-        said = asked.stderr.decode(errors="replace").strip().splitlines()
-        raise ConfigError(f"{said[-1] if said else 'sudo refuses'}; {way_out}")
-    with subprocess.Popen([*command, arguments[0]], stdin=subprocess.PIPE) as process:
+    refusals = []
+    for module in (SHAPER, OLD_NAME):
+        command = [sys.executable, "-m", module, arguments[0]]
+        if (refusal := _refusal_of_sudo(command)) is None:
+            break
+        refusals.append(refusal)
+    else:
+        raise ConfigError(f"{refusals[0]}; {way_out}")
+    with subprocess.Popen(["sudo", "-n", "--", *command], stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.write(line)
@@ -153,6 +152,17 @@ def _as_root(arguments: Sequence[str], line: bytes) -> int:
                 pass
             process.stdin.close()
     return process.returncode
+
+
+def _refusal_of_sudo(command: Sequence[str]) -> str | None:
+    """Why sudo does not run a command without asking; None where it does."""
+    question = ["sudo", "-n", "-l", "--", *command]
+    try:
+        asked = subprocess.run(question, capture_output=True, timeout=SUDO_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"sudo has not answered for {SUDO_LIMIT_S:.0f} s"
+    said = asked.stderr.decode(errors="replace").strip().splitlines()
+    return None if asked.returncode == 0 else said[-1] if said else "sudo refuses"
 
 
 def _say(content: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from bwbench.base.registry import COMPRESSIONS, Registry
 from bwbench.base.units import Memory
 from bwbench.experiment.config import Component, ComponentConfig
-from bwbench.experiment.config.cell import parse_dataset
+from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 
 

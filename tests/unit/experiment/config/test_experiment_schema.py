@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import REGISTRIES
 from bwbench.base.yaml_document import parse_yaml
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.config.schema import FILE, build_schema
+from bwbench.experiment.config.experiment_schema import as_text, build_schema, main
 
 REPOSITORY = Path(__file__).parents[4]
 EXAMPLES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "experiments").glob("*.yaml")])
@@ -62,8 +68,45 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_the_committed_file_is_current() -> None:
-    assert json.loads(FILE.read_text()) == build_schema(), "run: python -m bwbench.experiment.config.schema"
+def test_it_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    main([str(tmp_path / "x.json")])
+    assert (tmp_path / "x.json").read_text(encoding="utf-8") == as_text(build_schema()) == capsys.readouterr().out
+
+
+def test_a_wheel_has_it(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(REPOSITORY / "bwbench", source / "bwbench", ignore=shutil.ignore_patterns("__pycache__", "*.json"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*command, "-w", str(tmp_path), str(source)], timeout=100, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        content = file.read("bwbench/experiment/config/experiment.schema.json")
+    assert content.decode() == as_text(build_schema())
+
+
+def test_it_is_made_with_what_building_brings() -> None:
+    code = """if True:
+        import sys
+        from bwbench.experiment.config.experiment_schema import build_schema
+        build_schema()
+        print(*{name.partition(".")[0] for name in sys.modules})
+    """
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=True, capture_output=True, text=True)
+    projects = importlib.metadata.packages_distributions()
+    used = {project.lower() for name in done.stdout.split() for project in projects.get(name, ())}
+    assert "pydantic" in used
+    assert used & listed("dependencies") <= listed("requires")
+
+
+def listed(key: str) -> set[str]:
+    """Names of the projects in a list of pyproject.toml."""
+    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(rf"^{key} = (\[.*?\])", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return {name.lower() for name in re.findall(r'"([\w-]+)', found[1])}
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
@@ -90,7 +133,7 @@ def test_what_is_shipped_is_valid(validator: Any, path: Path) -> None:
 
 
 def test_every_component_option_and_default_is_in_it() -> None:
-    definitions = json.loads(FILE.read_text())["$defs"]
+    definitions = build_schema()["$defs"]
     for registry in REGISTRIES.values():
         if registry.kind == "figure":
             continue

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.plan import Cell, Estimate, build_plan, estimate_cells
-from bwbench.experiment.plan.describe import Description
-from bwbench.experiment.plan.overhead import num_evaluations
+from bwbench.experiment.plan import Cell, CellEstimate, build_plan, estimate_cells
+from bwbench.experiment.plan.described_models import Description
+from bwbench.experiment.plan.estimate import num_evaluations
 from bwbench.records.schema import Status
 
 KNOWN = Description(650, ((10, 64), (10,)), 0.01, sample_s=1e-4, num_validation=1000, num_test=2000, start_s=2.0)
@@ -33,7 +33,7 @@ matrix:
 
 def planned_cells(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, text: str = STUDY
-) -> tuple[tuple[Cell, ...], dict[str, Estimate]]:
+) -> tuple[tuple[Cell, ...], dict[str, CellEstimate]]:
     """Cells of a study, and their estimates by what is said of a model, on a machine of two processors."""
     for module in ("estimate", "forecast"):
         monkeypatch.setattr(
@@ -58,7 +58,7 @@ def of(cells: tuple[Cell, ...], arm: str, bandwidth: str, repeat: int = 0) -> Ce
 
 def finished(
     cell: Cell,
-    estimate: Estimate,
+    estimate: CellEstimate,
     steps: int | None = None,
     computing: float = 1.0,
     sending: float = 1.0,

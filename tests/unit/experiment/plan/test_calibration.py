@@ -7,8 +7,7 @@ import json
 import pytest
 
 from bwbench.experiment.plan import assess, foresee
-from bwbench.experiment.plan.calibration import Calibration, Prediction
-from bwbench.experiment.plan.fit import Fit, Measured, fitted
+from bwbench.experiment.plan.calibration import Calibration, Fit, MeasuredSteps, Prediction, fitted
 from bwbench.records.schema import ComposedFrom
 from tests.unit.experiment.plan.records import STUDY, finished, of, planned_cells
 
@@ -174,7 +173,7 @@ def test_a_fit_without_measurements_is_the_belief_before() -> None:
 
 
 def test_a_fit_finds_both_numbers_and_never_says_nothing_is_left() -> None:
-    measured = [Measured(0.1, sending_s, 1.2 * 0.1 + 0.8 * sending_s) for sending_s in (0.01, 0.1, 1.0)]
+    measured = [MeasuredSteps(0.1, sending_s, 1.2 * 0.1 + 0.8 * sending_s) for sending_s in (0.01, 0.1, 1.0)]
     found = fitted(measured, Fit())
     assert (found.extra, found.factor) == pytest.approx((0.2, 0.8), abs=0.02)
     assert Fit(-2.0, 0.0).step_s(1.0, 1.0) == pytest.approx(0.4)

@@ -3,14 +3,20 @@ from dataclasses import replace
 import pytest
 
 from bwbench.base.errors import ConfigError
+from bwbench.experiment.config.experiment import WholeConfig
 from bwbench.experiment.config.load import load_experiment
-from bwbench.experiment.config.mode import WholeConfig
 from bwbench.experiment.plan import assess, build_plan, estimate_cells, foresee
 from bwbench.experiment.plan.calibration import Calibration
-from bwbench.experiment.plan.composed import convergence_config, parts_of, runs_whole_anyway
-from bwbench.experiment.plan.describe import Description
-from bwbench.experiment.plan.ways import CHECKED, COMPOSED, ways
-from bwbench.experiment.plan.whole_share import choose_whole
+from bwbench.experiment.plan.composing import (
+    CHECKED,
+    COMPOSED,
+    choose_whole,
+    convergence_config,
+    parts_of,
+    runs_whole_anyway,
+    ways,
+)
+from bwbench.experiment.plan.described_models import Description
 from bwbench.methods.phases import LEAST_PERIODS, LEAST_STEPS, walk
 from bwbench.records import write_json_atomic
 
@@ -36,7 +42,7 @@ repeats: 2
 def described(monkeypatch):
     """A model that no process has to be asked about."""
     known = Description(650, ((10, 64), (10,)), 0.001)
-    monkeypatch.setattr("bwbench.experiment.plan.composed.describe", lambda requests: dict.fromkeys(requests, known))
+    monkeypatch.setattr("bwbench.experiment.plan.composing.describe", lambda requests: dict.fromkeys(requests, known))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from bwbench.base import registry
-from bwbench.experiment.config.cell import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
+from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
 from bwbench.experiment.plan import cell_identity as table
 from bwbench.experiment.plan.cell_identity import ALWAYS, DEFAULTS, identity, what_counts
 from bwbench.network.link import Link

@@ -20,7 +20,6 @@ from tests.ranks import run_ranks
 from tests.replicas import SHAPES, attached, vector
 from tests.simulated import Simulation
 
-pytestmark = pytest.mark.timeout(60)
 
 
 def algorithm(interval_ms=2.0, warmup_steps=0):
@@ -34,7 +33,7 @@ def shift(node, amount):
             parameter.add_(amount)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("num_ranks", [2, 3, 5])
 def test_without_training_all_meet_at_the_mean(num_ranks):
     def work(group, rank):
         node = attached(group, rank, algorithm())
@@ -67,7 +66,7 @@ class Gate(Ring):
         super()._average(bucket, codec, tag)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("num_ranks", [2, 3, 5])
 def test_equals_the_plain_definition_where_rounds_lie_between_known_steps(num_ranks):
     rounds, steps = 4, 3  # in each round so many before the copy is taken, and as many while the mean is on its way
 
@@ -172,7 +171,7 @@ def bucket_order():
     return torch.cat(where)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("num_ranks", [2, 3, 5])
 def test_ranks_of_very_different_speed_drain_at_different_times(num_ranks):
     def work(group, rank):
         node = attached(group, rank, algorithm(5))

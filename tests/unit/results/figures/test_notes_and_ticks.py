@@ -21,7 +21,7 @@ from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_over_bytes import _elsewhere, one_link
 from bwbench.results.figures.labels import emptiest
 from bwbench.results.figures.link import _ticks_from
-from bwbench.results.figures.pareto_names import _along_front
+from bwbench.results.figures.pareto import _along_front
 from bwbench.results.figures.viability import Viability
 
 

@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bwbench.results.text import LatexWriter, MarkdownWriter, Number, phrase
-from bwbench.results.text.escape import latex, markdown
-from bwbench.results.text.numbers import fixed, significant, span
-from bwbench.results.text.pieces import macro_name
+from bwbench.results.text import (
+    LatexWriter,
+    MarkdownWriter,
+    Number,
+    fixed,
+    latex,
+    macro_name,
+    markdown,
+    phrase,
+    significant,
+    span,
+)
 
 
 @pytest.mark.parametrize(

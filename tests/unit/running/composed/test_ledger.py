@@ -3,7 +3,7 @@ from simulated_runs import Machine, train
 
 from bwbench.methods.phases import Phase, timing_steps
 from bwbench.results.analysis.compose import compose
-from bwbench.running.composed.ledger import weighted_ledger
+from bwbench.running.composed.content import weighted_ledger
 
 RARE, OFTEN = (Phase("rounds", None, 50),), (Phase("rounds", None, 8),)
 

@@ -9,8 +9,8 @@ from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan import assess, build_plan
-from bwbench.experiment.plan.describe import Description
-from bwbench.experiment.plan.ways import ways
+from bwbench.experiment.plan.composing import ways
+from bwbench.experiment.plan.described_models import Description
 from bwbench.records import CellFolder, iter_cells, write_json_atomic, write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import End, Status, Step, Wire
@@ -85,7 +85,7 @@ class Machines:
 @pytest.fixture
 def machines(monkeypatch):
     known = Description(650, ((10, 64), (10,)), 0.001)
-    for module in ("composed", "estimate"):
+    for module in ("composing", "estimate"):
         monkeypatch.setattr(
             f"bwbench.experiment.plan.{module}.describe", lambda requests: dict.fromkeys(requests, known)
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bwbench.running.launch.companion_watch import IDLE_LIMIT_S, CompanionWatch
+from bwbench.running.launch.liveness import IDLE_LIMIT_S, CompanionWatch
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import socket
 import pytest
 
 from bwbench.network.backend import PairCounter, WireCounters
-from bwbench.running.launch.dead_links import DEAD_AFTER_S, DeadLinks
-from bwbench.running.launch.tcp_table import Unanswered, parse, unanswered
+from bwbench.running.launch.liveness import DEAD_AFTER_S, DeadLinks, Unanswered, unanswered, unanswered_in
 
 ADDRESSES = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 TABLE = """\
@@ -40,7 +39,7 @@ def watched(edges: list[tuple[int, int]], frames: list[WireCounters], step_s: fl
 def test_a_table_is_read_and_only_unanswered_data_counts() -> None:
     expected = Unanswered(("10.0.0.1", 0x1F90), ("10.0.0.2", 0x9C40), 4)
     if os.sys.byteorder == "little":  # the table is in the machine's own order
-        assert list(parse(TABLE)) == [expected]
+        assert list(unanswered_in(TABLE)) == [expected]
 
 
 def test_the_own_table_can_be_read_and_a_dead_process_has_none() -> None:

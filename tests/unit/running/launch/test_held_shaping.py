@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.running.launch.ssh import held_shaping
-from bwbench.running.launch.ssh.held_shaping import HeldShaping
+import bwbench.running.launch.ssh.shaping as shaping_module
+from bwbench.running.launch.ssh.shaping import HeldShaping, ShapingRequest
 
+REQUEST = ShapingRequest({}, None, ["b"], [22])
 APPLIED = 'say(interface="wlan0", applied="10 Mbit/s")'
 
 
@@ -28,8 +29,8 @@ def shaper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         (tmp_path / "made_up_shaper.py").write_text("\n".join([*begin, *lines]))
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
         monkeypatch.setenv("HIDDEN", "token")
-        monkeypatch.setattr(held_shaping, "SHAPER", "made_up_shaper")
-        made.append(HeldShaping({"link": {}}, hidden="HIDDEN"))
+        monkeypatch.setattr(shaping_module, "SHAPER", "made_up_shaper")
+        made.append(HeldShaping(REQUEST, hidden="HIDDEN"))
         return made[-1]
 
     yield make
@@ -47,7 +48,7 @@ def test_nothing_is_asked_where_nothing_is_shaped() -> None:
 
 
 def test_it_holds_from_begin_to_end(shaper: Callable[..., HeldShaping]) -> None:
-    lines = ('assert "HIDDEN" not in os.environ and json.loads(line) == {"link": {}}', APPLIED, "sys.stdin.read()")
+    lines = ('assert "HIDDEN" not in os.environ and json.loads(line)["peers"] == ["b"]', APPLIED, "sys.stdin.read()")
     shaping = shaper(*lines, 'say(restored=True, now="", before="")')
     assert shaping.begin(wanted) is None and shaping.problem() is None
     assert shaping.said == {"interface": "wlan0", "applied": "10 Mbit/s"}
@@ -66,8 +67,8 @@ def test_nobody_waits_for_it_when_the_run_is_not_wanted(shaper: Callable[..., He
 
 
 def test_a_limit_on_the_wait(shaper: Callable[..., HeldShaping], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_shaping, "BEGIN_LIMIT_S", 0.5)
-    monkeypatch.setattr(held_shaping, "END_LIMIT_S", 0.5)
+    monkeypatch.setattr(shaping_module, "BEGIN_LIMIT_S", 0.5)
+    monkeypatch.setattr(shaping_module, "END_LIMIT_S", 0.5)
     shaping = shaper("time.sleep(60)")
     assert "not shaped within" in str(shaping.begin(wanted))
     assert "was not seen to be as before" in str(shaping.end())

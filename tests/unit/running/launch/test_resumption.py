@@ -14,8 +14,8 @@ from bwbench.network.backend import PairCounter, WireCounters
 from bwbench.records.checkpoint import Checkpoint, complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace, Environment, Resumed
 from bwbench.running.launch import local as module
+from bwbench.running.launch.attempt import Resumption
 from bwbench.running.launch.local import LocalLauncher
-from bwbench.running.launch.resumption import Resumption
 
 NUM_RANKS = 2
 LINK = {"bandwidth": "10 Mbit/s", "outages": [{"at": "60 s", "duration": "5 s"}]}

@@ -51,6 +51,20 @@ def test_with_sudo_it_is_asked_there(without_rights: Path, capfd: pytest.Capture
     assert answer(capfd) == "as root: {}"
 
 
+def test_a_line_for_sudoers_of_an_earlier_version_goes_on_working(
+    without_rights: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    of_old_name = '[ "$6" = bwbench.launch.ssh.shaper ]'
+    sudo(
+        without_rights,
+        f'if [ "$2" = -l ]; then {of_old_name}; exit $?; fi',
+        "read line",
+        'echo "{\\"problem\\": \\"$5 as root\\"}"',
+    )
+    assert shaper.main(["check"]) == 0
+    assert answer(capfd) == "bwbench.launch.ssh.shaper as root"
+
+
 def test_root_without_the_capability_asks_nobody(
     without_rights: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

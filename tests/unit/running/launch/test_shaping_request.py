@@ -9,8 +9,9 @@ import pytest
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.interface.request import check_link
 from bwbench.network.link import Link
-from bwbench.running.launch.ssh.preflight import HostReport
-from bwbench.running.launch.ssh.request import Request, host_link, requests
+from bwbench.running.launch.ssh.preflight import HostReport, shaping_requests
+from bwbench.running.launch.ssh.shaping import ShapingRequest, host_link
+from tests.unit.running.launch.hosts import facts
 
 UNEVEN = Link.model_validate(
     {
@@ -47,11 +48,11 @@ def test_chance_differs_between_hosts() -> None:
 
 def test_every_host_shapes_what_it_says_to_the_others_but_ssh() -> None:
     reports = [
-        HostReport(Host(address="10.0.0.1", interface="wlan0"), {"ssh_port": 2222}),
-        HostReport(Host(address="b", port=2200, network="10.0.0.2"), {"ssh_port": 22}),
-        HostReport(Host(address="c"), {"ssh_port": None, "ssh_address": ["10.0.0.3"]}),
+        HostReport(Host(address="10.0.0.1", interface="wlan0"), facts(ssh_port=2222)),
+        HostReport(Host(address="b", port=2200, network="10.0.0.2"), facts(ssh_port=22)),
+        HostReport(Host(address="c"), facts(ssh_address="10.0.0.3")),
     ]
-    made = requests(reports, UNEVEN)
+    made = shaping_requests(reports, UNEVEN)
     assert [request.interface for request in made] == ["wlan0", None, None]
     assert [list(request.peers) for request in made] == [
         ["10.0.0.2", "10.0.0.3"],
@@ -60,5 +61,5 @@ def test_every_host_shapes_what_it_says_to_the_others_but_ssh() -> None:
     ]
     assert all(list(request.spared) == [22, 2200, 2222] for request in made)
     for rank, request in enumerate(made):
-        again = Request.from_json(request.to_json())
+        again = ShapingRequest.from_json(request.to_json())
         assert again == request and Link.model_validate(again.link) == host_link(UNEVEN, rank)

@@ -14,13 +14,16 @@ import pytest
 
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.config.hosts import Host
+from bwbench.running.launch.ssh import host_session as session_module
 from bwbench.running.launch.ssh import keeper
-from bwbench.running.launch.ssh import session as session_module
-from bwbench.running.launch.ssh.attach import _Lines, _send_new
 from bwbench.running.launch.ssh.connection import HostError, command_line, explain_exit
+from bwbench.running.launch.ssh.host_facts import HostFacts
+from bwbench.running.launch.ssh.host_session import HostSession
+from bwbench.running.launch.ssh.keeper import RunEnd, _Lines, _send_new
 from bwbench.running.launch.ssh.launcher import placed
 from bwbench.running.launch.ssh.preflight import HostReport, refuse_unfit
-from bwbench.running.launch.ssh.session import HostSession
+from bwbench.running.launch.ssh.shaping import ShapingRequest
+from tests.unit.running.launch.hosts import facts
 
 pytest.importorskip("asyncssh", reason="the extra [ssh] is not installed")
 ANNA, BEN = Host(address="anna.example", user="anna", port=2222), Host(address="10.0.0.2", workers=3)
@@ -42,20 +45,21 @@ def test_every_problem_of_every_host_is_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "host, facts, expected",
+    "host, said, expected",
     [
-        (ANNA, {"ssh_address": ["192.168.1.10"]}, "192.168.1.10"),
-        (ANNA, {}, "anna.example"),
-        (Host(address="a", network="10.9.9.9"), {"ssh_address": ["192.168.1.10"]}, "10.9.9.9"),
+        (ANNA, facts(ssh_address="192.168.1.10"), "192.168.1.10"),
+        (ANNA, facts(), "anna.example"),
+        (ANNA, None, "anna.example"),
+        (Host(address="a", network="10.9.9.9"), facts(ssh_address="192.168.1.10"), "10.9.9.9"),
         (
             Host(address="a", interface="wlan0"),
-            {"addresses": {"wlan0": ["10.1.1.1"]}, "ssh_address": ["x"]},
+            facts(addresses={"wlan0": ["10.1.1.1"]}, ssh_address="x"),
             "10.1.1.1",
         ),
     ],
 )
-def test_where_the_other_hosts_reach_the_first(host: Host, facts: dict[str, Any], expected: str) -> None:
-    assert HostReport(host, facts).address == expected
+def test_where_the_other_hosts_reach_the_first(host: Host, said: HostFacts | None, expected: str) -> None:
+    assert HostReport(host, said).address == expected
 
 
 def test_every_word_of_a_command_is_quoted() -> None:
@@ -160,7 +164,7 @@ def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, mon
     monkeypatch.setattr(session_module, "connect", connect)
     session = HostSession(ANNA, Connection(), "ab" * 10, tmp_path, lambda *_: None)
     asyncio.run(session.follow())
-    assert session.lost is None and session.ended == {"returncode": 0, "why": None}
+    assert session.lost is None and session.ended == RunEnd(0, None)
 
 
 def test_a_host_is_out_of_reach_once_its_keeper_has_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +182,15 @@ def test_a_host_is_out_of_reach_once_its_keeper_has_given_up(tmp_path: Path, mon
     session = HostSession(ANNA, None, "ab" * 10, tmp_path, lambda *_: None)
     asyncio.run(session.follow())
     assert seen == [False, True, True] and session.lost == "no answer"
+
+
+def test_facts_and_orders_arrive_as_they_were() -> None:
+    said = facts(ssh_port=22, addresses={"wlan0": ["10.0.0.1"]}, missing_data=["no data"])
+    content = json.loads(json.dumps({**said.to_json(), "of a later version": 1}))
+    assert HostFacts.from_json(content) == said
+    request = ShapingRequest({"latency": "1 ms"}, None, ["b"], [22])
+    for shaping in (None, request):
+        order = keeper.KeeperOrder("ab" * 10, {"id": "x"}, ["-m", "torchrun"], {"A": "b"}, shaping)
+        assert keeper.KeeperOrder.from_json(json.loads(json.dumps(order.to_json()))) == order
+    assert RunEnd.from_json(RunEnd(-9, "told to stop").to_json()) == RunEnd(-9, "told to stop")
+    assert RunEnd.from_json(None) is None

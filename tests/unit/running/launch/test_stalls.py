@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from bwbench.running.launch.stalls import ALONE_LIMIT_S, STALL_AFTER_S, STOPPED_AFTER_S, Stalls, is_stopped
+from bwbench.running.launch.liveness import ALONE_LIMIT_S, STALL_AFTER_S, STOPPED_AFTER_S, Stalls, is_stopped
 
 
 def said_after(seconds: int, computing: list[bool], stopped: int | None = None, sends: bool = False) -> str | None:

@@ -12,7 +12,7 @@ import tarfile
 import pytest
 
 from bwbench.base.registry import DATASETS
-from bwbench.training.datasets import download
+from bwbench.training.datasets import fetch as download
 from bwbench.training.datasets.base import FileDigest, RemoteFile
 from bwbench.training.datasets.fetch import FetchError, fetch
 from tests.unit.training.datasets.local_server import serve

@@ -23,6 +23,8 @@ OVERLAPPED = {"overlapped-local-sgd": 2, "streaming-diloco": 1}
 # what one process does alone.
 NOT_REPEATABLE = ("async", "single", "torch")
 METHODS = [name for name, preset in PRESETS.items() if not {*NOT_REPEATABLE} & {preset.algorithm, preset.collective}]
+# One method of each algorithm: what is kept for the first step is no matter of collectives and codecs.
+FIRST = list({PRESETS[name].algorithm: name for name in reversed(METHODS)}.values())
 
 
 def spelling(name: str) -> Any:
@@ -80,7 +82,7 @@ def test_training_resumes_bit_exactly(method: str) -> None:
     found = together(NUM_RANKS, lambda rank: train(rank, method, BEFORE, more=AFTER))
     saved, whole = zip(*found, strict=True)
     assert not torch.equal(whole[0], values(small_model()))
-    for others in (0, 2):
+    for others in (0, 2) if method in FIRST else (2,):
         resumed = together(NUM_RANKS, lambda rank: train(rank, method, AFTER, saved[rank], others)[1])  # noqa: B023
         for rank in range(NUM_RANKS):
             assert torch.equal(resumed[rank], whole[rank]), f"rank {rank}, {others} other steps before"

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _own = threading.local()
 
 
-def together(num_ranks: int, work: Callable[[int], T], timeout_s: float = 20.0) -> list[T]:
+def together(num_ranks: int, work: Callable[[int], T], timeout_s: float = 120.0) -> list[T]:
     """What ``work(rank)`` returned, by rank; ``distribute`` joins these ranks."""
 
     def with_group(group: dist.ProcessGroup, rank: int) -> T:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bwbench.training.loop import clock_offsets
-from bwbench.training.loop.clock_offsets import QUESTIONS, compare_clocks
+from bwbench.training.loop import external as clock_offsets
+from bwbench.training.loop.external import QUESTIONS, compare_clocks
 
 APART_S = {0: 0.0, 1: 1234.5, 2: -77.0}
 own = threading.local()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bwbench.training.datasets.base import Samples
-from bwbench.training.loop.evaluate import evaluate, meets, training_loss
+from bwbench.training.loop.evaluation import evaluate, meets, training_loss
 from bwbench.training.loop.feed import TensorSamples
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bwbench.records.schema import Environment
-from bwbench.training.loop.hosts import HostFacts, unlike
+from bwbench.training.loop.external import HostFacts, unlike
 
 FACTS = HostFacts(
     address="10.0.0.1",

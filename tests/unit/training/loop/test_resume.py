@@ -27,9 +27,7 @@ from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.recorder import Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial import prepare
-from tests.ranks import run_ranks
-
-pytestmark = pytest.mark.timeout(400)
+from tests.ranks import loopback, run_ranks
 
 NUM_RANKS = 2
 EVERY, CHECKPOINT, STEPS = 9, 18, 24  # an evaluation and its checkpoint after 9 and 18 steps, none after the last
@@ -76,7 +74,7 @@ def train(config: CellConfig, attempt: Path, resumed_from: Path | None = None, i
 
     def work(data: dist.ProcessGroup, rank: int) -> None:
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+        options._devices = [loopback()]
         control = ControlPath(dist.ProcessGroupGloo(shared, rank, NUM_RANKS, options), requests)
         channel = Channel(None)
         with closing(EventWriter(attempt / f"rank{rank}.jsonl")) as writer:
@@ -86,7 +84,7 @@ def train(config: CellConfig, attempt: Path, resumed_from: Path | None = None, i
                 trial = prepare(config, Groups(control, data))
             TrainingLoop(trial, recorder, channel, checkpoints).run()
 
-    run_ranks(NUM_RANKS, work, timeout_s=150)  # half a second; a machine that does much else takes far longer
+    run_ranks(NUM_RANKS, work)
 
 
 def resume(config: CellConfig, cell: Path) -> None:

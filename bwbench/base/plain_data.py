@@ -1,0 +1,25 @@
+"""Plain data, as YAML and JSON hold it: its types, and one form for values that are equal."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+Json: TypeAlias = JsonValue  # text, numbers, booleans, None, and lists and mappings of these
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+def whole_floats_as_int(value: object) -> object:
+    """Plain data with ``1e5`` and ``3.0`` as integers, so that they fit where a whole number is due."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, dict):
+        return {key: whole_floats_as_int(item) for key, item in value.items()}
+    return [whole_floats_as_int(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def canonical(value: object) -> str:
+    """JSON that is equal where values are: 1 and 1.0 are, and the order of keys says nothing."""
+    return json.dumps(whole_floats_as_int(value), sort_keys=True)

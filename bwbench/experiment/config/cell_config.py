@@ -1,0 +1,212 @@
+"""The resolved configuration of one cell: every key present, every default filled in, quantities checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+from bwbench.base import registry
+from bwbench.base.component import Component
+from bwbench.base.explain import problem, show
+from bwbench.base.plain_data import JsonObject
+from bwbench.base.units import PositiveDuration, Samples
+from bwbench.experiment.config.component_parsing import ComponentOf, parse_chain, parse_component, refused
+from bwbench.experiment.config.hosts import Host
+from bwbench.network.link import Link
+
+MAX_SEED = 2**32 - 1  # numpy's legacy generators take no more
+MAX_NODES = 250  # the data network of the local launcher is one /24
+Launcher = Literal["local", "external", "ssh"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class DatasetConfig:
+    """The data set and how its training part is dealt out to the nodes.
+
+    In YAML and JSON the partition stands among the data set's options: ``{name: digits, partition: iid-fixed}``.
+    """
+
+    source: Component
+    partition: Component
+
+    def to_json(self) -> JsonObject:
+        """The flat form: ``{"name": …, **options, "partition": {"name": …}}``."""
+        return {**self.source.to_json(), "partition": self.partition.to_json()}
+
+
+class ComputeConfig(_Section):
+    """How much computing a node may do.
+
+    Attributes:
+        threads: threads of a worker for torch's operators.
+        step_time_s: every step is padded to this duration before its backward ends in communication, so that nodes
+            sharing cores look like devices of a declared speed. None pads nothing.
+    """
+
+    threads: int = Field(1, ge=1, le=1024)
+    step_time_s: PositiveDuration | None = Field(None, alias="step_time")
+
+
+class EvaluateConfig(_Section):
+    """When to evaluate: every so many samples, counted over all nodes."""
+
+    every_samples: Samples = Field(2000.0, alias="every")
+
+
+class LimitConfig(_Section):
+    """When training ends although the target was not reached: samples over all nodes, or seconds of training clock."""
+
+    samples: int = Field(200_000, ge=1, le=10**12)
+    time_s: PositiveDuration | None = Field(None, alias="time")
+
+
+class TargetConfig(_Section):
+    """The metric on the validation split that counts as arrived, e.g. accuracy 0.95 (higher is better) or loss.
+
+    ``{accuracy: 0.95}`` is the form for people, ``{"metric": "accuracy", "value": 0.95}`` the one that is written.
+    """
+
+    metric: str
+    value: float
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and not {"metric", "value"} & set(value):
+            if len(value) != 1:
+                text = f"{show(value)} names {len(value)} metrics; a target is one, like {{accuracy: 0.95}}"
+                raise refused([problem(text)])
+            metric, number = next(iter(value.items()))
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                text = f"{show(number)} is not a number; write it like {{{metric}: 0.95}}"
+                raise refused([problem(text, (metric,))])
+            return {"metric": metric, "value": number}
+        if not isinstance(value, (Mapping, TargetConfig)):
+            raise refused([problem(f"{show(value)} is not a target; write it like {{accuracy: 0.95}}")])
+        return value
+
+
+def parse_dataset(value: object) -> DatasetConfig:
+    """A data set in any spelling of a component, with an optional ``partition`` beside or among its options."""
+    if isinstance(value, DatasetConfig):
+        return value
+    partition: object = "iid-reshuffled"
+    where: tuple[int | str, ...] = ("partition",)
+    if isinstance(value, Mapping):
+        value = dict(value)
+        if "partition" in value:
+            partition = value.pop("partition")
+        elif len(value) == 1 and "name" not in value:
+            name, options = next(iter(value.items()))
+            if isinstance(options, Mapping) and "partition" in options:
+                partition, where = options["partition"], (name, "partition")
+                value = {name: {key: option for key, option in options.items() if key != "partition"}}
+        value = value or "digits"
+    parts: list[Component] = []
+    errors: list[InitErrorDetails] = []
+    for part, known, prefix in ((value, registry.DATASETS, ()), (partition, registry.PARTITIONS, where)):
+        try:
+            parts.append(parse_component(part, known))
+        except ValidationError as error:
+            errors += [problem(detail["msg"], (*prefix, *detail["loc"])) for detail in error.errors()]
+    if errors:
+        raise refused(errors)
+    return DatasetConfig(*parts)
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+_Chain = Annotated[
+    tuple[Component, ...],
+    PlainValidator(parse_chain),
+    PlainSerializer(lambda chain: [component.to_json() for component in chain], return_type=list[dict[str, object]]),
+    WithJsonSchema({"title": "compression"}),
+]
+_Dataset = Annotated[
+    DatasetConfig,
+    PlainValidator(parse_dataset),
+    PlainSerializer(DatasetConfig.to_json, return_type=dict[str, object]),
+    WithJsonSchema({"title": "dataset"}),
+]
+
+
+class CellConfig(_Section):
+    """Everything a worker needs to know, resolved: no presets, no ``auto``, no matrix.
+
+    Attributes:
+        nodes: world size.
+        batch_size: samples of one node in one micro-step.
+        accumulate: micro-steps of one optimizer step.
+        compression: chain of codecs, applied left to right; one element ``none`` sends values as they are.
+        stop: ``target`` ends at the first evaluation that meets the target, ``limit`` goes on to the limit.
+        seed: of this repeat.
+        launcher: ``local`` starts the workers in namespaces of this machine, ``ssh`` on ``hosts``, ``external`` leaves
+            that to torchrun or Slurm on any machines. What is local is not written out, so that records from before
+            there was a choice keep their identity.
+        hosts: where ``ssh`` starts the workers, in the order of the ranks; no part of the identity, and never written.
+        plugins: absolute paths of Python files that register components; they are imported before validation.
+    """
+
+    nodes: int = Field(ge=1, le=MAX_NODES)
+    link: Link
+    model: Annotated[Component, ComponentOf(registry.MODELS)]
+    dataset: _Dataset
+    batch_size: int = Field(32, ge=1, le=10**6)
+    accumulate: int = Field(1, ge=1, le=10**6)
+    algorithm: Annotated[Component, ComponentOf(registry.ALGORITHMS)]
+    collective: Annotated[Component, ComponentOf(registry.COLLECTIVES)]
+    compression: _Chain
+    optimizer: Annotated[Component, ComponentOf(registry.OPTIMIZERS)]
+    compute: ComputeConfig = ComputeConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    target: TargetConfig | None = None
+    stop: Literal["target", "limit"] = "target"
+    limit: LimitConfig = LimitConfig()
+    seed: int = Field(0, ge=0, le=MAX_SEED)
+    launcher: Launcher = "local"
+    hosts: tuple[Host, ...] = Field((), exclude=True)
+    plugins: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _load_plugins(cls, value: Any) -> Any:
+        paths = value.get("plugins", ()) if isinstance(value, Mapping) else ()
+        for path in paths if isinstance(paths, (list, tuple)) else ():
+            if isinstance(path, str):
+                registry.load_plugin(Path(path))
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_local_launcher(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        content: dict[str, object] = handler(self)
+        if content.get("launcher") == "local":
+            del content["launcher"]
+        return content
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one optimizer step, over all nodes and micro-steps."""
+        return self.batch_size * self.accumulate * self.nodes

@@ -1,0 +1,153 @@
+"""What a host can do, told by itself.
+
+``python -m bwbench.running.launch.ssh.host_facts facts`` reads a request and answers with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import psutil
+
+from bwbench.base.errors import ConfigError
+from bwbench.base.registry import DATASETS
+from bwbench.experiment.plan.cell import Cell
+from bwbench.network.listening import listening_socket
+from bwbench.records.environment import capture_environment
+from bwbench.records.schema import Environment, JsonObject
+from bwbench.running.launch.liveness import FOREIGN_PROC, proc_is_own
+from bwbench.running.launch.ssh.keeper import STATE
+from bwbench.training.datasets.folder import VARIABLE, data_folder
+
+REACH_LIMIT_S = 5.0
+LISTEN_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What the controller wants to know of a host before anything starts.
+
+    Attributes:
+        environment: as environment.json of an attempt there would begin.
+        proc_problem: why no process can be watched there; None where they can.
+        time_unix_s: by its clock.
+        free_bytes: of the disk that runs write to.
+        memory_bytes: that a program could get.
+        addresses: IPv4, by interface.
+        ssh_address, ssh_port: that this connection came in at; empty and None where it is none of ssh.
+        port: that is free.
+        missing_data: what data sets of the cells lack there, in words.
+    """
+
+    environment: Environment
+    time_unix_s: float
+    free_bytes: int
+    memory_bytes: int
+    port: int
+    proc_problem: str | None = None
+    addresses: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ssh_address: str | None = None
+    ssh_port: int | None = None
+    missing_data: Sequence[str] = ()
+
+    def to_json(self) -> JsonObject:
+        """What travels."""
+        return {**vars(self), "environment": self.environment.to_json()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> HostFacts:
+        """What came. Raises ValueError or TypeError where another version of bwbench has said it."""
+        known = {one.name: content[one.name] for one in fields(cls) if one.name in content}
+        return cls(**{**known, "environment": Environment.model_validate(content["environment"])})
+
+
+def host_facts(cells: Sequence[JsonObject]) -> HostFacts:
+    """What there is to say of this machine.
+
+    Args:
+        cells: cell.json of one cell for each data set that will be needed.
+    """
+    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
+    return HostFacts(
+        environment=capture_environment(),
+        proc_problem=None if proc_is_own() else FOREIGN_PROC,
+        time_unix_s=time.time(),
+        free_bytes=shutil.disk_usage(STATE).free,
+        memory_bytes=psutil.virtual_memory().available,
+        addresses={
+            name: [found.address for found in all_found if found.family == socket.AF_INET]
+            for name, all_found in psutil.net_if_addrs().items()
+        },
+        ssh_address=connection[2] if len(connection) > 2 else None,
+        ssh_port=int(connection[3]) if len(connection) > 3 else None,
+        port=_free_port(),
+        missing_data=_missing_data(cells),
+    )
+
+
+def _missing_data(cells: Sequence[JsonObject]) -> list[str]:
+    """What the data sets of ``cells`` lack here, in words."""
+    problems = []
+    for content in cells:
+        try:
+            missing = Cell.from_json(content).config.dataset.source.build(DATASETS).missing(data_folder())
+        except ConfigError as error:
+            missing = error
+        if missing is not None:
+            problems.append(str(missing))
+    return problems
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def listen(address: str, port: int) -> None:
+    """Let every caller in, until standard input ends or nobody has come for a while."""
+    with listening_socket(address, port) as server:
+        print("listening", flush=True)
+        while True:
+            ready, _, _ = select.select([server, sys.stdin], [], [], LISTEN_LIMIT_S)
+            if server in ready:
+                server.accept()[0].close()
+            if sys.stdin in ready or not ready:
+                return
+
+
+def reach(address: str, port: int) -> str | None:
+    """Why a port cannot be reached from here; None where it can."""
+    try:
+        socket.create_connection((address, port), REACH_LIMIT_S).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def main(arguments: list[str]) -> int:
+    """``facts`` (request on standard input), ``listen ADDRESS PORT`` or ``reach ADDRESS PORT``."""
+    if arguments[0] == "facts":
+        request = json.loads(sys.stdin.readline())
+        if request.get("data"):
+            os.environ[VARIABLE] = request["data"]
+        print(json.dumps(host_facts(request["cells"]).to_json()))
+    elif arguments[0] == "listen":
+        listen(arguments[1], int(arguments[2]))
+    else:
+        print(json.dumps({"problem": reach(arguments[1], int(arguments[2]))}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
