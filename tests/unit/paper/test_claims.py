@@ -13,10 +13,10 @@ from fixtures_paper import CLAIMS, ROOT, write_records
 
 from bwbench.base.errors import ConfigError
 from bwbench.records import CellFolder
-from paper.program.claims import Claim, Value, evaluate, judge, load_claims
-from paper.program.claims.records import Records
-from paper.program.claims.select import AmbiguousClaimError, MissingRecordsError, matches
-from paper.program.claims.words import full_text, plain, verdict_text
+from paper.program.claim import Claim, Value, load_claims
+from paper.program.claim_words import full_text, judge, plain, verdict_text
+from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
+from paper.program.evaluate import evaluate
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from fixtures_paper import CLAIMS, PROSE, ROOT, write_paper, write_records
 
 from bwbench.base.errors import ConfigError
 from paper.program import build_paper
-from paper.program.bare_numbers import bare_numbers
+from paper.program.prose import bare_numbers
 
 needs_tex = pytest.mark.skipif(
     not (shutil.which("pandoc") and shutil.which("latexmk")), reason="needs pandoc and latexmk (docs/paper.md)"

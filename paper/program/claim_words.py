@@ -1,15 +1,26 @@
-"""A claim's value in words: the number alone, with its interval and n, and as a sentence that follows from its side."""
+"""A claim's value in words: the number alone, with its interval and n, and as a sentence that follows from its side.
+
+And what has to be said where the number does not support the claim.
+"""
 
 from __future__ import annotations
 
 from bwbench.base.units import MEMORY
 from bwbench.results.figures.captions import seconds
 from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, significant, span
-from paper.program.claims.spec import Claim
-from paper.program.claims.value import Value
+from paper.program.claim import COMPARISONS, Claim, Value
 
 _POINTS = 100.0
 _BYTE_DIGITS = 3
+_SIDES = {"above 1": 1, "positive": 1, "faster below": 1, "below 1": -1, "negative": -1, "faster above": -1}
+_OPPOSITE = {
+    "above 1": "below 1",
+    "below 1": "above 1",
+    "positive": "negative",
+    "negative": "positive",
+    "faster below": "faster above",
+    "faster above": "faster below",
+}
 
 
 def number_text(value: Value, number: float) -> str:
@@ -113,14 +124,14 @@ def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:
         )
     in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
     if value.value is None and value.words:
-        return _outside(claim, value, over, in_scale)
+        return _outside(claim, value, over, in_scale=in_scale)
     below, above = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("below ", "above ")
     side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above}", 0: f"crosses {over} at "}
     place = phrase("a value in between") if value.value is None else bare_text(claim, value)
     return phrase(side[value.side], place, " ", basis)
 
 
-def _outside(claim: Claim, value: Value, over: str, in_scale: bool) -> Phrase:
+def _outside(claim: Claim, value: Value, over: str, *, in_scale: bool) -> Phrase:
     """Of a crossover below or above all that was measured: who is faster, and up to where that is certain."""
     end = value.low if value.low is not None else value.high
     if value.side == 0 or end is None:
@@ -143,3 +154,36 @@ def _ends(claim: Claim, value: Value) -> Phrase:
     if low is not None:
         return phrase("above ", Number(f"{claim.name} low", low))
     return phrase("below ", Number(f"{claim.name} high", high or ""))
+
+
+def judge(claim: Claim, value: Value) -> str | None:
+    """What is wrong, as a message that says what to do; None where the number supports the claim."""
+    if claim.kind not in COMPARISONS:
+        return None
+    found = f"claim {claim.name!r} ({about(claim)}) is now {plain(full_text(claim, value))}"
+    if not claim.distinguishable:
+        if value.side == 0:
+            return None
+        return (
+            f"{found}: that can be told from no difference, but it says `distinguishable: false`; rewrite what is said"
+        )
+    wanted = _SIDES.get(claim.expect)
+    if wanted is None or value.side == wanted:
+        return None
+    if value.side == 0:
+        return (
+            f"{found}: the interval does not support `expect: {claim.expect}`; say that they cannot be told apart and "
+            "declare `distinguishable: false`, or add repeats"
+        )
+    return (
+        f"{found}: its direction has changed from `expect: {claim.expect}`; rewrite what is said of it, then declare "
+        f"`expect: {_OPPOSITE[claim.expect]}`"
+    )
+
+
+def about(claim: Claim) -> str:
+    """A claim in half a sentence: ``ratio, ring-fp16 over ddp, link.bandwidth 10 Mbit/s, bandwidth-cnn``."""
+    arms = f"{claim.arm} over {claim.over}" if claim.over else claim.arm
+    settings = [f"{key} {value}" for key, value in claim.where.items()]
+    other = [f"over {key} {value}" for key, value in claim.over_where.items()]
+    return ", ".join(part for part in (claim.kind, arms, *settings, *other, claim.experiment) if part)
