@@ -159,7 +159,7 @@ def _print_table(cells: Iterable[Entry]) -> None:
     rows = []
     for cell in cells:
         row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
-        time_s = time_to_target(cell["time_to_target_s"], cell["censored_at_s"], cell["composed"])
+        time_s = time_to_target(cell["time_to_target_s"], cell["censored_at_s"], composed=cell["composed"])
         rows.append([*row, time_s, _metric(cell), _first_line(cell["reason"])])
     columns = ["experiment", "arm", "cell", "status", "time to target", "final metric", "reason"]
     if len({row[0] for row in rows}) <= 1:
@@ -168,7 +168,7 @@ def _print_table(cells: Iterable[Entry]) -> None:
         print(line)
 
 
-def time_to_target(reached_s: float | None, censored_at_s: float | None, composed: bool) -> str:
+def time_to_target(reached_s: float | None, censored_at_s: float | None, *, composed: bool) -> str:
     """``12.3 s``, ``> 60.0 s`` where the target was not reached within the training limit, ``-`` where it has none.
 
     ``composed`` after it where the time was not measured whole.

@@ -134,7 +134,8 @@ def _outcome(record: Shown) -> Iterator[str]:
     if refused := status.resume_refused:
         yield f"not resumed      {refused}"
     composed = status.composed
-    yield f"time to target   {time_to_target(status.time_to_target_s, status.censored_at_s, composed is not None)}"
+    reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
+    yield f"time to target   {reached}"
     if composed is not None:
         ends = composed.interval_s
         within = f"; 95 % interval {seconds(ends[0])} to {seconds(ends[1])}" if ends else ""

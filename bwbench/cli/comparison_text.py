@@ -18,6 +18,7 @@ from bwbench.results.analysis.composed_error import composed_errors, composed_no
 from bwbench.results.analysis.crossover import Crossover
 from bwbench.results.analysis.left_out import left_out_notes
 from bwbench.results.analysis.provenance import provenance_note
+from bwbench.results.analysis.statistics import Estimate
 
 _Row = ArmRow | CrossoverRow | ParetoRow
 
@@ -48,7 +49,7 @@ def print_comparison(folder: Path, baseline: str, by: str, *, as_json: bool) -> 
         print(f"note: {note}", file=sys.stderr)
 
 
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: Comparison) -> dict[str, object]:
     """``rows``, ``crossovers``, ``pareto`` as docs/statistics.md describes them."""
     return {
         "ratio_of": RATIO_OF,
@@ -60,7 +61,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _arm_json(row: ArmRow) -> dict[str, Any]:
+def _arm_json(row: ArmRow) -> dict[str, object]:
     ratio, time, reference = row.ratio, row.time, row.baseline_time
     bound = ratio.bound if ratio else ""
     return {
@@ -85,7 +86,7 @@ def _arm_json(row: ArmRow) -> dict[str, Any]:
     }
 
 
-def _crossovers_json(row: CrossoverRow) -> dict[str, Any]:
+def _crossovers_json(row: CrossoverRow) -> dict[str, object]:
     about = {"experiment": row.experiment, "group": row.condition, "algorithm": row.algorithm, "baseline": row.baseline}
     found = [
         {
@@ -175,7 +176,7 @@ def _crossover_cells(row: CrossoverRow) -> list[list[str]]:
     return lines
 
 
-def _ends(one: Crossover, has_interval: bool) -> str:
+def _ends(one: Crossover, *, has_interval: bool) -> str:
     if not has_interval:
         return "-"
     if one.low_bps is None and one.high_bps is None:
@@ -199,7 +200,7 @@ def _composed(row: _Row) -> bool:
     return row.standing.composed if isinstance(row, ParetoRow) else row.composed
 
 
-def _time(estimate: Any) -> str:
+def _time(estimate: Estimate) -> str:
     return f"> {seconds(estimate.at_least)}" if math.isinf(estimate.value) else seconds(estimate.value)
 
 
@@ -211,5 +212,5 @@ def _rounded(bandwidth_bps: float | None) -> float | None:
     return None if bandwidth_bps is None else float(f"{bandwidth_bps:.{_DIGITS}g}")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return "-" if value is None else str(value)

@@ -77,7 +77,7 @@ def _row(item: PlannedCell, folder: CellFolder, status: Status, single_s: float)
     return (
         f"{item.cell.arm}" + (f" (seed {item.cell.config.seed})" if item.cell.config.seed else ""),
         item.cell.config.link.describe().partition(" (")[0],
-        time_to_target(status.time_to_target_s, status.censored_at_s, status.composed is not None),
+        time_to_target(status.time_to_target_s, status.censored_at_s, composed=status.composed is not None),
         f"{ratio:.2f}x" if math.isfinite(ratio) and ratio > 0 else "-",
         str(status.samples_to_target or "-"),
         f"{status.final_metric:.3f}" if status.final_metric is not None else "-",

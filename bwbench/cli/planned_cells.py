@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
@@ -80,7 +79,7 @@ def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
     stdout().print(table)
 
 
-def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, Any]:
+def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
     """What ``--json`` prints beside the cells; more fields may come. ``predicted_s``: of all cells that are to run."""
     names = [plan.experiment.name for plan in sweep.plans]
     return {
@@ -93,7 +92,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, Any]:
     }
 
 
-def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, Any]:
+def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, object]:
     found = foreseen.estimates.get(item.cell.id)
     costs = found is not None and (item.runs or item.way != COMPOSED)
     return {
@@ -116,14 +115,14 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
     }
 
 
-def _of_a_step(found: CellEstimate | None) -> dict[str, Any]:
+def _of_a_step(found: CellEstimate | None) -> dict[str, object]:
     """What is estimated from the configuration alone; ``steps`` is up to the limit."""
     names = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_rank", "wire_bytes_per_step",
              "ack_bytes_per_step", "compute_s", "communication_s", "step_s", "steps")  # fmt: skip
     return {name: getattr(found, name) if found is not None else None for name in names}
 
 
-def _times(expected: Prediction | None) -> dict[str, Any]:
+def _times(expected: Prediction | None) -> dict[str, object]:
     """The whole cell, or the runs that a composed one brings about; what that consists of, and what it rests on."""
     names = {"predicted_s": "total_s", "predicted_overhead_s": "overhead_s", "predicted_training_s": "training_s",
              "predicted_evaluation_s": "evaluation_s", "predicted_steps": "steps", "predicted_to_target": "to_target",

@@ -52,7 +52,7 @@ def _key(cell: Cell) -> tuple[str, str]:
     return cell.experiment, cell.id
 
 
-class _Waiting:
+class _TimeAhead:
     """The cells that run or are still to come, and how long they will take."""
 
     def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
@@ -104,7 +104,7 @@ class PlainProgress:
 
     def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
         self._console = stderr()
-        self._waiting = _Waiting(left, todo)
+        self._ahead = _TimeAhead(left, todo)
         self._rows: dict[tuple[str, str], _Row] = {}
         self._total = len(todo)
         self._said_s = 0.0
@@ -121,9 +121,9 @@ class PlainProgress:
         """Say which cell begins on which link."""
         self._total = total
         self._rows[_key(item.cell)] = _Row(item, number)
-        self._waiting.start(item)
+        self._ahead.start(item)
         config = item.cell.config
-        self._say(item.cell, f"starts: {config.nodes} node(s), {config.link.describe()}{self._waiting.in_words()}")
+        self._say(item.cell, f"starts: {config.nodes} node(s), {config.link.describe()}{self._ahead.in_words()}")
 
     def cell_phase(self, cell: Cell, phase: str) -> None:
         """Keep quiet, unless others are waited for: phases last a second or two."""
@@ -143,25 +143,25 @@ class PlainProgress:
 
     def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Say how the cell ended."""
-        self._waiting.finish(item, status)
+        self._ahead.finish(item, status)
         self._say(item.cell, f"{status.status}: {outcome_in_words(status)}")
         del self._rows[_key(item.cell)]
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Say that another process was quicker."""
-        self._waiting.drop(item)
+        self._ahead.drop(item)
         self._console.print(f"{item.cell.slug}: {status.status} meanwhile, by another process")
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
         """Say why it does not run."""
-        self._waiting.drop(item)
+        self._ahead.drop(item)
         self._skipped += 1
         if self._skipped <= MOST_SKIPPED_SAID:
             self._console.print(f"{item.cell.slug}: {why if why.startswith('skipped') else f'skipped: {why}'}")
 
     def waiting(self, items: Sequence[PlannedCell]) -> None:
         """Say what is waited for."""
-        self._waiting.drop_all(items)
+        self._ahead.drop_all(items)
         names = ", ".join(item.cell.slug for item in items[:3]) + (" …" if len(items) > 3 else "")
         self._console.print(f"waiting for {len(items)} cell(s) that other processes run: {names}")
 
@@ -183,7 +183,7 @@ class LiveProgress:
     """
 
     def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
-        self._waiting = _Waiting(left, todo)
+        self._ahead = _TimeAhead(left, todo)
         self._rows: dict[tuple[str, str], _Row] = {}
         self._counts: dict[str, int] = {}
         self._total = len(todo)
@@ -201,7 +201,7 @@ class LiveProgress:
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """Add a row."""
         self._total, self._note = total, ""
-        self._waiting.start(item)
+        self._ahead.start(item)
         rows = {**self._rows, _key(item.cell): _Row(item, number)}
         ended = [key for key, row in rows.items() if row.state != "running"]
         dropped = set(ended[: max(0, len(rows) - ROWS)])
@@ -219,24 +219,24 @@ class LiveProgress:
     def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Show how the cell ended."""
         self._rows[_key(item.cell)].finish(status)
-        self._waiting.finish(item, status)
+        self._ahead.finish(item, status)
         self._count(status.status)
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Count it."""
-        self._waiting.drop(item)
+        self._ahead.drop(item)
         self._rows.pop(_key(item.cell), None)
         self._count(f"{status.status} elsewhere")
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
         """Count it, and show why."""
-        self._waiting.drop(item)
+        self._ahead.drop(item)
         self._count("skipped")
         self._note = why
 
     def waiting(self, items: Sequence[PlannedCell]) -> None:
         """Show what is waited for."""
-        self._waiting.drop_all(items)
+        self._ahead.drop_all(items)
         self._note = f"waiting for {len(items)} cell(s) that other processes run"
 
     def note(self, text: str) -> None:
@@ -255,7 +255,7 @@ class LiveProgress:
             table.add_row(row.cell.slug, link, state, row.metric, seconds(row.clock_s), note.partition("\n")[0][:100])
         counts = ", ".join(f"{number} {name}" for name, number in self._counts.items())
         line = f"{counts or 'none finished'} of {self._total}, {seconds(time.monotonic() - self._started_s)} so far"
-        lines = [Text(line + self._waiting.in_words(), style="dim")]
+        lines = [Text(line + self._ahead.in_words(), style="dim")]
         return Group(table, *lines, *([Text(self._note[:200], style="yellow")] if self._note else []))
 
 

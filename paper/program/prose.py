@@ -116,11 +116,11 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
 
-    def figure(name: str, experiment: str, caption: str, group: str = "", wide: bool = False) -> str:
+    def figure(name: str, experiment: str, caption: str, group: str = "", *, wide: bool = False) -> str:
         stem = pictures.draw(name, experiment, group, wide=wide)
         return "" if stem is None else format.figure(stem, caption.strip(), wide=wide)
 
-    def see(name: str, experiment: str, group: str = "", wide: bool = False) -> str:
+    def see(name: str, experiment: str, group: str = "", *, wide: bool = False) -> str:
         stem = pictures.draw(name, experiment, group, wide=wide)
         return "" if stem is None else f" ({format.reference(stem)})"
 

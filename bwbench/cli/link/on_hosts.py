@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 from bwbench.cli.link.link_options import LinkOptions
@@ -13,7 +12,7 @@ from bwbench.cli.output import print_json, stderr
 from bwbench.experiment.config.hosts import Host, inventory
 from bwbench.network.interface.request import check_link
 from bwbench.running.launch.ssh.hosts_link import ask_all, hold_link
-from bwbench.running.launch.ssh.shaping import host_link
+from bwbench.running.launch.ssh.shaping import ShaperAnswer, host_link
 
 FEWEST = 2
 
@@ -29,7 +28,7 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, *, as_js
     for rank in range(len(hosts)):
         check_link(host_link(link, rank), netem=True)
 
-    def say(applied: dict[Host, dict[str, Any]]) -> None:
+    def say(applied: dict[Host, ShaperAnswer]) -> None:
         if as_json:
             print_json([{"host": host.name, **answer} for host, answer in applied.items()])
         else:
@@ -50,7 +49,7 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, *, as_js
     return EXIT_OK
 
 
-def _why_changed(answer: dict[str, Any]) -> str:
+def _why_changed(answer: ShaperAnswer) -> str:
     if "restored" in answer:
         return f"{answer['now']} instead of {answer['before']}"
     return str(answer.get("problem") or "no answer")
@@ -77,7 +76,7 @@ def _ask(file: Path, operation: str, *, as_json: bool) -> int:
     return EXIT_UNFIT_MACHINE if any(answer.get("problem") for answer in answers.values()) else EXIT_OK
 
 
-def _lines(answer: dict[str, Any]) -> list[str]:
+def _lines(answer: ShaperAnswer) -> list[str]:
     shaped = [
         f"{found['interface']}: {found['applied']} (run {found['run']}, for another {found['left_s']:.0f} s)"
         for found in answer.get("shaped", ())

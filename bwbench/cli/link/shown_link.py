@@ -137,7 +137,7 @@ class ExpectedPair:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _WholeLink:
     """All that is said of a link; None where no back end can carry it, or where tc has no commands for it."""
 
     link: Link
@@ -161,7 +161,7 @@ class _Found:
         }
 
 
-def _found(link: Link, num_nodes: int) -> _Found:
+def _found(link: Link, num_nodes: int) -> _WholeLink:
     from bwbench.network.backend_choice import choose
     from bwbench.network.netem.check import netem_available
     from bwbench.network.netem.commands import tc_commands
@@ -178,10 +178,10 @@ def _found(link: Link, num_nodes: int) -> _Found:
     except BwbenchError as error:
         refusal = str(error)
     nodes, pairs = expected_of_nodes(link, num_nodes), expected_of_pairs(link, num_nodes)
-    return _Found(link, backend, reason, nodes, pairs, commands, refusal)
+    return _WholeLink(link, backend, reason, nodes, pairs, commands, refusal)
 
 
-def _print(found: _Found) -> None:
+def _print(found: _WholeLink) -> None:
     out, link = stdout(), found.link
     out.print(f"link      {link.describe()}, {len(found.nodes)} node(s)")
     out.print(f"back end  {found.backend or 'none'}: {found.backend_reason}")
