@@ -46,7 +46,7 @@ POINTS_A_RATE = 5 * 5 * 8 * 5  # repeats, methods, bandwidths, latencies
 SWEEP = """
 import sys
 from pathlib import Path
-from bwbench.cli.progress import PlainProgress
+from bwbench.cli.sweep_progress import PlainProgress
 from bwbench.experiment.plan import foresee
 from bwbench.records import CellFolder, write_record
 from bwbench.records.schema import Status

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.cli.output import seconds, size
-from bwbench.cli.plain_table import plain_table
-from bwbench.cli.status import time_to_target
+from bwbench.cli.cell_table import time_to_target
+from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import (
     Config,
@@ -135,7 +134,8 @@ def _outcome(record: Shown) -> Iterator[str]:
     if refused := status.resume_refused:
         yield f"not resumed      {refused}"
     composed = status.composed
-    yield f"time to target   {time_to_target(status.time_to_target_s, status.censored_at_s, composed is not None)}"
+    reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
+    yield f"time to target   {reached}"
     if composed is not None:
         ends = composed.interval_s
         within = f"; 95 % interval {seconds(ends[0])} to {seconds(ends[1])}" if ends else ""

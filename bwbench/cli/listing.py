@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from bwbench.base.errors import EXIT_OK, ConfigError
+from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 
 if TYPE_CHECKING:
     from bwbench.base.registry import Entry, Registry
@@ -12,7 +17,36 @@ if TYPE_CHECKING:
 NUM_PARAMETERS, NUM_NODES = 1_000_000, 4
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """What an algorithm sends by its default options; None where a broken package does not tell."""
+
+    num_parameters: int
+    num_nodes: int
+    algorithm: str | None = None
+    target: str | None = None
+    collective: str | None = None
+    codec: str | None = None
+    payload_bytes_per_rank: float | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "algorithm": self.algorithm,
+            "class": self.target,
+            "collective": self.collective,
+            "codec": self.codec,
+            "payload_bytes_per_rank": self.payload_bytes_per_rank,
+            "num_parameters": self.num_parameters,
+            "num_nodes": self.num_nodes,
+        }
+
+    @property
+    def axes(self) -> str:
+        return " x ".join((self.algorithm or "?", self.collective or "?", self.codec or "?"))
+
+
 def list_(
+    *,
     kind: Annotated[
         str,
         typer.Argument(
@@ -37,11 +71,8 @@ def list_(
 
     Algorithms come with the payload that the busiest node sends in one step, by their default options.
     """
-    from bwbench.base.errors import EXIT_OK, ConfigError
     from bwbench.base.explain import nearest
     from bwbench.base.registry import REGISTRIES
-    from bwbench.cli.output import new_table, print_json, size, stdout
-    from bwbench.experiment.config.method_names import PRESETS
 
     if kind not in REGISTRIES:
         raise ConfigError(f"list {kind!r}: no such kind.{nearest(kind, REGISTRIES)} Known: {', '.join(REGISTRIES)}")
@@ -49,70 +80,70 @@ def list_(
     if not of_algorithms and (parameters is not None or nodes is not None):
         raise ConfigError(f"list {kind}: --parameters and --nodes are about what algorithms send; leave them out")
     registry = REGISTRIES[kind]
-    presets = PRESETS if of_algorithms else {}
-    rows: list[dict[str, Any]] = [
-        {"name": preset.name, "summary": preset.summary, "preset": _axes(preset.axes)} for preset in presets.values()
-    ]
-    rows += [_row(entry, registry, json_) for entry in registry if entry.name not in presets]
     if of_algorithms:
-        num_parameters, num_nodes = parameters or NUM_PARAMETERS, nodes or NUM_NODES
-        rows = [{**row, **_traffic(row["name"], registry, num_parameters, num_nodes)} for row in rows]
-    if json_:
-        print_json(rows)
-        return EXIT_OK
-    if not of_algorithms:
-        table = new_table("name", "summary")
-        for row in rows:
-            table.add_row(row["name"], row["summary"])
+        _list_algorithms(registry, parameters or NUM_PARAMETERS, nodes or NUM_NODES, as_json=json_)
+    elif json_:
+        print_json([_content(entry, registry) for entry in registry])
     else:
-        bytes_column = f"sent a step ({num_parameters:,} parameters, {num_nodes} nodes)"
-        table = new_table("name", bytes_column, "algorithm x collective x codec", "summary", right=(bytes_column,))
-        for row in rows:
-            axes = " x ".join((row["algorithm"] or "?", row["collective"] or "?", row["codec"] or "?"))
-            table.add_row(row["name"], size(row["payload_bytes_per_rank"]), axes, row["summary"])
-    stdout().print(table)
+        table = new_table("name", "summary")
+        for entry in registry:
+            table.add_row(entry.name, entry.summary)
+        stdout().print(table)
     return EXIT_OK
 
 
-def _axes(axes: tuple[str, str, str]) -> dict[str, str]:
-    return dict(zip(("algorithm", "collective", "compression"), axes, strict=True))
+def _list_algorithms(registry: Registry, num_parameters: int, num_nodes: int, *, as_json: bool) -> None:
+    """Presets, then the algorithms that are none, each with what it sends."""
+    from bwbench.experiment.config.method_names import PRESETS
+
+    others = [entry for entry in registry if entry.name not in PRESETS]
+    about = {preset.name: preset.summary for preset in PRESETS.values()} | {one.name: one.summary for one in others}
+    if as_json:
+        axes = ("algorithm", "collective", "compression")
+        contents: list[dict[str, object]] = [
+            {"name": one.name, "summary": one.summary, "preset": dict(zip(axes, one.axes, strict=True))}
+            for one in PRESETS.values()
+        ]
+        contents += [_content(entry, registry) for entry in others]
+        sent = _all_sent(about, registry, num_parameters, num_nodes)
+        print_json([{**content, **one.to_json()} for content, one in zip(contents, sent, strict=True)])
+        return
+    bytes_column = f"sent a step ({num_parameters:,} parameters, {num_nodes} nodes)"
+    table = new_table("name", bytes_column, "algorithm x collective x codec", "summary", right=(bytes_column,))
+    sent = _all_sent(about, registry, num_parameters, num_nodes)
+    for (name, summary), one in zip(about.items(), sent, strict=True):
+        table.add_row(name, size(one.payload_bytes_per_rank), one.axes, summary)
+    stdout().print(table)
 
 
-def _row(entry: Entry, registry: Registry, with_options: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": entry.name, "summary": entry.summary}
+def _content(entry: Entry, registry: Registry) -> dict[str, object]:
+    """A name with all that is said of it as JSON."""
+    content: dict[str, object] = {"name": entry.name, "summary": entry.summary}
     if entry.provider != "bwbench":
-        row["provider"] = entry.provider
-    if with_options and registry.kind != "figure":  # figures take none, and importing them is slow
-        row["options"] = _options(entry, registry)
-    return row
+        content["provider"] = entry.provider
+    if registry.kind != "figure":  # figures take no options, and importing them is slow
+        content["options"] = _options(entry, registry)
+    return content
 
 
-def _traffic(name: str, registry: Registry, num_parameters: int, num_nodes: int) -> dict[str, Any]:
-    """Class, axes and bytes of a preset or an algorithm; None for what a broken package does not tell."""
-    from bwbench.cli.output import stderr
+def _all_sent(names: Iterable[str], registry: Registry, num_parameters: int, num_nodes: int) -> Iterator[_Sent]:
     from bwbench.experiment.plan.sending import named_traffic
 
     targets = {entry.name: entry.target for entry in registry}
-    try:
-        found = named_traffic(name, num_parameters, num_nodes)
-    except Exception as error:  # a package that somebody installed may be broken in any way; the others are fine
-        stderr().print(f"{name!r} cannot be asked what it sends: {type(error).__name__}: {error}")
-        told: dict[str, Any] = dict.fromkeys(("algorithm", "class", "collective", "codec", "payload_bytes_per_rank"))
-        return {**told, "num_parameters": num_parameters, "num_nodes": num_nodes}
-    return {
-        "algorithm": found.algorithm,
-        "class": targets[found.algorithm],
-        "collective": found.collective,
-        "codec": found.codec,
-        "payload_bytes_per_rank": found.payload_bytes_per_rank,
-        "num_parameters": num_parameters,
-        "num_nodes": found.num_nodes,
-    }
+    for name in names:
+        try:
+            found = named_traffic(name, num_parameters, num_nodes)
+        except Exception as error:  # a package that somebody installed may be broken in any way; the others are fine
+            stderr().print(f"{name!r} cannot be asked what it sends: {type(error).__name__}: {error}")
+            yield _Sent(num_parameters, num_nodes)
+            continue
+        target = targets[found.algorithm]
+        num_bytes = found.payload_bytes_per_rank
+        yield _Sent(num_parameters, found.num_nodes, found.algorithm, target, found.collective, found.codec, num_bytes)
 
 
-def _options(entry: Entry, registry: Registry) -> list[dict[str, Any]] | None:
+def _options(entry: Entry, registry: Registry) -> list[dict[str, object]] | None:
     from bwbench.base.component import options_of
-    from bwbench.cli.output import stderr
 
     try:
         found = options_of(registry.load(entry.name).Config)

@@ -12,26 +12,7 @@ import typer
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
-from bwbench.cli import (
-    clean,
-    compare,
-    data,
-    doctor,
-    export,
-    launch_script,
-    link,
-    listing,
-    merge,
-    plan,
-    plot,
-    publish,
-    report,
-    run,
-    show,
-    status,
-    sweep,
-    tune,
-)
+from bwbench.cli import link, listing, machine_commands, result_commands, run_commands, written_results
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__
@@ -44,27 +25,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run.run)
-app.command()(sweep.sweep)
-app.command()(launch_script.launch_script)
-app.command()(plan.plan)
-app.command()(tune.tune)
-app.command()(status.status)
-app.command()(show.show)
-app.command()(plot.plot)
-app.command()(report.report)
-app.command()(compare.compare)
-app.command()(export.export)
-app.command()(merge.merge)
-app.command()(publish.publish)
+app.command()(run_commands.run)
+app.command()(run_commands.sweep)
+app.command()(run_commands.launch_script)
+app.command()(run_commands.plan)
+app.command()(run_commands.tune)
+app.command()(result_commands.status)
+app.command()(result_commands.show)
+app.command()(written_results.plot)
+app.command()(written_results.report)
+app.command()(result_commands.compare)
+app.command()(written_results.export)
+app.command()(result_commands.merge)
+app.command()(result_commands.publish)
 app.command("list")(listing.list_)
-app.command()(doctor.doctor)
-app.command()(clean.clean)
+app.command()(machine_commands.doctor)
+app.command()(machine_commands.clean)
 app.add_typer(link.app, name="link")
-app.add_typer(data.app, name="data")
+app.add_typer(machine_commands.data, name="data")
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(*, wanted: bool) -> None:
     if wanted:
         print(f"bwbench {__version__}")
         raise typer.Exit
@@ -72,6 +53,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _global_options(
+    *,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,

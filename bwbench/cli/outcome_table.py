@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
-from bwbench.cli.status import time_to_target
+from bwbench.cli.cell_table import time_to_target
+from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
+from bwbench.cli.results_folder import say_unreadable
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
@@ -77,7 +78,7 @@ def _row(item: PlannedCell, folder: CellFolder, status: Status, single_s: float)
     return (
         f"{item.cell.arm}" + (f" (seed {item.cell.config.seed})" if item.cell.config.seed else ""),
         item.cell.config.link.describe().partition(" (")[0],
-        time_to_target(status.time_to_target_s, status.censored_at_s, status.composed is not None),
+        time_to_target(status.time_to_target_s, status.censored_at_s, composed=status.composed is not None),
         f"{ratio:.2f}x" if math.isfinite(ratio) and ratio > 0 else "-",
         str(status.samples_to_target or "-"),
         f"{status.final_metric:.3f}" if status.final_metric is not None else "-",

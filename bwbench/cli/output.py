@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
-from bwbench.base.errors import RecordError
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
 PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing there wraps it
@@ -18,18 +16,24 @@ PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing
 
 def stdout() -> Console:
     """Console for data."""
+    from rich.console import Console  # inside, as all that `bwbench --help` can do without
+
     console = Console(highlight=False, soft_wrap=False, markup=False)
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
 def stderr() -> Console:
     """Console for progress and messages."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(content: Any) -> None:
     """Print ``content`` as one JSON document on stdout."""
-    print(json.dumps(content, indent=1, allow_nan=False))
+    from json import dumps
+
+    print(dumps(content, indent=1, allow_nan=False))
 
 
 def print_json_rows(key: str, rows: Iterable[Any], rest: Callable[[], Mapping[str, Any]]) -> None:
@@ -38,7 +42,9 @@ def print_json_rows(key: str, rows: Iterable[Any], rest: Callable[[], Mapping[st
     Args:
         rest: called once all rows are printed.
     """
-    dumps = json.JSONEncoder(allow_nan=False).encode  # with indent it would be the encoder written in Python
+    from json import JSONEncoder
+
+    dumps = JSONEncoder(allow_nan=False).encode  # with indent it would be the encoder written in Python
     sys.stdout.write(f"{{{dumps(key)}: [")
     for number, row in enumerate(rows):
         sys.stdout.write(f"{',' if number else ''}\n{dumps(row)}")
@@ -50,10 +56,29 @@ def print_json_rows(key: str, rows: Iterable[Any], rest: Callable[[], Mapping[st
 
 def new_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     """A table in the one look of this program; columns named in ``right`` hold numbers."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
+
+
+def plain_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = (), indent: str = ""
+) -> Iterator[str]:
+    """Lines of a table, header first; columns named in ``right`` are flushed right.
+
+    Never wrapped, never styled, quick at ten thousand rows, fit for `grep` and `awk`.
+    """
+    table = [list(columns), *rows]
+    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
+    for row in table:
+        cells = [
+            text.rjust(width) if name in right else text.ljust(width)
+            for text, width, name in zip(row, widths, columns, strict=True)
+        ]
+        yield (indent + "  ".join(cells)).rstrip()
 
 
 def seconds(value: float | None) -> str:
@@ -76,18 +101,3 @@ def size(value: float | None) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
-
-
-_SHOWN_UNREADABLE = 8
-
-
-def say_unreadable(refused: Sequence[RecordError]) -> None:
-    """Notes on stderr: which cells cannot be read and are left out, each with its reason, and how many there are."""
-    for error in refused[:_SHOWN_UNREADABLE]:
-        print(f"note: left out: {error}", file=sys.stderr)
-    if len(refused) > _SHOWN_UNREADABLE:
-        more = len(refused) - _SHOWN_UNREADABLE
-        print(f"note: left out: {more} more; `bwbench status` names them all", file=sys.stderr)
-    if refused:
-        words = "1 cell is" if len(refused) == 1 else f"{len(refused)} cells are"
-        print(f"note: {words} unreadable", file=sys.stderr)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_OK, BwbenchError
-from paper.program.build import build_paper
-from paper.program.listing import claim_lines
+from paper.program.build import build_paper, load_outline
+from paper.program.claim import COMPARISONS, Claim, Value, load_claims
+from paper.program.claim_words import about, full_text, judge, plain
+from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
+from paper.program.evaluate import evaluate
+
+_DIRECTIONS = {
+    "ratio": ("below 1", "above 1"),
+    "fastest": ("below 1", "above 1"),
+    "difference": ("negative", "positive"),
+    "crossover": ("faster above", "faster below"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
         if options.claims:
             print("\n".join(claim_lines(options.source, options.results)))
             return EXIT_OK
-        paper = build_paper(options.source, options.results, options.out, options.strict, not options.no_pdf)
+        paper = build_paper(
+            options.source, options.results, options.out, strict=options.strict, with_pdf=not options.no_pdf
+        )
     except BwbenchError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -34,6 +47,33 @@ def main(arguments: list[str] | None = None) -> int:
     for line in paper.left_out:
         print(f"left out: {line}", file=sys.stderr)
     return EXIT_OK
+
+
+def claim_lines(source: Path, results: Path) -> Iterator[str]:
+    """A line a claim: its value with interval and n, and which direction it would support."""
+    records = Records(results)
+    for name, claim in load_claims(source / load_outline(source).claims).items():
+        if claim.kind == "given":
+            continue
+        if claim.experiment != "all" and claim.experiment not in records.experiments:
+            yield f"{name}: no records of {claim.experiment} yet"
+            continue
+        try:
+            value = evaluate(claim, records)
+        except (MissingRecordsError, AmbiguousClaimError) as error:
+            yield f"{name}: MISSING {error}"
+            continue
+        yield f"{name}: {plain(full_text(claim, value))} [{about(claim)}]{_supports(claim, value)}"
+
+
+def _supports(claim: Claim, value: Value) -> str:
+    if claim.kind not in COMPARISONS:
+        return ""
+    if judge(claim, value) is not None:
+        return " NOT SUPPORTED"
+    if value.side == 0:
+        return " supports distinguishable: false"
+    return f" supports expect: {_DIRECTIONS[claim.kind][value.side > 0]}"
 
 
 if __name__ == "__main__":

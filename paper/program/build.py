@@ -1,25 +1,84 @@
-"""From a folder of prose and a folder of records to a paper."""
+"""From a folder of prose and a folder of records to a paper: its outline, its parts, and pandoc and LaTeX behind it."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bwbench.base.errors import ConfigError, Problem
-from paper.program.bare_numbers import bare_numbers
-from paper.program.claims import load_claims
-from paper.program.claims.records import Records
-from paper.program.outline import Outline, Section, load_outline
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bwbench.base.errors import ConfigError, Problem, UnfitMachineError
+from paper.program.claim import load_claims
+from paper.program.claimed_cells import Records
 from paper.program.pictures import Pictures
-from paper.program.prose import ForLatex, ForMarkdown, Format, render
+from paper.program.prose import ForLatex, ForMarkdown, Format, bare_numbers, render
 from paper.program.quotes import Quotes
-from paper.program.tools import pandoc, pdf
 
 NAME = "paper"
 _READ = "markdown+raw_tex+pipe_tables-implicit_figures"
+PACKAGES = "texlive-latex-recommended latexmk lmodern pandoc"
+_EPOCH = "1704067200"  # any fixed moment: a date of building would make every PDF differ
+_LONGEST_S = 300.0
+
+
+class Section(BaseModel):
+    """One file of prose.
+
+    Attributes:
+        file: below the folder of the paper.
+        experiments: all of these need records, else the section is left out.
+        any_of: at least one of these needs records.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    experiments: tuple[str, ...] = ()
+    any_of: tuple[str, ...] = ()
+
+    def lacks(self, there: frozenset[str]) -> list[str]:
+        """Experiments without records that keep the section out; none where it can stand."""
+        missing = [name for name in self.experiments if name not in there]
+        if not missing and self.any_of and not set(self.any_of) & there:
+            missing = list(self.any_of)
+        return missing
+
+
+class Outline(BaseModel):
+    """The paper as a whole.
+
+    Attributes:
+        first_section: the number that the first section has.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    subtitle: str = ""
+    first_section: int = 1
+    bibliography: str = "references.bib"
+    claims: str = "claims.yaml"
+    sections: tuple[Section, ...]
+
+
+def load_outline(folder: Path) -> Outline:
+    """The outline of the paper in ``folder``; raises ConfigError where it is not there or wrong."""
+    path = folder / "outline.yaml"
+    try:
+        outline = Outline.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise ConfigError(Problem(f"not readable as the outline of a paper: {error}", str(path))) from None
+    missing = [section.file for section in outline.sections if not (folder / section.file).is_file()]
+    if missing:
+        raise ConfigError(Problem(f"no such file: {', '.join(missing)}", str(path)))
+    return outline
 
 
 @dataclass
@@ -35,7 +94,7 @@ class Paper:
     left_out: list[str] = field(default_factory=list)
 
 
-def build_paper(source: Path, results: Path, out: Path, strict: bool = False, with_pdf: bool = True) -> Paper:
+def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False, with_pdf: bool = True) -> Paper:
     """Build ``paper.tex``, ``paper.pdf`` and ``paper.md`` with their figures into ``out``.
 
     Args:
@@ -48,7 +107,7 @@ def build_paper(source: Path, results: Path, out: Path, strict: bool = False, wi
     """
     outline, paper = load_outline(source), Paper()
     records = Records(results)
-    sections = _sections(outline, records, strict, paper)
+    sections = _sections(outline, records, paper, strict=strict)
     problems = [p for one in sections for p in bare_numbers(_source(source, one), str(source / one.file))]
     quotes = Quotes(load_claims(source / outline.claims), records)
     pictures = Pictures(results, out / "figures")
@@ -70,7 +129,7 @@ def build_paper(source: Path, results: Path, out: Path, strict: bool = False, wi
     return paper
 
 
-def _sections(outline: Outline, records: Records, strict: bool, paper: Paper) -> list[Section]:
+def _sections(outline: Outline, records: Records, paper: Paper, *, strict: bool) -> list[Section]:
     kept = []
     for section in outline.sections:
         lacking = section.lacks(records.experiments)
@@ -143,3 +202,37 @@ def _numbered(text: str, first: int) -> str:
         return f"{match[1]} {'.'.join(map(str, counts[:level]))} {match[2]}"
 
     return re.sub(r"^(#+) (.*)$", number, text, flags=re.MULTILINE)
+
+
+def pandoc(text: str, arguments: Sequence[str], folder: Path) -> str:
+    """``text`` through pandoc, run in ``folder``; raises UnfitMachineError where it is missing or refuses."""
+    return _run(["pandoc", *arguments], folder, text)
+
+
+def pdf(name: str, folder: Path) -> Path:
+    """The PDF of ``name``.tex in ``folder``, the same bytes from the same source. Raises UnfitMachineError."""
+    command = ["latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", "-silent", f"{name}.tex"]
+    _run(command, folder, "", log=folder / f"{name}.log")
+    return folder / f"{name}.pdf"
+
+
+def _run(command: Sequence[str], folder: Path, text: str, log: Path | None = None) -> str:
+    if shutil.which(command[0]) is None:
+        install = f"apt-get install --no-install-recommends {PACKAGES}"
+        raise UnfitMachineError(f"{command[0]} is not installed; on Debian and Ubuntu: {install}")
+    environment = {
+        "SOURCE_DATE_EPOCH": _EPOCH,
+        **os.environ,
+        "FORCE_SOURCE_DATE": "1",
+        "TEXMFVAR": str(folder / ".texmf"),
+    }
+    try:
+        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, env=environment,
+                              timeout=_LONGEST_S)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UnfitMachineError(f"{command[0]} was not done after {_LONGEST_S:g} s, and was ended") from None
+    if done.returncode != 0:
+        said = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else done.stderr
+        lines = [line for line in said.splitlines() if line.startswith(("!", "l.", "Error"))] or said.splitlines()[-8:]
+        raise UnfitMachineError(f"{command[0]} failed in {folder}:\n  " + "\n  ".join(lines[:8]))
+    return done.stdout

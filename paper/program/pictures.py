@@ -31,7 +31,7 @@ class Pictures:
     _drawn: dict[tuple[str, str, str, bool], str | None] = field(default_factory=dict)
     _results: dict[str, list[Results]] = field(default_factory=dict)
 
-    def draw(self, name: str, experiment: str, group: str = "", wide: bool = False) -> str | None:
+    def draw(self, name: str, experiment: str, group: str = "", *, wide: bool = False) -> str | None:
         """The stem of the picture's files below ``folder``; None where there is nothing to draw.
 
         Args:
@@ -39,7 +39,7 @@ class Pictures:
         """
         key = (name, experiment, group, wide)
         if key not in self._drawn:
-            self._drawn[key] = self._draw(*key)
+            self._drawn[key] = self._draw(name, experiment, group, wide=wide)
         return self._drawn[key]
 
     def tables(self, kind: str, experiment: str, group: str = "", baseline: str | None = None) -> Iterator[Table]:
@@ -57,7 +57,7 @@ class Pictures:
                 blocks = accuracy_blocks(one, key, against)
             yield from (block for block in blocks if isinstance(block, Table))
 
-    def _draw(self, name: str, experiment: str, group: str, wide: bool) -> str | None:
+    def _draw(self, name: str, experiment: str, group: str, *, wide: bool) -> str | None:
         if name not in FIGURES:
             self.skipped.append(f"figure {name}: there is none of that name; `bwbench list figures` has them")
             return None

@@ -1,9 +1,13 @@
-"""Prose with claims in it becomes Markdown for pandoc: with macros for LaTeX, else with the numbers themselves."""
+"""Prose with claims in it becomes Markdown for pandoc: with macros for LaTeX, else with the numbers themselves.
+
+Every number in it has to come from a claim.
+"""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +16,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.results.section.write import latex_table, markdown_table
 from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer, macro_name, markdown
-from paper.program.claims.spec import COMPARISONS
+from paper.program.claim import COMPARISONS
 from paper.program.pictures import Pictures
 from paper.program.quotes import Quotes
+
+# What may hold digits: expressions and statements of jinja, code, formulae, citations, addresses; digits of a name.
+_NOT_PROSE = re.compile(
+    r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|```.*?```|`[^`]*`|\$[^$]*\$|\[@[^\]]*\]|@[\w:-]+|https?://\S+|<!--.*?-->",
+    re.DOTALL,
+)
+_NUMBER = re.compile(r"(?<![\w.-])\d[\d.,]*")
 
 
 class Format(ABC):
@@ -27,7 +38,7 @@ class Format(ABC):
         """Tables, as made by ``one_table``."""
 
     @abstractmethod
-    def figure(self, stem: str, caption: str, wide: bool) -> str:
+    def figure(self, stem: str, caption: str, *, wide: bool) -> str:
         """A picture with its caption, which is Markdown already."""
 
     @abstractmethod
@@ -53,7 +64,7 @@ class ForLatex(Format):
         """LaTeX blocks."""
         return "\n\n".join(_raw(table) for table in tables)
 
-    def figure(self, stem: str, caption: str, wide: bool) -> str:
+    def figure(self, stem: str, caption: str, *, wide: bool) -> str:
         """A float, as wide as a column or as the page. Its caption goes through pandoc too, apart."""
         environment = "figure*" if wide else "figure"
         lines = [f"\\begin{{{environment}}}[tb]", "\\centering", f"\\includegraphics{{figures/{stem}.pdf}}"]
@@ -85,7 +96,7 @@ class ForMarkdown(Format):
         """Tables with pipes."""
         return "\n\n".join(tables)
 
-    def figure(self, stem: str, caption: str, wide: bool) -> str:
+    def figure(self, stem: str, caption: str, *, wide: bool) -> str:
         """The picture, and its caption as a paragraph."""
         return f"![](figures/{stem}.png)\n\n**{self.reference(stem)}.** {caption}"
 
@@ -105,12 +116,12 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
 
-    def figure(name: str, experiment: str, caption: str, group: str = "", wide: bool = False) -> str:
-        stem = pictures.draw(name, experiment, group, wide)
-        return "" if stem is None else format.figure(stem, caption.strip(), wide)
+    def figure(name: str, experiment: str, caption: str, group: str = "", *, wide: bool = False) -> str:
+        stem = pictures.draw(name, experiment, group, wide=wide)
+        return "" if stem is None else format.figure(stem, caption.strip(), wide=wide)
 
-    def see(name: str, experiment: str, group: str = "", wide: bool = False) -> str:
-        stem = pictures.draw(name, experiment, group, wide)
+    def see(name: str, experiment: str, group: str = "", *, wide: bool = False) -> str:
+        stem = pictures.draw(name, experiment, group, wide=wide)
         return "" if stem is None else f" ({format.reference(stem)})"
 
     def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None) -> str:
@@ -145,3 +156,14 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
 
 def _raw(latex: str) -> str:
     return f"```{{=latex}}\n{latex}\n```"
+
+
+def bare_numbers(text: str, file: str) -> Iterator[Problem]:
+    """A problem, with its line, for each number in the source of prose that no claim stands for."""
+    prose = _NOT_PROSE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    for match in _NUMBER.finditer(prose):
+        line = prose.count("\n", 0, match.start()) + 1
+        message = (
+            f"the number {match[0].rstrip('.,')} stands in prose; declare a claim and cite it: {{{{ num('NAME') }}}}"
+        )
+        yield Problem(message, file, line)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bwbench.results.text import Phrase, phrase
-from paper.program.claims import Claim, Value, evaluate, judge
-from paper.program.claims.records import Records
-from paper.program.claims.select import AmbiguousClaimError, MissingRecordsError
-from paper.program.claims.spec import COMPARISONS
-from paper.program.claims.words import bare_text, full_text, verdict_text
+from paper.program.claim import COMPARISONS, Claim, Value
+from paper.program.claim_words import bare_text, full_text, judge, verdict_text
+from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
+from paper.program.evaluate import evaluate
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
 UNKNOWN: Phrase = phrase("??")

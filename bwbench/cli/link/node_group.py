@@ -1,7 +1,9 @@
-"""The commands of all nodes: started together, watched together, ended together."""
+"""The commands of all nodes: started together, watched together, ended together; lines of several never mix."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import selectors
 import signal
 import time
@@ -10,12 +12,14 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from bwbench.base.errors import LinkError
-from bwbench.cli.link.node_output import LinePipe
 from bwbench.network.network import Network, NodeProcess
 
 GRACE_S = 3.0  # from the request to end until SIGKILL
 KILL_LIMIT_S = 5.0
 LOOK_S = 2.0  # how often to ask whether the emulator is alive
+LONGEST_LINE_BYTES = 65_536  # what is longer, or never ends its line, goes out in pieces
+READ_BYTES = 65_536
+MOST_READS = 16  # a pipe holds 64 kB, and 1 MB where somebody made it larger
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Command:
 class NodeGroup:
     """One process a node; what they print goes line by line to ``out`` and ``err``, after ``[rank] `` if prefixed."""
 
-    def __init__(self, network: Network, out: BinaryIO, err: BinaryIO, prefixed: bool) -> None:
+    def __init__(self, network: Network, out: BinaryIO, err: BinaryIO, *, prefixed: bool) -> None:
         self._network = network
         self._streams = (out, err)
         self._prefixed = prefixed
@@ -118,3 +122,60 @@ class NodeGroup:
 def status_of(returncode: int) -> int:
     """The exit status of a shell: 128 + n for signal n."""
     return 128 - returncode if returncode < 0 else returncode
+
+
+class LinePipe:
+    """A pipe into which a node writes, and out of which whole lines go to one of our own streams.
+
+    Attributes:
+        write_fd: the node's end; close ours with ``close_write`` once the node has it.
+    """
+
+    def __init__(self, out: BinaryIO, prefix: bytes) -> None:
+        self._out = out
+        self._prefix = prefix
+        self._line = b""
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+
+    def fileno(self) -> int:
+        """The end that is read."""
+        return self._read_fd
+
+    def close_write(self) -> None:
+        """Close our copy of the node's end, without which the pipe would never end."""
+        os.close(self.write_fd)
+
+    def pass_on(self) -> bool:
+        """Pass on what is there; False at the end of the pipe."""
+        try:
+            data = os.read(self._read_fd, READ_BYTES)
+        except BlockingIOError:
+            return True
+        *lines, self._line = (self._line + data).split(b"\n")
+        while len(self._line) > LONGEST_LINE_BYTES:
+            lines.append(self._line[:LONGEST_LINE_BYTES])
+            self._line = self._line[LONGEST_LINE_BYTES:]
+        self._write(lines)
+        return bool(data)
+
+    def finish(self) -> None:
+        """Pass on what can be read at once, a last line without its end too, and close the pipe. Safe to call twice."""
+        if self._read_fd < 0:
+            return
+        with contextlib.suppress(BlockingIOError):  # something left behind by the node's command holds the other end …
+            for _ in range(MOST_READS):  # … and may write for ever
+                data = os.read(self._read_fd, READ_BYTES)
+                if not data:
+                    break
+                self._line += data
+        lines = self._line.split(b"\n")
+        self._line = b""
+        os.close(self._read_fd)
+        self._read_fd = -1
+        self._write(lines if lines[-1] else lines[:-1])
+
+    def _write(self, lines: list[bytes]) -> None:
+        if lines:
+            self._out.write(b"".join(self._prefix + line + b"\n" for line in lines))
+            self._out.flush()

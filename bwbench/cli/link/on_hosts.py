@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
-
-if TYPE_CHECKING:
-    from bwbench.cli.link.options import LinkOptions
-    from bwbench.experiment.config.hosts import Host
+from bwbench.cli.link.link_options import LinkOptions
+from bwbench.cli.link.read_link import read_link
+from bwbench.cli.output import print_json, stderr
+from bwbench.experiment.config.hosts import Host, inventory
+from bwbench.network.interface.shaping_request import check_link
+from bwbench.running.launch.ssh.host_shaping import ShaperAnswer, host_link
+from bwbench.running.launch.ssh.hosts_link import ask_all, hold_link
 
 FEWEST = 2
 
 
-def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: bool) -> int:
+def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, *, as_json: bool) -> int:
     """Shape the hosts among each other until Ctrl-C, at most ``duration_s``."""
-    from bwbench.cli.output import print_json, stderr
-    from bwbench.experiment.config.hosts import inventory
-    from bwbench.network.interface.shaping_request import check_link
-    from bwbench.running.launch.ssh.host_shaping import host_link
-    from bwbench.running.launch.ssh.hosts_link import hold_link
-
     hosts = inventory(file)
     if len(hosts) < FEWEST:
         raise ConfigError(f"--hosts {file}: a link needs two hosts at least")
-    link = options.link(len(hosts))
+    link = read_link(options, len(hosts))
     # Whether the hosts' kernels have netem is for each of them to say.
     check_link(link.model_copy(update={"overrides": {}}), netem=True)
     for rank in range(len(hosts)):
         check_link(host_link(link, rank), netem=True)
 
-    def say(applied: dict[Host, dict[str, Any]]) -> None:
-        if json_:
+    def say(applied: dict[Host, ShaperAnswer]) -> None:
+        if as_json:
             print_json([{"host": host.name, **answer} for host, answer in applied.items()])
         else:
             for host, answer in applied.items():
@@ -53,29 +49,25 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, json_: b
     return EXIT_OK
 
 
-def _why_changed(answer: dict[str, Any]) -> str:
+def _why_changed(answer: ShaperAnswer) -> str:
     if "restored" in answer:
         return f"{answer['now']} instead of {answer['before']}"
     return str(answer.get("problem") or "no answer")
 
 
-def show_hosts(file: Path, json_: bool) -> int:
+def show_hosts(file: Path, *, as_json: bool) -> int:
     """What bwbench shapes on each host now."""
-    return _ask(file, "show", json_)
+    return _ask(file, "show", as_json=as_json)
 
 
-def clear_hosts(file: Path, json_: bool) -> int:
+def clear_hosts(file: Path, *, as_json: bool) -> int:
     """Take off what bwbench shapes on each host."""
-    return _ask(file, "clear", json_)
+    return _ask(file, "clear", as_json=as_json)
 
 
-def _ask(file: Path, operation: str, json_: bool) -> int:
-    from bwbench.cli.output import print_json
-    from bwbench.experiment.config.hosts import inventory
-    from bwbench.running.launch.ssh.hosts_link import ask_all
-
+def _ask(file: Path, operation: str, *, as_json: bool) -> int:
     answers = ask_all(inventory(file), operation)
-    if json_:
+    if as_json:
         print_json([{"host": host.name, **answer} for host, answer in answers.items()])
     else:
         for host, answer in answers.items():
@@ -84,7 +76,7 @@ def _ask(file: Path, operation: str, json_: bool) -> int:
     return EXIT_UNFIT_MACHINE if any(answer.get("problem") for answer in answers.values()) else EXIT_OK
 
 
-def _lines(answer: dict[str, Any]) -> list[str]:
+def _lines(answer: ShaperAnswer) -> list[str]:
     shaped = [
         f"{found['interface']}: {found['applied']} (run {found['run']}, for another {found['left_s']:.0f} s)"
         for found in answer.get("shaped", ())

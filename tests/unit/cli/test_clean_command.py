@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.cli.clean import clean
+from bwbench.cli.machine_commands import clean
 from bwbench.network.probe import machine
 from bwbench.records.lock import claimed
 

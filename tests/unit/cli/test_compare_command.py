@@ -12,8 +12,8 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
-from bwbench.cli.compare import compare
-from bwbench.cli.export import Format, What, export
+from bwbench.cli.result_commands import compare
+from bwbench.cli.written_results import TableFormat, TableRows, export
 
 SWEEP = Study(
     "sweep", arms=("ring", "threshold", "single", "no-communication"), repeats=3, bandwidths_mbps=(3.0, 10.0, 100.0),
@@ -179,7 +179,7 @@ def test_a_baseline_that_is_not_done_somewhere_leaves_rows_without_ratio(
 
 
 def test_exports_agree_whatever_the_format(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for to in (Format.csv, Format.json, Format.parquet):
+    for to in (TableFormat.csv, TableFormat.json, TableFormat.parquet):
         assert export(sweep, to, tmp_path / f"cells.{to.value}") == 0
     rows = json.loads((tmp_path / "cells.json").read_text())["rows"]
     table = pd.read_parquet(tmp_path / "cells.parquet")
@@ -194,14 +194,14 @@ def test_exports_agree_whatever_the_format(sweep: Path, tmp_path: Path, capsys: 
     assert columns <= set(rows[0])
     assert not list(tmp_path.glob(".*"))
     capsys.readouterr()
-    export(sweep, Format.csv)
+    export(sweep, TableFormat.csv)
     assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == len(rows)
 
 
 def test_evaluations_and_steps(sweep: Path, tmp_path: Path) -> None:
     cells = len(list((sweep / "sweep").iterdir()))
-    for what in (What.evaluations, What.steps):
-        export(sweep, Format.parquet, tmp_path / "rows.parquet", what)
+    for what in (TableRows.evaluations, TableRows.steps):
+        export(sweep, TableFormat.parquet, tmp_path / "rows.parquet", what)
         table = pd.read_parquet(tmp_path / "rows.parquet")
         assert table["id"].nunique() == cells and table["clock_s"].notna().all()
     assert {"compute_s", "exposed_s", "rank"} <= set(table.columns)
@@ -212,11 +212,11 @@ def test_of_composed_cells_curves_are_exported_and_no_steps(tmp_path: Path) -> N
     folders = write_study(tmp_path, Study(arms=("ring", "single"), repeats=1))
     curve = [{"step": 20, "samples": 2560, "clock_s": 7.5, "accuracy": 0.96, "target_met": True}]
     compose(folders[0], curve=curve)
-    export(tmp_path, Format.json, tmp_path / "rows.json", What.evaluations)
+    export(tmp_path, TableFormat.json, tmp_path / "rows.json", TableRows.evaluations)
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["arm"], row["clock_s"]) for row in rows if row["composed"]] == [("ring", 7.5)]
     assert {row["arm"] for row in rows if not row["composed"]} == {"single"}
-    export(tmp_path, Format.json, tmp_path / "rows.json", What.steps)
+    export(tmp_path, TableFormat.json, tmp_path / "rows.json", TableRows.steps)
     assert {row["arm"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]} == {"single"}
 
 
@@ -231,10 +231,10 @@ def test_a_crossover_of_composed_cells_has_a_scale(tmp_path: Path, capsys: pytes
 def test_unlike_values_of_one_option_make_one_column(tmp_path: Path) -> None:
     for number, value in enumerate((3, "auto", True)):
         write_study(tmp_path / "r", Study(f"s{number}", arms=("ring",), repeats=1, limit_s=1.0, extra={"knob": value}))
-    export(tmp_path / "r", Format.parquet, tmp_path / "x.parquet")
+    export(tmp_path / "r", TableFormat.parquet, tmp_path / "x.parquet")
     assert list(pd.read_parquet(tmp_path / "x.parquet")["config.knob"]) == ["3", "auto", "True"]
 
 
 def test_nowhere_to_write_is_said(sweep: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a folder"):
-        export(sweep, Format.csv, tmp_path)
+        export(sweep, TableFormat.csv, tmp_path)

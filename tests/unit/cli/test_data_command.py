@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bwbench.base.errors import ConfigError
-from bwbench.cli import data
-from bwbench.cli.download_display import open_display
+from bwbench.cli.machine_commands import data, open_display
 from bwbench.training.datasets.base import RemoteFile
 from bwbench.training.datasets.fetch import FetchError, Progress
 from bwbench.training.datasets.tinyshakespeare import TinyShakespeare
@@ -31,7 +30,7 @@ def server(tmp_path, monkeypatch):
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(data.app, list(arguments))
+    return CliRunner().invoke(data, list(arguments))
 
 
 def test_path_is_all_that_path_prints(tmp_path, monkeypatch):

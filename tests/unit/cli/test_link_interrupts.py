@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bwbench.cli.link.interrupts import DeferredInterrupts
+from bwbench.cli.link.real_interface import DeferredInterrupts
 
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.cli.link.options import LinkOptions
+from bwbench.cli.link.link_options import LinkOptions
+from bwbench.cli.link.read_link import read_link
 from bwbench.network.link import Link
 
 JUNK = (
@@ -32,7 +33,7 @@ JUNK = (
 
 
 def link(num_nodes: int = 4, **options: object) -> Link:
-    return LinkOptions(**options).link(num_nodes)  # type: ignore[arg-type]
+    return read_link(LinkOptions(**options), num_nodes)  # type: ignore[arg-type]
 
 
 def refusal(num_nodes: int = 4, **options: object) -> list[str]:

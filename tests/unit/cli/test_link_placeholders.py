@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.cli.link.placeholders import fill_in
+from bwbench.cli.link.run_in_nodes import fill_in
 
 ADDRESSES = ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
 

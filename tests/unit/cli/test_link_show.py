@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from bwbench.base.errors import ConfigError
 from bwbench.cli import link
-from bwbench.cli.link.expectation import expected_of_nodes, expected_of_pairs
+from bwbench.cli.link.shown_link import expected_of_nodes, expected_of_pairs
 from bwbench.network.link import UNSHAPED, Link
 
 
@@ -28,27 +28,27 @@ def show_json(*words: str) -> dict:  # type: ignore[type-arg]
 def test_a_switched_link() -> None:
     link = Link(bandwidth="10 Mbit/s", latency="5 ms", queue="64 kB", overrides={1: {"up": "1 Mbit/s"}})
     nodes = expected_of_nodes(link, 2)
-    assert [node["up_bps"] for node in nodes] == [10e6, 1e6]
-    assert nodes[0]["up_queue_s"] == pytest.approx(0.0512) and nodes[1]["up_queue_s"] == pytest.approx(0.512)
+    assert [node.up and node.up.bps for node in nodes] == [10e6, 1e6]
+    assert [node.up and node.up.queue_s for node in nodes] == pytest.approx([0.0512, 0.512])
     there, back = expected_of_pairs(link, 2)
     frame_s = 1514 * 8 / 10e6
-    assert there["full_frame_s"] == pytest.approx(0.005 + 2 * frame_s)
-    assert back["full_frame_s"] == pytest.approx(0.005 + 11 * frame_s)
-    assert there["udp_goodput_alone_bps"] == pytest.approx(10e6 * 1472 / 1514)
-    assert back["tcp_goodput_alone_bps"] == pytest.approx(1e6 * 1448 / 1514)
-    assert there["rtt_s"] == pytest.approx(0.0106, abs=0.0005)
+    assert there.full_frame_s == pytest.approx(0.005 + 2 * frame_s)
+    assert back.full_frame_s == pytest.approx(0.005 + 11 * frame_s)
+    assert there.udp_goodput_alone_bps == pytest.approx(10e6 * 1472 / 1514)
+    assert back.tcp_goodput_alone_bps == pytest.approx(1e6 * 1448 / 1514)
+    assert there.rtt_s == pytest.approx(0.0106, abs=0.0005)
 
 
 def test_a_shared_air_with_a_wired_node() -> None:
     link = Link(bandwidth="54 Mbit/s", medium="shared", standard="802.11g", wired=[0])
     nodes = expected_of_nodes(link, 3)
-    assert nodes[0]["wired"] and nodes[0]["up_bps"] is None and nodes[1]["up_bps"] == 54e6
+    assert nodes[0].wired and nodes[0].up is None and nodes[1].up is not None and nodes[1].up.bps == 54e6
     wired, stations, _ = expected_of_pairs(link, 3)
-    assert wired["udp_goodput_alone_bps"] == pytest.approx(27e6 * 1472 / 1514)
-    assert stations["udp_goodput_alone_bps"] == pytest.approx(13.5e6 * 1472 / 1514)
-    assert stations["full_frame_s"] == pytest.approx(2 * 1514 * 8 / 27e6)
+    assert wired.udp_goodput_alone_bps == pytest.approx(27e6 * 1472 / 1514)
+    assert stations.udp_goodput_alone_bps == pytest.approx(13.5e6 * 1472 / 1514)
+    assert stations.full_frame_s == pytest.approx(2 * 1514 * 8 / 27e6)
     two_wired = expected_of_pairs(Link(bandwidth="54 Mbit/s", medium="shared", wired=[0, 1]), 3)[0]
-    assert two_wired["udp_goodput_alone_bps"] is None
+    assert two_wired.udp_goodput_alone_bps is None
 
 
 def test_nothing_is_expected_of_an_unshaped_link() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bwbench.cli.link.measured_table import measured_table
+from bwbench.cli.link.measure import measured_table
 from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
 
 PAIR = PairMeasurement(0, 1, 10e6, 9.72e6, 9.6e6, 0.01, 0.0103, 0.01, 0.012, 1000, 1000)

@@ -12,7 +12,7 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
-from bwbench.cli.merge import merge
+from bwbench.cli.result_commands import merge
 from bwbench.records import iter_cells
 from bwbench.records import merge as merging
 from bwbench.records.lock import claimed

@@ -13,13 +13,8 @@ from fixtures_composed import CONVERGENCE_S, TIMING_S, compose
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-from bwbench.cli.compare import compare
-from bwbench.cli.export import Format, What, export
-from bwbench.cli.merge import merge
-from bwbench.cli.plot import plot
-from bwbench.cli.publish import publish
-from bwbench.cli.show import show
-from bwbench.cli.status import status
+from bwbench.cli.result_commands import compare, merge, publish, show, status
+from bwbench.cli.written_results import TableFormat, TableRows, export, plot
 from bwbench.experiment.plan.assess import assess, freeze_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import iter_cells, read_json, write_json_atomic
@@ -75,9 +70,11 @@ def printed(capsys: pytest.CaptureFixture[str], command: Callable[[], int]) -> C
     return look
 
 
-@pytest.mark.parametrize("what", [What.cells, What.evaluations])
-def test_exports_are_the_same(results: Path, published: Path, capsys: pytest.CaptureFixture[str], what: What) -> None:
-    one, other = both(results, published, printed(capsys, lambda: export(results, Format.json, what=what)))
+@pytest.mark.parametrize("what", [TableRows.cells, TableRows.evaluations])
+def test_exports_are_the_same(
+    results: Path, published: Path, capsys: pytest.CaptureFixture[str], what: TableRows
+) -> None:
+    one, other = both(results, published, printed(capsys, lambda: export(results, TableFormat.json, what=what)))
     assert one == other
 
 
@@ -114,7 +111,7 @@ def test_tables_of_figures_are_the_same(results: Path, published: Path) -> None:
 def test_pictures_are_the_same(results: Path, published: Path, tmp_path: Path) -> None:
     def look() -> dict[str, bytes]:
         out = tmp_path / "figures"
-        plot(results, out, figure=["bandwidth"])
+        plot(results, out=out, figure=["bandwidth"])
         found = {path.name: path.read_bytes() for path in out.rglob("*.*")}
         shutil.rmtree(out)
         return found
@@ -137,7 +134,7 @@ def test_a_failed_cell_is_shown_with_its_log(
 
 def test_steps_are_not_published_and_that_is_said(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match="published"):
-        export(published, Format.json, what=What.steps)
+        export(published, TableFormat.json, what=TableRows.steps)
 
 
 def test_publishing_again_changes_nothing(results: Path, published: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 from fixtures_records import Study, cell_of, write_study
 
 from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
-from bwbench.cli.plot import Width, plot
-from bwbench.cli.show import find_cell, show
-from bwbench.cli.status import status
+from bwbench.cli.result_commands import show, status
+from bwbench.cli.results_folder import find_cell
+from bwbench.cli.written_results import Width, plot
 
 STUDY = Study(
     "wifi", arms=("ring", "threshold", "single"), repeats=2, limit_s=3.0,
@@ -118,7 +118,7 @@ def test_a_cell_that_is_not_one(results: Path, name: str, words: str) -> None:
 
 
 def test_plot_prints_the_files_and_says_what_it_did_not_draw(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert plot(results / "wifi", None, ["time-to-accuracy", "bandwidth"], Width.column) == 0
+    assert plot(results / "wifi", figure=["time-to-accuracy", "bandwidth"], width=Width.column) == 0
     captured = capsys.readouterr()
     paths = [Path(line) for line in captured.out.splitlines()]
     assert [path.suffix for path in paths] == [".png", ".pdf", ".json"]
@@ -127,13 +127,13 @@ def test_plot_prints_the_files_and_says_what_it_did_not_draw(results: Path, caps
 
 
 def test_figures_in_a_result_folder_are_no_cells(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plot(results, None, ["step-time"], Width.page)
+    plot(results, figure=["step-time"])
     capsys.readouterr()
     status(results)
     assert len(capsys.readouterr().out.splitlines()) == 1 + 6
 
 
-@pytest.mark.parametrize("command", [status, lambda folder: plot(folder, None, None, Width.page)])
+@pytest.mark.parametrize("command", [status, lambda folder: plot(folder)])
 def test_a_folder_without_records_is_the_users_mistake(tmp_path: Path, command: object) -> None:
     (tmp_path / "empty here").mkdir()
     (tmp_path / "file").write_text("")
@@ -147,9 +147,9 @@ def test_a_folder_without_records_is_the_users_mistake(tmp_path: Path, command: 
 def test_nothing_to_draw_says_why(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ring",), repeats=1, limit_s=0.5, statuses={("ring", 0): ("failed", "x")}))
     with pytest.raises(ConfigError, match=r"nothing to draw(.|\n)*no cell is done"):
-        plot(tmp_path, None, None, Width.page)
+        plot(tmp_path)
 
 
 def test_an_unknown_figure_is_refused_with_the_nearest_name(results: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'step-time'"):
-        plot(results, None, ["steptime"], Width.page)
+        plot(results, figure=["steptime"])

@@ -14,7 +14,7 @@ from fixtures_composed import compose
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import RecordError
-from bwbench.cli.status import status_entry
+from bwbench.cli.cell_table import status_entry
 from bwbench.records import iter_cells
 from bwbench.records.merge import merge
 from bwbench.results.analysis.cells import cell_row

@@ -22,6 +22,7 @@ from tests.simulated import Simulation
 
 HOUR_MS = 3_600_000  # nothing that waits for such an interval ends in time
 
+
 def algorithm(interval_ms=2.0, warmup_steps=0):
     return AsyncModelAverage(AsyncModelAverageConfig(sync_interval=f"{interval_ms} ms", warmup_steps=warmup_steps))
 

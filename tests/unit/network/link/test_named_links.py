@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from bwbench.cli.link.presets import preset_table
+from bwbench.cli.link.shown_link import preset_table
 from bwbench.network.link import Link
 from bwbench.network.link.named_links import absolute_preset, expand_preset, named_links
 from bwbench.network.link.trace_file import freeze_link

@@ -10,7 +10,7 @@ from fixtures_pages import ARMS, IMAGE_ARM, SCRIPT_ARM, SCRIPT_REASON, write_pag
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import ConfigError
-from bwbench.cli.report import ReportFormat, report
+from bwbench.cli.written_results import ReportFormat, report
 from bwbench.records import iter_cells
 from bwbench.records.schema import PARTS
 from bwbench.results.analysis.cells import cell_row

@@ -1,0 +1,222 @@
+"""How every cell ended, how far those are that run at this moment, and what experiments have cost."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bwbench.base.errors import RecordError
+from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
+from bwbench.records import CellFolder, iter_cells, read_last_events
+from bwbench.records.lock import claim_of
+from bwbench.records.schema import Evaluation
+from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
+from bwbench.results.analysis.composed_error import composed_error, composed_note
+from bwbench.results.analysis.provenance import mixed_note, provenance_of
+from bwbench.results.analysis.spent import spent
+
+Entry: TypeAlias = dict[str, Any]  # of --json
+_RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "test_metric", "steps", "samples",
+             "training_clock_s", "wire_bytes")  # fmt: skip
+_MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
+_REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
+_KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
+
+
+def print_cells(folder: Path) -> None:
+    """Print a line a cell on stdout; how many there are of each kind, and what must be said of them, on stderr."""
+    overview = _Overview()
+    _print_table(overview.entries(folder))
+    total = overview.counts.total()
+    tally = ", ".join(f"{number} {name}" for name, number in overview.counts.most_common())
+    print(f"{total} {'cell' if total == 1 else 'cells'}: {tally}", file=sys.stderr)
+    for note in overview.notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def print_cells_as_json(folder: Path) -> None:
+    """The same as one JSON document."""
+    overview = _Overview()
+    print_json_rows("cells", overview.entries(folder), lambda: {"notes": overview.notes})
+
+
+def print_spent(folder: Path, *, as_json: bool) -> None:
+    """Print what each experiment has cost, and all together."""
+    experiments, total = spent(folder)
+    rows = [total.to_json(), *(one.to_json() for one in experiments)]
+    if as_json:
+        print_json({"total": rows[0], "experiments": rows[1:]})
+        return
+    for line in _spent_lines(rows if len(experiments) > 1 else rows[1:]):
+        print(line)
+
+
+class _Overview:
+    """What is to be said of all cells together, taken in one by one."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._provenances: set[tuple[str, str, str]] = set()
+        self._num_composed = 0
+        self._errors: list[float] = []
+
+    def entries(self, folder: Path) -> Iterator[Entry]:
+        """Those of all cells below, one after another: all at once would fill the memory."""
+        return map(self.take, iter_cells(folder))
+
+    def take(self, folder: CellFolder) -> Entry:
+        """The entry of a cell, which is counted."""
+        entry = status_entry(folder, links_too=self.counts.total() < _MOST_LINKS)
+        self.counts[entry["status"]] += 1
+        self._num_composed += entry["composed"]
+        if entry["composed_error"] is not None:
+            self._errors.append(entry["composed_error"])
+        if entry["status"] == "done":
+            self._provenances.add(provenance_of(folder))
+        return entry
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said of the cells that were taken."""
+        composed = composed_note(self._num_composed, self.counts["done"], self._errors)
+        return [note for note in (composed, mixed_note(self._provenances)) if note]
+
+
+def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
+    """One cell of ``--json``. Reads no events, so that ten thousand cells take seconds.
+
+    Args:
+        links_too: look into link.json as well, which nothing but its being readable depends on here.
+
+    ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
+    an attempt was cut off, ``unreadable`` where a record is broken: one such cell must not hide the others.
+    """
+    if (problem := _problem(folder, links_too=links_too)) is not None:
+        return _unreadable(folder, problem)
+    cell, recorded = folder.cell, folder.status
+    entry: Entry = {key: getattr(cell, key) for key in ("id", "slug", "experiment", "arm", "repeat")}
+    entry |= {"status": state_of(folder), "reason": recorded.reason if recorded is not None else None}
+    entry |= {key: getattr(recorded, key, None) for key in _RECORDED}
+    both = composed_error(folder)
+    entry |= {"composed": is_composed(folder), "composed_error": both.error if both is not None else None}
+    running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
+    if running is not None:
+        entry |= {"status": "running", "reason": _in_words(running)}
+    return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
+
+
+def _problem(folder: CellFolder, *, links_too: bool) -> RecordError | None:
+    try:
+        return folder.problem if links_too else folder.problem_at_a_glance
+    except RecordError as error:  # of the line of a published cell
+        return error
+
+
+def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
+    from bwbench.experiment.plan.assess import UNREADABLE  # planning takes a quarter of a second to import
+
+    slug, _, cell_id = folder.path.name.rpartition("-")
+    named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
+    empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
+    empty |= {"composed": False, "composed_error": None}
+    return {**named, **empty, "reason": str(problem), "folder": str(folder.path), "running": None}
+
+
+def running_now(folder: CellFolder) -> Entry | None:
+    """Who runs a cell and how far it is, from its claim and from what rank 0 has recorded; None where nobody does."""
+    claim = claim_of(folder.path)
+    if claim is None:
+        return None
+    limit = (folder.cell.config.get("limit") or {}).get("samples")
+    latest = _latest_evaluation(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else None
+    known: Entry = dict(vars(claim))
+    known["phase"] = known["phase"] or "opening the link"
+    if latest is not None and str(known["phase"]).startswith("starting"):
+        known["phase"] = "training"
+    far = None if latest is None else (latest.samples, latest.clock_s, latest.mean)
+    measured = dict(zip(("samples", "clock_s", "metrics"), far or (None, None, None), strict=True))
+    return {**known, **measured, "limit_samples": limit}
+
+
+def _latest_evaluation(events: Path) -> Evaluation | None:
+    """The last evaluation in a file that is being written; None where there is none yet."""
+    return next((event for event in reversed(read_last_events(events)) if isinstance(event, Evaluation)), None)
+
+
+def _in_words(running: Entry) -> str:
+    text = f"{running['phase']} on {running['host'] or '?'} (process {running['pid'] or '?'})"
+    if running["samples"] is None:
+        return text
+    metric = "".join(f", {name} {value:.3g}" for name, value in (running["metrics"] or {}).items() if value is not None)
+    share = f"{running['samples']} of at most {running['limit_samples']} samples"
+    return f"{text}: {share}, {seconds(running['clock_s'])}{metric}"
+
+
+def _print_table(cells: Iterable[Entry]) -> None:
+    rows = []
+    for cell in cells:
+        row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
+        time_s = time_to_target(cell["time_to_target_s"], cell["censored_at_s"], composed=cell["composed"])
+        rows.append([*row, time_s, _metric(cell), _first_line(cell["reason"])])
+    columns = ["experiment", "arm", "cell", "status", "time to target", "final metric", "reason"]
+    if len({row[0] for row in rows}) <= 1:
+        columns, rows = columns[1:], [row[1:] for row in rows]
+    for line in plain_table(columns, rows, right={"time to target"}):
+        print(line)
+
+
+def time_to_target(reached_s: float | None, censored_at_s: float | None, *, composed: bool) -> str:
+    """``12.3 s``, ``> 60.0 s`` where the target was not reached within the training limit, ``-`` where it has none.
+
+    ``composed`` after it where the time was not measured whole.
+    """
+    mark = " composed" if composed else ""
+    if reached_s is not None:
+        return f"{seconds(reached_s)}{mark}"
+    return f"> {seconds(censored_at_s)}{mark}" if censored_at_s is not None else "-"
+
+
+def _metric(cell: Entry) -> str:
+    return "-" if cell["final_metric"] is None else f"{cell['metric'] or 'metric'} {cell['final_metric']:.4g}"
+
+
+def _first_line(reason: object) -> str:
+    line = str(reason or "").strip().partition("\n")[0]
+    return line if len(line) <= _REASON_LENGTH else f"{line[: _REASON_LENGTH - 1]}…"
+
+
+def _spent_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The lines, from ``Spent.to_json`` of every experiment and of all together."""
+    yield "machine hours (wall time of the last attempt at every run; of 'all', shared runs count once)"
+    columns = ["experiment", "hours", *_KINDS.values()]
+    table = []
+    for row in rows:
+        each = [
+            f"{row['machine_s_by_kind'][kind] / 3600:.2f} ({row['num_runs'][kind]})" if row["num_runs"][kind] else "-"
+            for kind in _KINDS
+        ]
+        table.append([row["experiment"], f"{row['machine_s'] / 3600:.2f}", *each])
+    yield from plain_table(columns, table, right=set(columns[1:]))
+    yield ""
+    yield "cells; error of composed times against whole runs; error of links, achieved against asked"
+    columns = ["experiment", "done", "composed", "whole", "both ways", "error", "at most", "in interval",
+               "links", "goodput", "95 %", "worst", "RTT", "95 % ", "worst "]  # fmt: skip
+    table = []
+    for row in rows:
+        off, goodput, rtt = row["composed_error"], row["goodput_error"], row["rtt_error"]
+        share = "-" if row["whole_share"] is None else f"{row['whole']} ({100 * row['whole_share']:.0f} %)"
+        inside = f"{off['inside']} of {off['with_interval']}" if off["with_interval"] else "-"
+        counts = [f"{row['done']} of {row['cells']}", str(row["composed"]), share, str(off["num"])]
+        errors = [_percent(off["median"]), _percent(off["worst"]), inside, str(row["links"])]
+        links = [_percent(spread[key]) for spread in (goodput, rtt) for key in ("median", "p95", "worst")]
+        table.append([row["experiment"], *counts, *errors, *links])
+    yield from plain_table(columns, table, right=set(columns[1:]))
+    if unknown := sum(row["num_unknown_runs"] for row in rows[:1]):
+        yield f"{unknown} runs that cells were composed from are not in the records: their time is not counted"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2g} %"

@@ -1,0 +1,216 @@
+"""Every arm against a baseline: as JSON, and as tables for people."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.units import BANDWIDTH
+from bwbench.cli.output import plain_table, print_json, seconds
+from bwbench.cli.results_folder import say_unreadable
+from bwbench.records import iter_cells, readable
+from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow, compare_cells
+from bwbench.results.analysis.composed_error import composed_errors, composed_note
+from bwbench.results.analysis.crossover import Crossover
+from bwbench.results.analysis.left_out import left_out_notes
+from bwbench.results.analysis.provenance import provenance_note
+from bwbench.results.analysis.statistics import Estimate
+
+_Row = ArmRow | CrossoverRow | ParetoRow
+
+RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm is faster"
+_DIGITS = 6  # of computed bandwidths
+
+
+def print_comparison(folder: Path, baseline: str, by: str, *, as_json: bool) -> None:
+    """Print how the arms compare on stdout; notes on what is left out on stderr, or in the JSON document.
+
+    Args:
+        by: dotted key of the configuration whose values stand first.
+    """
+    cells, refused = readable(iter_cells(folder))
+    comparison = compare_cells(cells, baseline, by)
+    left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
+    done = [cell for cell in cells if state_of(cell) == DONE]
+    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    notes = [*comparison.notes, *left_out, *filter(None, (composed, provenance_note(done)))]
+    if as_json:
+        print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
+        return
+    for line in comparison_lines(comparison):
+        print(line)
+    sys.stdout.flush()
+    say_unreadable(refused)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def comparison_json(comparison: Comparison) -> dict[str, object]:
+    """``rows``, ``crossovers``, ``pareto`` as docs/statistics.md describes them."""
+    return {
+        "ratio_of": RATIO_OF,
+        "rows": [_arm_json(row) for row in comparison.rows],
+        "crossovers": [_crossovers_json(row) for row in comparison.crossovers],
+        "pareto": [
+            {"experiment": row.experiment, "group": row.condition, **vars(row.standing)} for row in comparison.pareto
+        ],
+    }
+
+
+def _arm_json(row: ArmRow) -> dict[str, object]:
+    ratio, time, reference = row.ratio, row.time, row.baseline_time
+    bound = ratio.bound if ratio else ""
+    return {
+        "experiment": row.experiment,
+        "group": row.condition,
+        "algorithm": row.algorithm,
+        "baseline": row.baseline,
+        "ratio": None if ratio is None or bound else ratio.value,
+        "ratio_low": ratio.value if ratio and bound == ">" else ratio.low if ratio else None,
+        "ratio_high": ratio.value if ratio and bound == "<" else ratio.high if ratio else None,
+        "kind": ratio.kind if ratio else None,
+        "n": row.num_pairs,
+        "num_censored": row.num_censored,
+        "composed": row.composed,
+        "time_s": None if math.isinf(time.value) else time.value,
+        "time_low_s": time.low,
+        "time_high_s": time.high,
+        "time_at_least_s": time.at_least,
+        "baseline_time_s": None if reference is None or math.isinf(reference.value) else reference.value,
+        "algorithm_num_censored": time.num_censored,
+        "baseline_num_censored": reference.num_censored if reference else 0,
+    }
+
+
+def _crossovers_json(row: CrossoverRow) -> dict[str, object]:
+    about = {"experiment": row.experiment, "group": row.condition, "algorithm": row.algorithm, "baseline": row.baseline}
+    found = [
+        {
+            "bandwidth_bps": _rounded(one.bandwidth_bps),
+            "low_bps": _rounded(one.low_bps),
+            "high_bps": _rounded(one.high_bps),
+            "s_over_bt": row.scale.at(one.bandwidth_bps),
+            "s_over_bt_low": row.scale.at(one.high_bps),
+            "s_over_bt_high": row.scale.at(one.low_bps),
+            "algorithm_faster_below": one.arm_faster_below,
+        }
+        for one in row.crossovers.found
+    ]
+    facts = {"gradient_bytes": row.scale.gradient_bytes, "compute_s": row.scale.compute_s, "composed": row.composed}
+    kind = {"kind": row.crossovers.kind, "why": row.crossovers.why, "n": row.crossovers.num}
+    return {**about, **kind, "found": found, **facts}
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """Three tables, with a heading each."""
+    baseline = comparison.rows[0].baseline if comparison.rows else ""
+    if comparison.rows:
+        yield f"Times as fast as {baseline} (95 % interval; pairs of equal seeds)"
+        columns = ["algorithm", "time to target", baseline, "times as fast", "interval", "n", "not reached"]
+        yield from _table(comparison.rows, columns, _arm_cells)
+    if comparison.crossovers:
+        yield ""
+        yield f"Bandwidth at which an algorithm and {baseline} are equally fast"
+        columns = ["algorithm", "faster below", "crossover", "95 % interval", "S/(B·T)", "n", "why"]
+        yield from _table(comparison.crossovers, columns, _crossover_cells)
+    optimal = [row for row in comparison.pareto if row.standing.optimal]
+    if optimal:
+        yield ""
+        yield "Not beaten in both time and accuracy (Pareto set)"
+        yield from _table(optimal, ["algorithm", "time to target", "final metric", "n"], _pareto_cells)
+
+
+def _table(rows: Sequence[_Row], columns: list[str], cells: Callable[[Any], list[list[str]]]) -> Iterator[str]:
+    """A column for each part of the condition that varies, and one for composed values where there are any."""
+    several = len({row.experiment for row in rows}) > 1
+    keys = _shown_keys([row.condition for row in rows])
+    marked = any(_composed(row) for row in rows)
+    lines = []
+    for row in rows:
+        before = [row.experiment] if several else []
+        before += [_text(row.condition.get(key)) for key in keys]
+        after = (["composed" if _composed(row) else "measured"]) if marked else []
+        lines += [[*before, *line, *after] for line in cells(row)]
+    head = [*(["experiment"] if several else []), *keys, *columns, *(["how"] if marked else [])]
+    right = {"time to target", "times as fast", "n", "not reached", "final metric", "crossover", "S/(B·T)"}
+    yield from plain_table(head, lines, right=right)
+
+
+def _shown_keys(conditions: Sequence[Condition]) -> list[str]:
+    keys = list(dict.fromkeys(key for condition in conditions for key in condition))
+    varying = [key for key in keys if len({_text(condition.get(key)) for condition in conditions}) > 1]
+    return list(dict.fromkeys([*keys[:1], *varying]))
+
+
+def _arm_cells(row: ArmRow) -> list[list[str]]:
+    ratio = row.ratio
+    value = "-" if ratio is None else f"{ratio.bound} {ratio.value:.3g}".strip()
+    ends = "-"
+    if ratio is not None and ratio.low is not None and ratio.high is not None:
+        ends = f"{ratio.low:.3g} to {ratio.high:.3g}"
+    elif ratio is not None and ratio.kind != "geometric mean":
+        ends = ratio.kind
+    time, reference = row.time, row.baseline_time
+    missed = f"{row.num_censored} of {row.num_pairs}" if row.num_censored else "-"
+    return [[row.algorithm, _time(time), "-" if reference is None else _time(reference), value, ends,
+             str(row.num_pairs), missed]]  # fmt: skip
+
+
+def _crossover_cells(row: CrossoverRow) -> list[list[str]]:
+    crossovers = row.crossovers
+    if not crossovers.found:
+        return [[row.algorithm, "-", "none", "-", "-", str(crossovers.num), crossovers.why]]
+    lines = []
+    for one in crossovers.found:
+        who = {True: row.algorithm, False: row.baseline, None: "-"}[one.arm_faster_below]
+        inside = crossovers.kind in ("one", "several")
+        place = _bandwidth(one.bandwidth_bps) if inside else crossovers.kind
+        scale = row.scale.at(one.bandwidth_bps)
+        shown = "-" if scale is None else f"{scale:.3g}"
+        ends = _ends(one, has_interval=crossovers.num > 1 or not inside)
+        lines.append([row.algorithm, who, place, ends, shown, str(crossovers.num), crossovers.why])
+    return lines
+
+
+def _ends(one: Crossover, *, has_interval: bool) -> str:
+    if not has_interval:
+        return "-"
+    if one.low_bps is None and one.high_bps is None:
+        return "open on both sides"
+    if one.low_bps is None:
+        return f"below {_bandwidth(one.high_bps)}"
+    return (
+        f"above {_bandwidth(one.low_bps)}"
+        if one.high_bps is None
+        else (f"{_bandwidth(one.low_bps)} to {_bandwidth(one.high_bps)}")
+    )
+
+
+def _pareto_cells(row: ParetoRow) -> list[list[str]]:
+    standing = row.standing
+    time = "not reached" if standing.time_s is None else seconds(standing.time_s)
+    return [[standing.algorithm, time, f"{standing.metric} {standing.metric_value:.4g}", str(standing.n)]]
+
+
+def _composed(row: _Row) -> bool:
+    return row.standing.composed if isinstance(row, ParetoRow) else row.composed
+
+
+def _time(estimate: Estimate) -> str:
+    return f"> {seconds(estimate.at_least)}" if math.isinf(estimate.value) else seconds(estimate.value)
+
+
+def _bandwidth(bandwidth_bps: float | None) -> str:
+    return "-" if bandwidth_bps is None else BANDWIDTH.show(bandwidth_bps, 3)
+
+
+def _rounded(bandwidth_bps: float | None) -> float | None:
+    return None if bandwidth_bps is None else float(f"{bandwidth_bps:.{_DIGITS}g}")
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,76 @@
+"""The options that describe a link, declared once for every command that takes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+_LINK, _DISTURBANCES, _AIR, _NODES = "Link", "Disturbances", "Shared air", "Nodes and back end"
+
+
+def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What was said about the link; None (and empty lists) where nothing was. Names and units are those of ``Link``."""
+
+    link_file: Annotated[
+        str | None, _option(_LINK, "FILE", "YAML: a link, or an experiment with one. Options come on top.", "--link")
+    ] = None
+    preset: Annotated[
+        str | None, _option(_LINK, "NAME", "A known link ('bwbench link presets'): wifi-802.11n-good.")
+    ] = None
+    bandwidth: Annotated[
+        str | None, _option(_LINK, "RATE", "Of each node, up and down; PHY rate on a shared air: '10 Mbit/s'.")
+    ] = None
+    up: Annotated[str | None, _option(_LINK, "RATE", "From a node, where that differs: '1 Mbit/s'.")] = None
+    down: Annotated[str | None, _option(_LINK, "RATE", "To a node, where that differs: '16 Mbit/s'.")] = None
+    trace: Annotated[
+        str | None,
+        _option(_LINK, "FILE", "Rate over time: office.tsv, or 'office.csv,measures=tcp-goodput,start=10 s'."),
+    ] = None
+    latency: Annotated[str | None, _option(_LINK, "TIME", "One-way delay between two nodes: '2.5 ms'.")] = None
+    queue: Annotated[
+        str | None, _option(_LINK, "SIZE", "Before each bottleneck: '64 kB', '100 packets' or '2 bdp'.")
+    ] = None
+    jitter: Annotated[str | None, _option(_DISTURBANCES, "TIME", "Standard deviation of the delay: '1 ms'.")] = None
+    jitter_distribution: Annotated[
+        str | None, _option(_DISTURBANCES, "NAME", "How the delay varies: normal, uniform or pareto.")
+    ] = None
+    reorder: Annotated[
+        bool | None,
+        _option(_DISTURBANCES, None, "Let frames overtake each other where jitter makes them.", "--reorder"),
+    ] = None
+    loss: Annotated[str | None, _option(_DISTURBANCES, "SHARE", "Of the frames that are lost: 0.01.")] = None
+    loss_burst: Annotated[
+        str | None, _option(_DISTURBANCES, "FRAMES", "Lose them in bursts of this mean length: 5.")
+    ] = None
+    outage: Annotated[
+        list[str] | None,
+        _option(_DISTURBANCES, "TIMES", "Dead link: 'at=5 s,duration=2 s', with ',every=30 s' again. Repeatable."),
+    ] = None
+    medium: Annotated[
+        str | None, _option(_AIR, "NAME", "switched (a link a node) or shared (one half-duplex air for all).")
+    ] = None
+    standard: Annotated[
+        str | None, _option(_AIR, "NAME", "802.11g, 802.11n, 802.11ac or 802.11ax: defaults of the next two.")
+    ] = None
+    efficiency: Annotated[str | None, _option(_AIR, "SHARE", "What the MAC leaves of the PHY rate: 0.65.")] = None
+    aggregation: Annotated[str | None, _option(_AIR, "FRAMES", "Most frames of one transmission: 20.")] = None
+    fairness: Annotated[
+        str | None, _option(_AIR, "NAME", "Equally many transmissions for all (packet), or equal airtime.")
+    ] = None
+    wired: Annotated[
+        list[str] | None, _option(_AIR, "NODE", "A node that is wired to the access point. Repeatable.")
+    ] = None
+    override: Annotated[
+        list[str] | None,
+        _option(_NODES, "NODE:KEY=VALUE,…", "A node that differs: '3:bandwidth=2 Mbit/s,latency=20 ms'. Repeatable."),
+    ] = None
+    congestion_control: Annotated[str | None, _option(_NODES, "NAME", "Of the nodes' TCP: cubic, reno, bbr.")] = None
+    seed: Annotated[str | None, _option(_NODES, "NUMBER", "Of the random numbers behind loss and jitter.")] = None
+    backend: Annotated[str | None, _option(_NODES, "NAME", "auto, netem (kernel) or relay (user space).")] = None

@@ -1,0 +1,350 @@
+"""``bwbench link show`` and ``presets``: what a link is once everything is filled in, and what to expect of it.
+
+Nothing is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from bwbench.base.errors import EXIT_OK, BwbenchError, ConfigError
+from bwbench.cli.link.link_options import LinkOptions
+from bwbench.cli.option_classes import takes_options
+from bwbench.cli.output import plain_table, print_json, stdout
+
+if TYPE_CHECKING:
+    from bwbench.network.link import Link
+    from bwbench.network.link.node_link import NodeLink
+    from bwbench.network.link.variation import Trace
+
+_Row = TypeVar("_Row")
+
+
+def presets(
+    *,
+    sources: Annotated[bool, typer.Option("--sources", help="Say where the figures of each come from.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> int:
+    """List the links that have a name: for --preset here, and 'link: {preset: NAME}' in an experiment.
+
+    Keep your own in a YAML file of the same form, and name them '--preset path/to/file.yaml:NAME'.
+    """
+    rows = preset_table()
+    if json_:
+        print_json(rows)
+    elif sources:
+        print("\n\n".join(f"{row['name']}: {row['summary']}\n  {row['link']}\n  {row['source']}" for row in rows))
+    else:
+        print("\n".join(plain_table(("name", "what", "link"), [(r["name"], r["summary"], r["link"]) for r in rows])))
+    return EXIT_OK
+
+
+def preset_table() -> list[dict[str, str]]:
+    """A row for each built-in preset: ``name``, ``summary``, ``link`` (in words) and ``source``."""
+    from bwbench.network.link import Link
+    from bwbench.network.link.named_links import named_links
+
+    return [
+        {
+            "name": preset.name,
+            "summary": preset.summary,
+            "link": Link.model_validate(preset.link).describe(),
+            "source": preset.source,
+        }
+        for preset in named_links(Link).values()
+    ]
+
+
+@takes_options()
+def show(
+    *,
+    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 4,
+    hosts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead: what is shaped on these hosts now, by ssh.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    options: LinkOptions,
+) -> int:
+    """Show a link node by node, what to expect of it, which back end would carry it, and the tc commands for the same.
+
+    Nothing is set up. Traces count by their mean.
+    """
+    if hosts is not None:
+        from bwbench.cli.link.on_hosts import show_hosts
+
+        return show_hosts(hosts, as_json=json_)
+    from bwbench.cli.link.read_link import read_link
+    from bwbench.network.namespaces.addresses import MAX_NODES
+
+    if not 1 <= nodes <= MAX_NODES:
+        raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
+    found = _found(read_link(options, nodes), nodes)
+    if json_:
+        print_json(found.to_json())
+    else:
+        _print(found)
+    return EXIT_OK
+
+
+@dataclass(frozen=True)
+class ExpectedDirection:
+    """What a node sends, or gets, through.
+
+    Attributes:
+        trace: the file whose mean ``bps`` is.
+        queue_packets: None where the queue counts bytes.
+        queue_s: what a full queue adds to the latency.
+    """
+
+    bps: float
+    trace: str | None
+    queue_bytes: int
+    queue_packets: int | None
+    queue_s: float
+
+
+@dataclass(frozen=True)
+class ExpectedNode:
+    """A node with its defaults filled in; directions are None of one that is wired: its wire is never busy."""
+
+    node: int
+    wired: bool
+    up: ExpectedDirection | None
+    down: ExpectedDirection | None
+    latency_s: float
+    jitter_s: float
+    loss: float
+
+    def to_json(self) -> dict[str, object]:
+        """One flat row, in SI units."""
+        row: dict[str, object] = {"node": self.node, "wired": self.wired}
+        for name, direction in (("up", self.up), ("down", self.down)):
+            row |= {f"{name}_{field.name}": getattr(direction, field.name, None) for field in fields(ExpectedDirection)}
+        return {**row, "latency_s": self.latency_s, "jitter_s": self.jitter_s, "loss": self.loss}
+
+
+@dataclass(frozen=True)
+class ExpectedPair:
+    """A node and its neighbour, in SI units; rates are None between two nodes that are both wired.
+
+    TCP's goodput is what its segments may fill: losses, small queues and, on a shared air, acknowledgements leave it
+    less.
+
+    Attributes:
+        rtt_s: of a small ping on the idle link.
+        full_frame_s: one way of a full frame; both with all serialisation.
+    """
+
+    src: int
+    dst: int
+    rtt_s: float
+    full_frame_s: float
+    udp_goodput_alone_bps: float | None
+    tcp_goodput_alone_bps: float | None
+    udp_goodput_bps: float | None
+
+
+@dataclass(frozen=True)
+class _WholeLink:
+    """All that is said of a link; None where no back end can carry it, or where tc has no commands for it."""
+
+    link: Link
+    backend: str | None
+    backend_reason: str
+    nodes: Sequence[ExpectedNode]
+    pairs: Sequence[ExpectedPair]
+    tc: list[str] | None
+    tc_refusal: str | None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "link": self.link.model_dump(mode="json", by_alias=True),
+            "description": self.link.describe(),
+            "backend": self.backend,
+            "backend_reason": self.backend_reason,
+            "nodes": [row.to_json() for row in self.nodes],
+            "pairs": [asdict(row) for row in self.pairs],
+            "tc": self.tc,
+            "tc_refusal": self.tc_refusal,
+        }
+
+
+def _found(link: Link, num_nodes: int) -> _WholeLink:
+    from bwbench.network.backend_choice import choose
+    from bwbench.network.netem.netem_check import netem_available
+    from bwbench.network.netem.tc_commands import tc_commands
+
+    backend: str | None = None
+    try:
+        backend, reason = choose(link, netem_available())
+    except BwbenchError as error:
+        reason = str(error)
+    commands: list[str] | None = None
+    refusal = None
+    try:
+        commands = tc_commands(link, num_nodes)
+    except BwbenchError as error:
+        refusal = str(error)
+    nodes, pairs = expected_of_nodes(link, num_nodes), expected_of_pairs(link, num_nodes)
+    return _WholeLink(link, backend, reason, nodes, pairs, commands, refusal)
+
+
+def _print(found: _WholeLink) -> None:
+    out, link = stdout(), found.link
+    out.print(f"link      {link.describe()}, {len(found.nodes)} node(s)")
+    out.print(f"back end  {found.backend or 'none'}: {found.backend_reason}")
+    if link.air is not None:
+        air = link.air
+        out.print(
+            f"air       {air.efficiency:.3g} of the PHY rate for full transmissions of {air.aggregation} frame(s); "
+            f"each takes {air.overhead_s * 1e3:.3g} ms and then its frames; {air.fairness}-fair"
+        )
+    settings = link.tcp.sysctls()
+    if link.tcp.congestion_control is not None:
+        settings = {"congestion control": link.tcp.congestion_control, **settings}
+    if settings:
+        out.print(f"tcp       {', '.join(f'{name}: {value}' for name, value in settings.items())}")
+    for lines in (_node_lines(found.nodes), _pair_lines(found.pairs)):
+        for line in lines:
+            print(line)
+    print()
+    if found.tc is None:
+        print(found.tc_refusal)
+    else:
+        print("\n".join(found.tc))
+
+
+def _node_lines(rows: Sequence[ExpectedNode]) -> Iterator[str]:
+    columns: dict[str, Callable[[ExpectedNode], str]] = {
+        "up": lambda row: _direction_rate(row.up),
+        "down": lambda row: _direction_rate(row.down),
+        "latency": lambda row: _ms(row.latency_s),
+        "jitter": lambda row: _ms(row.jitter_s) if row.jitter_s else "-",
+        "loss": lambda row: f"{row.loss:.3g}" if row.loss else "-",
+        "queue up": lambda row: _queue(row.up),
+        "queue down": lambda row: _queue(row.down),
+    }
+    return _alike_lines("node", rows, lambda row: str(row.node), columns)
+
+
+def _pair_lines(rows: Sequence[ExpectedPair]) -> Iterator[str]:
+    columns: dict[str, Callable[[ExpectedPair], str]] = {
+        "ping": lambda row: _ms(row.rtt_s),
+        "full frame": lambda row: _ms(row.full_frame_s),
+        "UDP alone": lambda row: _rate(row.udp_goodput_alone_bps),
+        "TCP alone": lambda row: f"at most {_rate(row.tcp_goodput_alone_bps)}",
+        "UDP, all sending": lambda row: _rate(row.udp_goodput_bps),
+    }
+    return _alike_lines("pair", rows, lambda row: f"{row.src} > {row.dst}", columns)
+
+
+def _alike_lines(
+    name: str, rows: Sequence[_Row], label: Callable[[_Row], str], columns: dict[str, Callable[[_Row], str]]
+) -> Iterator[str]:
+    """A table in which rows that say the same are one, behind an empty line; nothing where there are no rows."""
+    if not rows:
+        return
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        alike.setdefault(tuple(column(row) for column in columns.values()), []).append(label(row))
+    table = [(_shortened(labels, len(rows)), *cells) for cells, labels in alike.items()]
+    yield ""
+    yield from plain_table((name, *columns), table)
+
+
+def _shortened(labels: Sequence[str], number: int) -> str:
+    if len(labels) == number > 1:
+        return "each"
+    return ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
+
+
+def _direction_rate(direction: ExpectedDirection | None) -> str:
+    return "wire" if direction is None else _rate(direction.bps) + (" (mean)" if direction.trace else "")
+
+
+def _queue(direction: ExpectedDirection | None) -> str:
+    if direction is None:
+        return "-"
+    packets = direction.queue_packets
+    held = f"{packets} packets" if packets else f"{direction.queue_bytes / 1e3:.4g} kB"
+    return f"{held}, {_ms(direction.queue_s)}"
+
+
+def _ms(value_s: float) -> str:
+    return f"{value_s * 1e3:.4g} ms"
+
+
+def _rate(value_bps: float | None) -> str:
+    from bwbench.base.units import BANDWIDTH
+
+    return "no limit" if value_bps is None else BANDWIDTH.show(value_bps, 4)
+
+
+def expected_of_nodes(link: Link, num_nodes: int) -> list[ExpectedNode]:
+    """All nodes; none where nothing is shaped."""
+    if not link.shaped:
+        return []
+    rows = []
+    for number, node in enumerate(link.nodes(num_nodes)):
+        wired = number in link.wired
+        up = _direction(link, node, node.up_bps, node.up_queue_bytes, node.up_trace)
+        down = _direction(link, node, node.down_bps, node.down_queue_bytes, node.down_trace)
+        rows.append(
+            ExpectedNode(
+                node=number,
+                wired=wired,
+                up=None if wired else up,
+                down=None if wired else down,
+                latency_s=node.latency_s,
+                jitter_s=node.jitter_s,
+                loss=node.loss,
+            )
+        )
+    return rows
+
+
+def _direction(link: Link, node: NodeLink, rate_bps: float, queue_bytes: int, trace: Trace | None) -> ExpectedDirection:
+    capacity_bps = link.air.capacity_bps(rate_bps) if link.air else rate_bps
+    file = trace.file if trace else None
+    return ExpectedDirection(rate_bps, file, queue_bytes, node.queue_packets, queue_bytes * 8 / capacity_bps)
+
+
+def expected_of_pairs(link: Link, num_nodes: int) -> list[ExpectedPair]:
+    """Every node and its neighbour."""
+    from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
+    from bwbench.network.probe.probe_plan import pairs_of
+
+    return [
+        ExpectedPair(
+            src=pair.src,
+            dst=pair.dst,
+            rtt_s=pair.rtt_s,
+            full_frame_s=pair.latency_s + _serialisation_s(link, pair.src, pair.dst),
+            udp_goodput_alone_bps=_finite(pair.alone_goodput_bps),
+            tcp_goodput_alone_bps=_finite(pair.alone_bps * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES),
+            udp_goodput_bps=_finite(pair.goodput_bps),
+        )
+        for pair in pairs_of(link, num_nodes)
+    ]
+
+
+def _serialisation_s(link: Link, src: int, dst: int) -> float:
+    """A full frame through the sender's and the receiver's side of an idle link."""
+    from bwbench.network.link import ETHERNET_FRAME_BYTES
+
+    sides = [(src, link.node(src).up_bps), (dst, link.node(dst).down_bps)]
+    if link.air is None:
+        return sum(ETHERNET_FRAME_BYTES * 8 / rate_bps for _, rate_bps in sides)
+    return sum(
+        link.air.transmission_s(ETHERNET_FRAME_BYTES, rate_bps) for node, rate_bps in sides if node not in link.wired
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

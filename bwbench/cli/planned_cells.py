@@ -1,0 +1,130 @@
+"""What a sweep would do, cell by cell: why each one runs, bytes a step, how long it should take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bwbench.base.errors import LaunchError
+from bwbench.base.units import DURATION
+from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
+from bwbench.experiment.plan import CellEstimate, Forecast, PlannedCell, doubts, foresee
+from bwbench.experiment.plan.calibration import Prediction
+from bwbench.experiment.plan.composing import COMPOSED
+from bwbench.running.sweep import SweepPlan
+
+
+def print_cells(sweep: SweepPlan) -> None:
+    """Print what a sweep would do, in the order of the files."""
+    planned, foreseen = _in_order(sweep), _foreseen(sweep)
+    _print_table(planned[:MAX_ROWS], foreseen)
+    if len(planned) > MAX_ROWS:
+        stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
+    for text in (*sweep.notes, *doubts(planned)):
+        stderr().print(f"note: {text}")
+    skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
+    left_out = f", {skipped} skipped" if skipped else ""
+    stderr().print(f"{len(planned)} cells, {len(sweep.todo)} to run{left_out}{_total_in_words(sweep.todo, foreseen)}")
+
+
+def print_cells_as_json(sweep: SweepPlan) -> None:
+    """The same as JSON, with all that is known of each cell."""
+    position = {(item.cell.experiment, item.cell.id): number for number, item in enumerate(sweep.todo, 1)}
+    planned, foreseen = _in_order(sweep), _foreseen(sweep)
+    cells = (_cell(item, position.get((item.cell.experiment, item.cell.id)), foreseen) for item in planned)
+    print_json_rows("cells", cells, lambda: _beside_cells(sweep, foreseen))
+
+
+def _in_order(sweep: SweepPlan) -> list[PlannedCell]:
+    """The selected cells, as the files have them."""
+    written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
+    selected = {(item.cell.experiment, item.cell.id): item for item in sweep.selected}
+    return [selected[key] for key in written if key in selected]
+
+
+def _foreseen(sweep: SweepPlan) -> Forecast:
+    try:
+        return foresee(sweep.foreseen)
+    except LaunchError as error:
+        stderr().print(f"no predictions: {error}")
+        return Forecast({})
+
+
+def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
+    """``, at most about 3 min 10 s (predicted from 4 finished cells)``; nothing where there are no predictions."""
+    if not foreseen.estimates:
+        return ""
+    expected = [foreseen.predict(item) for item in todo]
+    total_s = sum(one.total_s for one in expected)
+    at_most = "" if expected and all(one.to_target for one in expected) else "at most "
+    cells = f"{foreseen.num_cells} finished cell{'s' if foreseen.num_cells > 1 else ''}"
+    return f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}"
+
+
+def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
+    numbers = ("RTT", "payload/step", "wire/step", "step", "at most")
+    table = new_table("cell", "link", "RTT", "status", "why", *numbers[1:], right=numbers)
+    for item in planned:
+        link, found = item.cell.config.link, foreseen.estimates.get(item.cell.id)
+        rtt = DURATION.format(float(f"{link.rtt_s:.6g}")) if link.shaped else "-"
+        predicted = ("-",) * 4
+        if found is not None:
+            volumes = (size(found.payload_bytes_per_step), size(found.wire_bytes_per_step))
+            expected = foreseen.predict(item) if item.runs or item.way != COMPOSED else None
+            about = "about " if expected is not None and expected.to_target else ""
+            total = seconds(expected.total_s) if expected is not None else "-"
+            predicted = (*volumes, seconds(found.step_s), f"{about}{total}")
+        asked = link.describe()
+        description = asked.partition(" (")[0] + asked.partition(")")[2]
+        table.add_row(item.cell.slug, description, rtt, item.status, item.why, *predicted)
+    stdout().print(table)
+
+
+def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
+    """What ``--json`` prints beside the cells; more fields may come. ``predicted_s``: of all cells that are to run."""
+    names = [plan.experiment.name for plan in sweep.plans]
+    return {
+        "experiment": names[0] if len(names) == 1 else None,
+        "experiments": names,
+        "order_seed": sweep.order_seed,
+        "predicted_s": sum(foreseen.predict(item).total_s for item in sweep.todo) if foreseen.estimates else None,
+        "warnings": sweep.warnings,
+        "notes": [text for text in sweep.notes if text not in sweep.warnings],
+    }
+
+
+def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, object]:
+    found = foreseen.estimates.get(item.cell.id)
+    costs = found is not None and (item.runs or item.way != COMPOSED)
+    return {
+        "id": item.cell.id,
+        "slug": item.cell.slug,
+        "experiment": item.cell.experiment,
+        "arm": item.cell.arm,
+        "repeat": item.cell.repeat,
+        "nodes": item.cell.config.nodes,
+        "link": item.cell.config.link.describe(),
+        "rtt_s": item.cell.config.link.rtt_s,
+        "status": item.status,
+        "runs": item.runs,
+        "position": position,
+        "why": item.why,
+        "way": item.way,
+        "folder": str(item.folder),
+        **_of_a_step(found),
+        **_times(foreseen.predict(item) if costs else None),
+    }
+
+
+def _of_a_step(found: CellEstimate | None) -> dict[str, object]:
+    """What is estimated from the configuration alone; ``steps`` is up to the limit."""
+    names = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_rank", "wire_bytes_per_step",
+             "ack_bytes_per_step", "compute_s", "communication_s", "step_s", "steps")  # fmt: skip
+    return {name: getattr(found, name) if found is not None else None for name in names}
+
+
+def _times(expected: Prediction | None) -> dict[str, object]:
+    """The whole cell, or the runs that a composed one brings about; what that consists of, and what it rests on."""
+    names = {"predicted_s": "total_s", "predicted_overhead_s": "overhead_s", "predicted_training_s": "training_s",
+             "predicted_evaluation_s": "evaluation_s", "predicted_steps": "steps", "predicted_to_target": "to_target",
+             "calibrated_by": "num_cells"}  # fmt: skip
+    return {key: getattr(expected, name) if expected is not None else None for key, name in names.items()}

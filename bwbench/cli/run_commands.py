@@ -1,0 +1,167 @@
+"""Commands that run experiments: ``run``, ``sweep``, ``plan``, ``tune``, and ``launch-script`` for other machines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bwbench.base.errors import EXIT_OK, ConfigError
+from bwbench.cli.option_classes import takes_options
+from bwbench.cli.run_options import Results, SweepOptions, TuneOptions
+
+if TYPE_CHECKING:
+    from bwbench.experiment.config.experiment import Experiment
+
+MOST_TASKS = 1000  # Slurm's usual MaxArraySize is 1001
+
+_File = Annotated[Path, typer.Argument(help="Experiment file (YAML).", show_default=False)]
+
+
+@takes_options(without=("files", "shard", "order_seed", "on", "cells_per_machine"))
+def run(*, file: _File, options: SweepOptions) -> int:
+    """Run an experiment: every cell of its matrix that is not done yet.
+
+    Run the same command again after an interruption: only what is missing runs. Exit status 0 when every cell is done,
+    1 when some failed, 2 for a mistake in the file, 3 when this machine cannot make the links or the disk is full.
+    """
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder; `bwbench sweep {file}` runs all experiments in it")
+    return _sweep(replace(options, files=[file]))
+
+
+@takes_options()
+def sweep(*, options: SweepOptions) -> int:
+    """Run all cells of many experiments that are not done yet; without FILES those in experiments/.
+
+    All first repeats run before all second ones, in a shuffled order. What happens to the files meanwhile changes
+    nothing. Run the same command again after an interruption: only what is missing runs. A second process with the same
+    results takes part in the work. An arm whose cells fail three times the same way is left out. Exit status 0 when
+    every cell is done, 1 when some failed, 2 for a mistake in a file, 3 when this machine cannot make the links or the
+    disk is full.
+    """
+    return _sweep(options)
+
+
+def _sweep(options: SweepOptions) -> int:
+    elsewhere = options.elsewhere()
+    planned = options.planned()
+    if options.dry_run:
+        from bwbench.cli.planned_cells import print_cells
+
+        print_cells(planned)
+        return EXIT_OK
+    from bwbench.cli.carry_out import carry_out
+
+    return carry_out(planned, elsewhere, options.notify, fail_fast=options.fail_fast)
+
+
+@takes_options(
+    without=("fail_fast", "notify", "on", "cells_per_machine", "dry_run"),
+    helps={"retry": "Count cells that ended so as to be run; repeatable, or a|b."},
+)
+def plan(*, options: SweepOptions, json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+    """Show the cells of experiments: what is done, why each other one will run, bytes a step, predicted time.
+
+    Without FILES those in experiments/. The time is that of a whole cell, from its start-up to the training limit: one
+    that reaches its target ends earlier. Cells that have finished correct the times of the others. Nothing is written
+    to the results.
+    """
+    from bwbench.cli.planned_cells import print_cells, print_cells_as_json
+
+    planned = options.planned()
+    print_cells_as_json(planned) if json_ else print_cells(planned)
+    return EXIT_OK
+
+
+@takes_options()
+def tune(*, file: _File, options: TuneOptions) -> int:
+    """Find a learning rate for every arm: the same search for all, on an unshaped link.
+
+    Each arm trains with the middle three rates of a grid of powers of two, then outwards while the best is outermost.
+    Best is what needs the fewest samples to the target, then what has the lowest validation loss. The table that this
+    writes is used by `optimizer: {tuned: FILE}`. Run the same command again after an interruption: it goes on.
+    """
+    from bwbench.cli.tuning_run import tune_rates
+
+    return tune_rates(file, options)
+
+
+def launch_script(
+    *,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Experiment files, or folders.", show_default=False)
+    ],
+    slurm: Annotated[bool, typer.Option("--slurm", help="For Slurm: a batch file for sbatch.")] = False,
+    array: Annotated[
+        int,
+        typer.Option(
+            "--array", metavar="N", help="Tasks of the array job, for launcher: local.", min=1, max=MOST_TASKS
+        ),
+    ] = 1,
+    results: Results = Path("results"),
+) -> int:
+    """Print a shell file that runs experiments on other machines; nothing is started.
+
+    For launcher: external, one torchrun a cell on every host, or with --slurm one srun: bwbench launch-script
+    train.yaml > train.sh. For launcher: local, with --slurm, an array job each of whose tasks runs its share of the
+    cells on a machine of its own: bwbench launch-script --slurm --array 8 experiments > sweep.sh.
+    """
+    from bwbench.running.sweep.sweep_plan import experiment_files, load_experiments
+
+    experiments = load_experiments(experiment_files(files))
+    launchers = {point.config.launcher for experiment in experiments for point in experiment.points}
+    if len(launchers) > 1:
+        raise ConfigError(f"launch-script: launcher is {' and '.join(sorted(launchers))} here; one at a time")
+    if launchers == {"ssh"}:
+        raise ConfigError(
+            "launch-script: 'bwbench run' starts cells with launcher: ssh; 'external' leaves it to a file"
+        )
+    if launchers == {"external"}:
+        if array > 1:
+            raise ConfigError(
+                "launch-script: --array is for launcher: local; a job of an external one runs its cells in turn"
+            )
+        text, said = _external(experiments, results, slurm=slurm)
+    elif slurm:
+        text, said = _array(len(experiments), files, array, results)
+    else:
+        raise ConfigError(
+            "launch-script: these cells have launcher: local, which one machine runs by itself. Say --slurm for an "
+            "array job of them, or write 'launcher: external' (with 'link: unshaped') to train across machines"
+        )
+    print(text, end="")
+    print(said, file=sys.stderr)
+    return EXIT_OK
+
+
+def _array(num_experiments: int, files: Sequence[Path], num_tasks: int, results: Path) -> tuple[str, str]:
+    from bwbench.running.cluster.job_scripts import ScriptSetting, array_script
+
+    setting = ScriptSetting(sys.executable, os.getcwd(), str(results), _environment())
+    text = array_script([str(file) for file in files], num_tasks, setting)
+    return text, f"{num_experiments} experiment(s) in {num_tasks} task(s); submit with sbatch"
+
+
+def _external(experiments: Sequence[Experiment], results: Path, *, slurm: bool) -> tuple[str, str]:
+    from bwbench.experiment.plan.build import build_plan
+    from bwbench.running.cluster.job_scripts import ScriptSetting, slurm_script, torchrun_script
+
+    cells = [cell for experiment in experiments for cell in build_plan(experiment).cells]
+    setting = ScriptSetting(sys.executable, os.getcwd(), str(results), _environment())
+    hosts = max(cell.config.nodes for cell in cells)
+    if slurm:
+        return slurm_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} node(s); submit with sbatch"
+    how = "HEAD=ADDRESS NODE=0 bash FILE on the first, NODE=1 on the second, and so on"
+    return torchrun_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} host(s): {how}"
+
+
+def _environment() -> dict[str, str]:
+    from bwbench.training.datasets.folder import VARIABLE
+
+    return {key: os.environ[key] for key in (VARIABLE,) if key in os.environ}

@@ -1,0 +1,273 @@
+"""Progress of a sweep: a live table on a terminal, plain lines elsewhere. Both go to stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from bwbench.cli.output import new_table, seconds, stderr
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.cell import Cell
+from bwbench.records.schema import Evaluation, Event, Status
+from bwbench.running.sweep.time_left import TimeLeft
+
+PLAIN_EVERY_S = 2.0  # a log shall show that a cell gets on, not every evaluation
+MOST_SKIPPED_SAID = 5  # one by one; of the others the number
+ROWS = 20  # of the live table: the newest; `bwbench status` has all
+_STYLES = {"done": "green", "running": "cyan", "skipped": "dim"}
+
+
+class _Row:
+    """What is known of one cell that runs or has run."""
+
+    def __init__(self, item: PlannedCell, number: int) -> None:
+        self.item, self.cell, self.number = item, item.cell, number
+        self.state, self.phase = "running", "opening the link"
+        self.metric = ""
+        self.clock_s: float | None = None
+        self.samples = 0
+        self.reason = ""
+        self.began_s = time.monotonic()
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Evaluation):
+            self.phase = "training" if event.split == "validation" else "testing"
+            self.samples, self.clock_s = event.samples, event.clock_s
+            target = self.cell.config.target
+            name = target.metric if target else "accuracy"
+            value = event.mean.get(name)
+            if event.split == "validation" and value is not None:
+                self.metric = f"{name} {value:.3f}"
+
+    def finish(self, status: Status) -> None:
+        self.state, self.reason = status.status, outcome_in_words(status)
+        self.clock_s = status.training_clock_s
+
+
+def _key(cell: Cell) -> tuple[str, str]:
+    return cell.experiment, cell.id
+
+
+class _TimeAhead:
+    """The cells that run or are still to come, and how long they will take."""
+
+    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
+        self._left = left
+        self._expected: set[tuple[str, str]] = set()
+        self._running: dict[tuple[str, str], tuple[PlannedCell, float]] = {}
+        for item in todo:
+            self._expected.add(_key(item.cell))
+            left.expect(item)
+
+    def start(self, item: PlannedCell) -> None:
+        self.drop(item)
+        self._running[_key(item.cell)] = item, time.monotonic()
+
+    def drop(self, item: PlannedCell) -> None:
+        self._running.pop(_key(item.cell), None)
+        if _key(item.cell) in self._expected:
+            self._expected.remove(_key(item.cell))
+            self._left.expect(item, -1)
+
+    def drop_all(self, items: Sequence[PlannedCell]) -> None:
+        for item in items:
+            self.drop(item)
+
+    def finish(self, item: PlannedCell, status: Status) -> None:
+        self._left.note(item, status)
+        self.drop(item)
+
+    def in_words(self) -> str:
+        """``, about 12 min left``; at most as long as predicted before anything has been measured.
+
+        Several cells that run at a time go on doing so.
+        """
+        now_s = time.monotonic()
+        left_s = [max(0.0, self._left.cell_s(item) - (now_s - began_s)) for item, began_s in self._running.values()]
+        total_s = max((self._left.waiting_s() + sum(left_s)) / max(1, len(left_s)), *left_s, 0.0)
+        if total_s < 1:
+            return ""
+        return f", {'about' if self._left.is_measured else 'at most about'} {seconds(total_s)} left"
+
+
+class PlainProgress:
+    """One line an occurrence, for logs and pipes.
+
+    Args:
+        left: knows how long cells take; is told of those that finish.
+        todo: all cells that are to run.
+    """
+
+    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
+        self._console = stderr()
+        self._ahead = _TimeAhead(left, todo)
+        self._rows: dict[tuple[str, str], _Row] = {}
+        self._total = len(todo)
+        self._said_s = 0.0
+        self._skipped = 0
+
+    def __enter__(self) -> PlainProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._skipped > MOST_SKIPPED_SAID:
+            self._console.print(f"{self._skipped} cells were skipped; `bwbench plan` says why for each")
+
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
+        """Say which cell begins on which link."""
+        self._total = total
+        self._rows[_key(item.cell)] = _Row(item, number)
+        self._ahead.start(item)
+        config = item.cell.config
+        self._say(item.cell, f"starts: {config.nodes} node(s), {config.link.describe()}{self._ahead.in_words()}")
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        """Keep quiet, unless others are waited for: phases last a second or two."""
+        self._rows[_key(cell)].phase = phase
+        if phase.startswith("waiting"):
+            self._say(cell, phase)
+
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
+        """Say how far it is, now and then, as rank 0 reports it."""
+        row = self._rows[_key(cell)]
+        if rank != 0 or not isinstance(event, Evaluation) or event.split != "validation":
+            return
+        row.note(event)
+        if time.monotonic() - self._said_s > PLAIN_EVERY_S:
+            self._said_s = time.monotonic()
+            self._say(cell, f"{row.metric} after {row.samples} samples, {seconds(row.clock_s)} of training")
+
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        """Say how the cell ended."""
+        self._ahead.finish(item, status)
+        self._say(item.cell, f"{status.status}: {outcome_in_words(status)}")
+        del self._rows[_key(item.cell)]
+
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
+        """Say that another process was quicker."""
+        self._ahead.drop(item)
+        self._console.print(f"{item.cell.slug}: {status.status} meanwhile, by another process")
+
+    def cell_skipped(self, item: PlannedCell, why: str) -> None:
+        """Say why it does not run."""
+        self._ahead.drop(item)
+        self._skipped += 1
+        if self._skipped <= MOST_SKIPPED_SAID:
+            self._console.print(f"{item.cell.slug}: {why if why.startswith('skipped') else f'skipped: {why}'}")
+
+    def waiting(self, items: Sequence[PlannedCell]) -> None:
+        """Say what is waited for."""
+        self._ahead.drop_all(items)
+        names = ", ".join(item.cell.slug for item in items[:3]) + (" …" if len(items) > 3 else "")
+        self._console.print(f"waiting for {len(items)} cell(s) that other processes run: {names}")
+
+    def note(self, text: str) -> None:
+        """Say it."""
+        self._console.print(f"note: {text}")
+
+    def _say(self, cell: Cell, text: str) -> None:
+        row = self._rows[_key(cell)]
+        self._console.print(f"[{row.number}/{self._total}] {cell.slug}: {text}")
+
+
+class LiveProgress:
+    """A table of the newest finished cells and the running one that is drawn anew while they run.
+
+    Args:
+        left: knows how long cells take; is told of those that finish.
+        todo: all cells that are to run.
+    """
+
+    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
+        self._ahead = _TimeAhead(left, todo)
+        self._rows: dict[tuple[str, str], _Row] = {}
+        self._counts: dict[str, int] = {}
+        self._total = len(todo)
+        self._started_s = time.monotonic()
+        self._note = ""
+        self._live = Live(console=stderr(), refresh_per_second=4, get_renderable=self._render)
+
+    def __enter__(self) -> LiveProgress:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
+        """Add a row."""
+        self._total, self._note = total, ""
+        self._ahead.start(item)
+        rows = {**self._rows, _key(item.cell): _Row(item, number)}
+        ended = [key for key, row in rows.items() if row.state != "running"]
+        dropped = set(ended[: max(0, len(rows) - ROWS)])
+        self._rows = {key: row for key, row in rows.items() if key not in dropped}
+
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        """Show the phase in the cell's row."""
+        self._rows[_key(cell)].phase = phase
+
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
+        """Show the newest accuracy."""
+        if rank == 0:
+            self._rows[_key(cell)].note(event)
+
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        """Show how the cell ended."""
+        self._rows[_key(item.cell)].finish(status)
+        self._ahead.finish(item, status)
+        self._count(status.status)
+
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
+        """Count it."""
+        self._ahead.drop(item)
+        self._rows.pop(_key(item.cell), None)
+        self._count(f"{status.status} elsewhere")
+
+    def cell_skipped(self, item: PlannedCell, why: str) -> None:
+        """Count it, and show why."""
+        self._ahead.drop(item)
+        self._count("skipped")
+        self._note = why
+
+    def waiting(self, items: Sequence[PlannedCell]) -> None:
+        """Show what is waited for."""
+        self._ahead.drop_all(items)
+        self._note = f"waiting for {len(items)} cell(s) that other processes run"
+
+    def note(self, text: str) -> None:
+        """Leave it above the table."""
+        self._live.console.print(f"note: {text}")
+
+    def _count(self, name: str) -> None:
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def _render(self) -> RenderableType:
+        table = new_table("cell", "link", "state", "accuracy", "training", "", right=("training",))
+        for row in list(self._rows.values()):
+            state = Text(row.state, style=_STYLES.get(row.state, "red"))
+            note = row.reason if row.state != "running" else f"{row.phase} ({_share(row)})"
+            link = row.cell.config.link.describe().partition(" (")[0]
+            table.add_row(row.cell.slug, link, state, row.metric, seconds(row.clock_s), note.partition("\n")[0][:100])
+        counts = ", ".join(f"{number} {name}" for name, number in self._counts.items())
+        line = f"{counts or 'none finished'} of {self._total}, {seconds(time.monotonic() - self._started_s)} so far"
+        lines = [Text(line + self._ahead.in_words(), style="dim")]
+        return Group(table, *lines, *([Text(self._note[:200], style="yellow")] if self._note else []))
+
+
+def _share(row: _Row) -> str:
+    return f"{row.samples} of at most {row.cell.config.limit.samples} samples"
+
+
+def outcome_in_words(status: Status) -> str:
+    """The end of a cell in words."""
+    mark = ", composed" if status.composed is not None else ""
+    if status.status in ("done", "diverged") and status.time_to_target_s is not None:
+        return f"target reached after {seconds(status.time_to_target_s)} of training{mark}"
+    if status.status in ("done", "diverged") and status.censored_at_s is not None:
+        return f"target not reached within {seconds(status.censored_at_s)} of training{mark}"
+    return str(status.reason)

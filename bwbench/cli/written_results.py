@@ -1,0 +1,280 @@
+"""Commands that write files from records: ``plot`` pictures, ``report`` a page or a section, ``export`` a table."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bwbench.base.errors import EXIT_OK, ConfigError, RecordError
+from bwbench.cli.results_folder import ResultsFolder, check_folder, say_unreadable
+
+if TYPE_CHECKING:
+    from bwbench.records import CellFolder
+    from bwbench.results.analysis.cells import Row
+    from bwbench.results.analysis.tables import Reader
+
+
+class Width(str, Enum):
+    """Width of the pictures: one column or both columns of a paper."""
+
+    page = "page"
+    column = "column"
+
+
+class PictureFormat(str, Enum):
+    """Of pictures, as in ``figures.save.FORMATS``."""
+
+    png = "png"
+    pdf = "pdf"
+
+
+class ReportFormat(str, Enum):
+    """What is written: one HTML file, or a section in one of two markup languages."""
+
+    html = "html"
+    latex = "latex"
+    markdown = "markdown"
+
+
+_REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.tex", ReportFormat.markdown: "report.md"}
+
+
+class TableFormat(str, Enum):
+    """How an exported table is written."""
+
+    parquet = "parquet"
+    csv = "csv"
+    json = "json"
+
+
+class TableRows(str, Enum):
+    """What a row of an exported table is."""
+
+    cells = "cells"
+    evaluations = "evaluations"
+    steps = "steps"
+
+
+def plot(
+    folder: ResultsFolder,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Folder for the pictures.", show_default="DIR/figures")] = None,
+    figure: Annotated[
+        list[str] | None, typer.Option(help="Draw this figure only; repeatable.", show_default="all that apply")
+    ] = None,
+    width: Annotated[Width, typer.Option(help="7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SETTING",
+            help="Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
+            "repeatable: all parts of the name have to be given.",
+            show_default="every setting",
+        ),
+    ] = None,
+    format: Annotated[
+        list[PictureFormat] | None, typer.Option(help="Pictures of this format only.", show_default="both")
+    ] = None,
+    folders: Annotated[
+        bool, typer.Option("--folders", help="A folder for each experiment even where there is only one.")
+    ] = False,
+) -> int:
+    """Draw the figures of an experiment as PNG and PDF, each with a JSON file of its numbers and cells.
+
+    Prints the files written, one a line. What was not drawn, and why, is said on stderr.
+    """
+    check_folder(folder)
+    for name in figure or []:
+        _check_figure(name)
+
+    from bwbench.results.analysis.results import read_cells, results_of  # pandas and matplotlib take a second to import
+    from bwbench.results.analysis.tables import Reader
+    from bwbench.results.figures.album import draw_albums
+    from bwbench.results.figures.style import WIDTHS_IN
+
+    formats = [one.value for one in format or PictureFormat]
+    reader = Reader()
+    cells, refused = read_cells(folder, reader)
+    say_unreadable(refused)
+    drawn = draw_albums(
+        results_of(cells, reader), out or folder / "figures", figure, WIDTHS_IN[width.value], at or (), folders, formats
+    )
+    if not drawn.paths:
+        raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))
+    for path in drawn.paths:
+        print(path)
+    sys.stdout.flush()
+    for line in [*drawn.notes, *(f"not drawn: {line}" for line in drawn.skipped)]:
+        print(f"note: {line}", file=sys.stderr)
+    return EXIT_OK
+
+
+def _check_figure(name: str) -> None:
+    """Raise ConfigError, with the nearest name, where there is no figure called ``name``."""
+    from bwbench.base.registry import FIGURES
+
+    if name not in FIGURES:
+        raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
+
+
+def report(
+    folder: ResultsFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="DIR/report.html, .tex or .md")
+    ] = None,
+    format: Annotated[
+        ReportFormat, typer.Option(help="A page for the browser, or a results section for a paper.")
+    ] = ReportFormat.html,
+) -> int:
+    """Write one HTML file to explore the cells in: no server, no network. Or a section for a paper.
+
+    The page computes in the browser: filters, a slider for the target, and which algorithm is fastest on a link of
+    yours. Prints the file written. The same records make the same bytes.
+    """
+    check_folder(folder)
+    out = out or folder / _REPORT_NAMES[format]
+    if out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _REPORT_NAMES[format]}")
+    text = _page(folder) if format is ReportFormat.html else _section(folder, format)
+    _write(out, text)
+    print(out)
+    return EXIT_OK
+
+
+def _page(folder: Path) -> str:
+    from bwbench.results.analysis.tables import Reader  # pandas and matplotlib take a second to import
+    from bwbench.results.page.payload import build_payload
+    from bwbench.results.page.render import render_page
+
+    reader = Reader()
+    return render_page(build_payload(_readable(folder, reader), folder.resolve().name, reader))
+
+
+def _readable(folder: Path, reader: Reader) -> list[CellFolder]:
+    from bwbench.results.analysis.results import read_cells
+
+    cells, refused = read_cells(folder, reader)
+    say_unreadable(refused)
+    if not cells:
+        raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
+    return cells
+
+
+def _section(folder: Path, format: ReportFormat) -> str:
+    from bwbench.results.analysis.results import results_of
+    from bwbench.results.analysis.tables import Reader
+    from bwbench.results.section import write_section
+
+    reader = Reader()
+    results = results_of(_readable(folder, reader), reader)
+    return write_section(results, "latex" if format is ReportFormat.latex else "markdown")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _replaced(path) as part:
+            part.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out: {path} cannot be written: {error.strerror}; name another file") from error
+
+
+def export(
+    folder: ResultsFolder,
+    to: Annotated[TableFormat, typer.Option(help="Format of the table.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
+    ] = None,
+    what: Annotated[TableRows, typer.Option(help="What a row is.")] = TableRows.cells,
+) -> int:
+    """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps.
+
+    Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
+    """
+    from bwbench.records import iter_cells, readable
+    from bwbench.results.analysis.export import WHAT
+
+    check_folder(folder)
+    if out is not None and out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / f'{what.value}.{to.value}'}")
+    cells, refused = readable(iter_cells(folder))
+    rows: list[Row] = []
+    for cell in cells:
+        try:
+            rows += WHAT[what.value]([cell])
+        except RecordError as error:  # of its events, which are read for rows of evaluations and steps alone
+            refused.append(error)
+    skipped = []
+    if what is TableRows.steps and (num_packed := sum(cell.is_packed for cell in cells)):
+        skipped.append(f"steps of {num_packed} published cells: records that are published hold none")
+    if not rows:
+        why = f" ({[*refused, *skipped][-1]})" if refused or skipped else ""
+        raise ConfigError(f"{folder}: there are no {what.value} to export{why}")
+    say_unreadable(refused)
+    for line in skipped:
+        print(f"note: left out: {line}", file=sys.stderr)
+    if out is None and to is TableFormat.parquet:
+        out = Path(f"bwbench-{what.value}.parquet")
+    if out is None:
+        _write_rows(rows, to, sys.stdout)
+        return EXIT_OK
+    try:
+        with _replaced(out) as part:
+            if to is TableFormat.parquet:
+                _frame(rows).to_parquet(part, index=False)
+            else:
+                with part.open("w", encoding="utf-8", newline="") as file:
+                    _write_rows(rows, to, file)
+    except OSError as error:
+        raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
+    print(out)
+    return EXIT_OK
+
+
+def _write_rows(rows: list[Row], to: TableFormat, file: Any) -> None:
+    from csv import DictWriter
+    from json import dumps
+
+    if to is TableFormat.json:
+        file.write('{"rows": [\n' + ",\n".join(dumps(row, allow_nan=False) for row in rows) + "\n]}\n")
+        return
+    writer = DictWriter(file, _columns(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _columns(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def _frame(rows: list[Row]) -> Any:
+    """A column of unlike values (a model's option that is a number here and a word there) becomes text."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=_columns(rows))
+    for column in frame.columns:
+        values = frame[column].dropna()
+        kinds = {bool if isinstance(value, bool) else float if isinstance(value, (int, float)) else str
+                 for value in values}  # fmt: skip
+        if len(kinds) > 1:
+            frame[column] = frame[column].map(lambda value: None if pd.isna(value) else str(value))
+    return frame
+
+
+@contextlib.contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """A file beside ``path`` that takes its place at the end, and is gone where that fails: half a page would lie."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()

@@ -1,0 +1,189 @@
+"""A claim's value in words: the number alone, with its interval and n, and as a sentence that follows from its side.
+
+And what has to be said where the number does not support the claim.
+"""
+
+from __future__ import annotations
+
+from bwbench.base.units import MEMORY
+from bwbench.results.figures.captions import seconds
+from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, significant, span
+from paper.program.claim import COMPARISONS, Claim, Value
+
+_POINTS = 100.0
+_BYTE_DIGITS = 3
+_SIDES = {"above 1": 1, "positive": 1, "faster below": 1, "below 1": -1, "negative": -1, "faster above": -1}
+_OPPOSITE = {
+    "above 1": "below 1",
+    "below 1": "above 1",
+    "positive": "negative",
+    "negative": "positive",
+    "faster below": "faster above",
+    "faster above": "faster below",
+}
+
+
+def number_text(value: Value, number: float) -> str:
+    """A number of the value's unit, as people read it."""
+    match value.unit:
+        case "ratio":
+            return significant(number, apart_from=1.0)
+        case "points":
+            return f"{fixed(_POINTS * number, 2, apart_from=0.0)} percentage points"
+        case "share":
+            return percent(number, 3)
+        case "s":
+            return seconds(number)
+        case "bit/s":
+            return bandwidth(number)
+        case "bytes":
+            return MEMORY.format(float(f"{number:.{_BYTE_DIGITS}g}"))
+        case "samples":
+            return f"{float(f'{number:.3g}'):.0f}"
+        case "h":
+            return f"{significant(number, 2)} h"
+        case "scale":
+            return significant(number, 2)
+    return f"{number:.0f}" if number.is_integer() else significant(number)
+
+
+def bare_text(claim: Claim, value: Value) -> Phrase:
+    """The number alone."""
+    if value.value is None:
+        return (
+            phrase(Number(claim.name, value.words))
+            if value.unit == "words"
+            else phrase(value.words or "an unknown bandwidth")
+        )
+    bound = f"{value.bound} " if value.bound else ""
+    return phrase(Number(claim.name, f"{bound}{number_text(value, value.value)}"))
+
+
+def full_text(claim: Claim, value: Value) -> Phrase:
+    """The number with interval, n, and a mark where it is composed."""
+    return phrase(bare_text(claim, value), " ", basis_text(claim, value))
+
+
+def basis_text(claim: Claim, value: Value) -> Phrase:
+    """In brackets: interval and n; what they rest on."""
+    parts: list[Phrase] = []
+    if value.has_interval:
+        parts.append(phrase("95 % interval ", _ends(claim, value)))
+    elif value.num_censored:
+        missed = Number(f"{claim.name} censored", f"{value.num_censored} of {value.num}")
+        parts.append(phrase("bound, " if value.bound else "median, ", missed, " not reached"))
+    elif claim.kind in ("ratio", "difference", "crossover", "fastest", "value"):
+        parts.append(phrase("no interval"))
+    parts.append(phrase("n = ", Number(f"{claim.name} n", str(value.num))))
+    if value.composed:
+        parts.append(phrase("composed"))
+    text: Phrase = phrase("(")
+    for index, part in enumerate(parts):
+        text = phrase(text, ", " if index else "", part)
+    return phrase(text, ")")
+
+
+def verdict_text(claim: Claim, value: Value) -> Phrase:
+    """A predicate for the arm of a comparison, whichever way it has come out.
+
+    ``is 1.85 times as fast as ddp (…)``, ``cannot be told from ddp in time to target (ratio 1.02, …)``.
+    """
+    over = claim.against or claim.over or "the other setting"
+    full, basis = full_text(claim, value), basis_text(claim, value)
+    if claim.kind == "difference":
+        if value.side == 0:
+            return phrase(f"cannot be told from {over} in its final metric: ", full)
+        return phrase(f"ends {'higher' if value.side > 0 else 'lower'} than {over}: ", full)
+    if claim.kind == "crossover":
+        return _crossover_verdict(claim, value, over)
+    if claim.kind == "fastest":
+        first, second = value.words.split("|")
+        if value.side > 0:
+            return phrase(f"{first} arrives first, ", bare_text(claim, value), f" times as fast as {second} ", basis)
+        return phrase(f"{first} and {second} cannot be told apart at the top: ratio ", full)
+    if claim.of != "time":
+        what = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}.get(claim.of, "")
+        if value.side == 0:
+            return phrase(f"cannot be told from {over} in the {what} it needs: ratio ", full)
+        return phrase(f"needs {'fewer' if value.side > 0 else 'more'} {what} than {over}: ratio ", full)
+    if value.side == 0:
+        return phrase(f"cannot be told from {over} in time to target: ratio ", full)
+    return phrase("is ", bare_text(claim, value), f" times as fast as {over} ", basis)
+
+
+def plain(text: Phrase) -> str:
+    """A phrase as plain text, for messages."""
+    return "".join(piece if isinstance(piece, str) else piece.text for piece in text)
+
+
+def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:
+    basis = basis_text(claim, value)
+    if value.unit == "words":
+        return phrase(
+            f"has no single crossover with {over}: {value.words} (n = ", Number(f"{claim.name} n", str(value.num)), ")"
+        )
+    in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
+    if value.value is None and value.words:
+        return _outside(claim, value, over, in_scale=in_scale)
+    below, above = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("below ", "above ")
+    side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above}", 0: f"crosses {over} at "}
+    place = phrase("a value in between") if value.value is None else bare_text(claim, value)
+    return phrase(side[value.side], place, " ", basis)
+
+
+def _outside(claim: Claim, value: Value, over: str, *, in_scale: bool) -> Phrase:
+    """Of a crossover below or above all that was measured: who is faster, and up to where that is certain."""
+    end = value.low if value.low is not None else value.high
+    if value.side == 0 or end is None:
+        return phrase(f"crosses {over} outside of what was measured, if at all ", basis_text(claim, value))
+    above = value.words.startswith("above")
+    which = "faster" if (value.side > 0) == above else "slower"
+    upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
+    number = Number(f"{claim.name} end", number_text(value, end))
+    count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
+    text = phrase(f"is {which} than {over} {upward if above else downward}", number)
+    return phrase(text, " with certainty, without a crossover in what was measured (", count, ")")
+
+
+def _ends(claim: Claim, value: Value) -> Phrase:
+    low = None if value.low is None else number_text(value, value.low)
+    high = None if value.high is None else number_text(value, value.high)
+    if low is not None and high is not None:
+        first, second = span(low, high).split(" to ", 1)
+        return phrase(Number(f"{claim.name} low", first), " to ", Number(f"{claim.name} high", second))
+    if low is not None:
+        return phrase("above ", Number(f"{claim.name} low", low))
+    return phrase("below ", Number(f"{claim.name} high", high or ""))
+
+
+def judge(claim: Claim, value: Value) -> str | None:
+    """What is wrong, as a message that says what to do; None where the number supports the claim."""
+    if claim.kind not in COMPARISONS:
+        return None
+    found = f"claim {claim.name!r} ({about(claim)}) is now {plain(full_text(claim, value))}"
+    if not claim.distinguishable:
+        if value.side == 0:
+            return None
+        return (
+            f"{found}: that can be told from no difference, but it says `distinguishable: false`; rewrite what is said"
+        )
+    wanted = _SIDES.get(claim.expect)
+    if wanted is None or value.side == wanted:
+        return None
+    if value.side == 0:
+        return (
+            f"{found}: the interval does not support `expect: {claim.expect}`; say that they cannot be told apart and "
+            "declare `distinguishable: false`, or add repeats"
+        )
+    return (
+        f"{found}: its direction has changed from `expect: {claim.expect}`; rewrite what is said of it, then declare "
+        f"`expect: {_OPPOSITE[claim.expect]}`"
+    )
+
+
+def about(claim: Claim) -> str:
+    """A claim in half a sentence: ``ratio, ring-fp16 over ddp, link.bandwidth 10 Mbit/s, bandwidth-cnn``."""
+    arms = f"{claim.arm} over {claim.over}" if claim.over else claim.arm
+    settings = [f"{key} {value}" for key, value in claim.where.items()]
+    other = [f"over {key} {value}" for key, value in claim.over_where.items()]
+    return ", ".join(part for part in (claim.kind, arms, *settings, *other, claim.experiment) if part)

@@ -1,0 +1,215 @@
+"""Claims follow their records, and fail with a message that says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fixtures_paper import CLAIMS, ROOT, write_records
+
+from bwbench.base.errors import ConfigError
+from bwbench.records import CellFolder
+from paper.program.claim import Claim, Value, load_claims
+from paper.program.claim_words import full_text, judge, plain, verdict_text
+from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
+from paper.program.evaluate import evaluate
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    return Records(write_records(tmp_path_factory.mktemp("results")))
+
+
+def _claim(**fields: Any) -> Claim:
+    where: Mapping[str, Any] = fields.pop("where", {"link.bandwidth": "10 Mbit/s"})
+    return Claim(name="x", experiment="study", where=where, **fields)
+
+
+def test_a_ratio_is_that_of_compare(records: Records) -> None:
+    value = evaluate(_claim(kind="ratio", arm="ring-fp16", over="ddp"), records)
+    assert value.side == 1 and value.num == 3
+    assert value.low is not None and value.high is not None and value.value is not None
+    assert 1 < value.low <= value.value <= value.high
+    inverse = evaluate(_claim(kind="ratio", arm="ddp", over="ring-fp16"), records)
+    assert inverse.side == -1 and inverse.value == pytest.approx(1 / value.value)
+
+
+def test_a_quantity_may_be_spelt_otherwise(records: Records) -> None:
+    one, other = (
+        evaluate(_claim(kind="value", arm="ddp", where={"link.bandwidth": text}), records)
+        for text in ("10 Mbit/s", "10000 kbit/s")
+    )
+    assert one == other
+
+
+def test_a_ratio_of_two_settings_of_one_arm(records: Records) -> None:
+    claim = _claim(kind="ratio", arm="ddp", over_where={"link.bandwidth": "100 Mbit/s"})
+    value = evaluate(claim, records)
+    assert value.side == -1  # ten times less bandwidth is no faster
+
+
+def test_a_link_that_follows_a_recording_is_told_from_a_steady_one(records: Records) -> None:
+    steady = next(folder for folder in records.folders if folder.cell.arm == "ddp")
+    trace = {direction: {"file": "office.txt", "sha256": "0" * 64, "mean": "10 Mbit/s"} for direction in ("up", "down")}
+    config = {**steady.cell.config, "link": {**steady.cell.config["link"], "trace": trace}}
+    recorded = cast(CellFolder, SimpleNamespace(cell=steady.cell.model_copy(update={"config": config})))
+    for wanted in ("none", "some"):
+        assert matches(steady, {"link.trace": wanted}) == (wanted == "none")
+        assert matches(recorded, {"link.trace": wanted}) == (wanted == "some")
+
+
+@pytest.mark.parametrize(
+    ("fields", "unit"),
+    [
+        ({"kind": "difference", "arm": "threshold", "over": "ddp"}, "points"),
+        ({"kind": "value", "arm": "ddp"}, "s"),
+        ({"kind": "value", "arm": "ddp", "of": "wire bytes"}, "bytes"),
+        ({"kind": "value", "arm": "ddp", "of": "wire bytes per step"}, "bytes"),
+        ({"kind": "value", "arm": "ddp", "of": "samples"}, "samples"),
+        ({"kind": "value", "arm": "ddp", "of": "final"}, "share"),
+        ({"kind": "fastest"}, "ratio"),
+        ({"kind": "ratio", "arm": "ring-fp16", "over": "ddp", "of": "wire bytes"}, "ratio"),
+        ({"kind": "machine hours"}, "h"),
+        ({"kind": "link error", "part": "most"}, "share"),
+        ({"kind": "cells"}, "number"),
+        ({"kind": "config", "key": "nodes"}, "words"),
+    ],
+)
+def test_every_kind_has_a_value_and_words(records: Records, fields: dict[str, Any], unit: str) -> None:
+    claim = _claim(**fields)
+    value = evaluate(claim, records)
+    assert value.unit == unit and value.num >= 1
+    assert f"n = {value.num}" in plain(full_text(claim, value))
+
+
+def test_a_crossover_is_found_or_said_to_lie_outside(records: Records) -> None:
+    claim = _claim(kind="crossover", arm="threshold", over="ddp", where={})
+    value = evaluate(claim, records)
+    assert value.unit in ("bit/s", "words")
+    assert "ddp" in plain(verdict_text(claim, value))
+
+
+def test_missing_records_name_the_experiment_and_the_command(records: Records) -> None:
+    for claim in (
+        _claim(kind="value", arm="top-k"),
+        _claim(kind="value", arm="ddp", where={"link.bandwidth": "3 Mbit/s"}),
+        Claim(name="x", kind="cells", experiment="latency"),
+    ):
+        with pytest.raises(MissingRecordsError, match=r"claim 'x': experiment \w+.*make paper-results"):
+            evaluate(claim, records)
+
+
+def test_settings_that_are_left_open_are_named(records: Records) -> None:
+    with pytest.raises(AmbiguousClaimError, match=r"where:.*link\.bandwidth: 10 Mbit/s, 100 Mbit/s"):
+        evaluate(_claim(kind="value", arm="ddp", where={}), records)
+
+
+UP = Value("ratio", 2.0, 3, 1.5, 2.5, side=1)
+DOWN = Value("ratio", 0.5, 3, 0.4, 0.6, side=-1)
+OPEN = Value("ratio", 1.1, 3, 0.9, 1.4, side=0)
+
+
+@pytest.mark.parametrize(
+    ("expect", "distinguishable", "value", "message"),
+    [
+        ("above 1", True, UP, None),
+        ("above 1", True, DOWN, "its direction has changed .* declare `expect: below 1`"),
+        ("above 1", True, OPEN, "the interval does not support .* `distinguishable: false`"),
+        ("below 1", True, DOWN, None),
+        ("below 1", True, UP, "declare `expect: above 1`"),
+        ("none", True, DOWN, None),
+        ("none", False, OPEN, None),
+        ("none", False, UP, "can be told from no difference"),
+    ],
+)
+def test_a_number_has_to_support_its_claim(
+    expect: Any, distinguishable: bool, value: Value, message: str | None
+) -> None:
+    claim = _claim(kind="ratio", arm="a", over="b", expect=expect, distinguishable=distinguishable)
+    found = judge(claim, value)
+    if message is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert re.search(message, found) and "a over b" in found
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (UP, "is 2.00 times as fast as b (95 % interval 1.50 to 2.50, n = 3)"),
+        (DOWN, "is 0.500 times as fast as b (95 % interval 0.400 to 0.600, n = 3)"),
+        (OPEN, "cannot be told from b in time to target: ratio 1.10 (95 % interval 0.900 to 1.40, n = 3)"),
+    ],
+)
+def test_a_verdict_says_what_the_interval_supports(value: Value, words: str) -> None:
+    assert plain(verdict_text(_claim(kind="ratio", arm="a", over="b"), value)) == words
+
+
+COUNTED = "with certainty, without a crossover in what was measured (n = 3)"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (
+            Value("bit/s", 20e6, 3, 15e6, 30e6, side=1),
+            "is faster than b below 20 Mbit/s (95 % interval 15 to 30 Mbit/s, n = 3)",
+        ),
+        (
+            Value("bit/s", 20e6, 3, 15e6, None, side=-1),
+            "is faster than b above 20 Mbit/s (95 % interval above 15 Mbit/s, n = 3)",
+        ),
+        (
+            Value("scale", 2.0, 3, 1.5, 3.0, side=1),
+            "is faster than b where S/(B·T) is above 2.0 (95 % interval 1.5 to 3.0, n = 3)",
+        ),
+        (
+            Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured"),
+            f"is faster than b up to 90 Mbit/s {COUNTED}",
+        ),
+        (
+            Value("bit/s", None, 3, None, 2e6, side=1, words="below all measured"),
+            f"is slower than b from 2 Mbit/s {COUNTED}",
+        ),
+        (
+            Value("bit/s", None, 1, words="above all measured"),
+            "crosses b outside of what was measured, if at all (no interval, n = 1)",
+        ),
+    ],
+)
+def test_a_crossover_in_words(value: Value, words: str) -> None:
+    assert plain(verdict_text(_claim(kind="crossover", arm="a", over="b"), value)) == words
+
+
+def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        "study:\n"
+        "  Bad: {kind: cells}\n"
+        "  a: {kind: ratio, arm: x}\n"
+        "  b: {kind: value, arm: x, expect: above 1}\n"
+        "  c: {kind: ratio, arm: x, over: y, expect: above 1, distinguishable: false}\n"
+        "  d: {kind: nonsense}\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        load_claims(path)
+    assert len(error.value.problems) == 5
+
+
+def test_the_claims_of_the_paper_are_well_formed() -> None:
+    claims = load_claims(ROOT / "paper/claims.yaml")
+    planned = {path.stem for path in (ROOT / "experiments").rglob("*.yaml")}
+    assert {claim.experiment for claim in claims.values() if claim.kind != "given"} <= planned | {"all"}
+
+
+def test_defaults_of_a_group_reach_its_claims(tmp_path: Path) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(CLAIMS)
+    claims = load_claims(path)
+    assert claims["fp16"].over == "ddp" and claims["fp16"].where == {"link.bandwidth": "10 Mbit/s"}
+    assert claims["confidence"].kind == "given"

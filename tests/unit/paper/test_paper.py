@@ -1,0 +1,97 @@
+"""A paper fails to build rather than say what its records do not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from fixtures_paper import CLAIMS, PROSE, ROOT, write_paper, write_records
+
+from bwbench.base.errors import ConfigError
+from paper.program import build_paper
+from paper.program.prose import bare_numbers
+
+needs_tex = pytest.mark.skipif(
+    not (shutil.which("pandoc") and shutil.which("latexmk")), reason="needs pandoc and latexmk (docs/paper.md)"
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_records(tmp_path_factory.mktemp("results"))
+
+
+def _fails(folder: Path, results: Path, claims: str = CLAIMS, prose: str = PROSE) -> str:
+    with pytest.raises(ConfigError) as error:
+        build_paper(write_paper(folder / "paper", claims, prose), results, folder / "out", with_pdf=False)
+    return str(error.value)
+
+
+@needs_tex
+@pytest.mark.timeout(600)  # LaTeX twice three times, beside whatever else the machine does
+def test_it_builds_both_ways_and_the_same_twice(tmp_path: Path, results: Path) -> None:
+    source = write_paper(tmp_path / "paper")
+    paper = build_paper(source, results, tmp_path / "out")
+    pdf, text = (tmp_path / "out/paper.pdf").read_bytes(), (tmp_path / "out/paper.md").read_text()
+    assert "## 3 Results" in text and "With 4 nodes" in text and "95 % interval" in text and "BAGUA" in text
+    assert any("sections/b.md" in line and "make paper-results" in line for line in paper.left_out)
+    macros, body = ((tmp_path / f"out/{name}.tex").read_text() for name in ("macros", "body"))
+    assert r"\newcommand{\bwNodes}{4}" in macros and r"\bwNodes{}" in body and r"\citep" in body
+    log = (tmp_path / "out/paper.log").read_text(errors="replace")
+    assert not re.search(r"(Citation|Reference) .* undefined", log)
+    shutil.rmtree(tmp_path / "out")
+    build_paper(source, results, tmp_path / "out")
+    assert (tmp_path / "out/paper.pdf").read_bytes() == pdf
+
+
+def test_a_direction_that_has_changed_fails(tmp_path: Path, results: Path) -> None:
+    message = _fails(tmp_path, results, CLAIMS.replace("expect: above 1", "expect: below 1"))
+    assert "claim 'fp16'" in message and "direction has changed" in message and "n = 3" in message
+
+
+def test_a_comparison_without_a_declared_direction_is_no_bare_number(tmp_path: Path, results: Path) -> None:
+    message = _fails(tmp_path, results, prose="# A\n\n{{ claim('fp16-words') }}\n")
+    assert "direction is not declared" in message
+
+
+def test_a_number_needs_its_interval_somewhere(tmp_path: Path, results: Path) -> None:
+    assert "without its interval" in _fails(tmp_path, results, prose="# A\n\n{{ num('fp16') }}\n")
+
+
+def test_numbers_in_prose_and_unknown_claims_are_refused_together(tmp_path: Path, results: Path) -> None:
+    message = _fails(tmp_path, results, prose="# A\n\nIt is 3.5 times as fast; {{ claim('nobody') }}.\n")
+    assert "sections/a.md:3: the number 3.5" in message and "no claim 'nobody'" in message
+
+
+def test_missing_records_of_a_claim_fail(tmp_path: Path, results: Path) -> None:
+    claims = CLAIMS + "  gone: {kind: value, arm: top-k, over: ''}\n"
+    message = _fails(tmp_path, results, claims)
+    assert "claim 'gone': experiment study, arm top-k" in message and "make paper-results" in message
+
+
+def test_strict_wants_every_section(tmp_path: Path, results: Path) -> None:
+    with pytest.raises(ConfigError, match="no records of other"):
+        build_paper(write_paper(tmp_path / "paper"), results, tmp_path / "out", strict=True)
+
+
+def test_a_broken_template_is_named(tmp_path: Path, results: Path) -> None:
+    assert "sections/a.md:3" in _fails(tmp_path, results, prose="# A\n\n{{ claim( }}\n")
+
+
+def test_numbers_of_names_and_formulae_are_no_numbers_of_prose() -> None:
+    text = "`top-k 1` of fp16 and resnet8, $2(N-1)$, [@li2020pytorch], {{ num('x1') }} {# 3 #}\nbut 4 here"
+    assert [problem.line for problem in bare_numbers(text, "a.md")] == [2]
+
+
+def test_the_prose_of_the_paper_has_no_bare_numbers() -> None:
+    for path in sorted((ROOT / "paper/sections").glob("*.md")):
+        assert not list(bare_numbers(path.read_text(), str(path)))
+
+
+@needs_tex
+def test_the_paper_builds_without_any_record(tmp_path: Path) -> None:
+    paper = build_paper(ROOT / "paper", tmp_path / "nothing", tmp_path / "out", with_pdf=False)
+    assert "Introduction" in (tmp_path / "out/paper.md").read_text()
+    assert len(paper.left_out) > 5
