@@ -1,5 +1,5 @@
 "use strict";
-// Centre and interval of few, positive, sometimes censored times: the rules of bwbench/analysis/statistics.py, line by
+// Centre and interval of few, positive, sometimes censored times: the rules of bwbench/results/analysis/statistics.py, line by
 // line, which a test holds against it. An arrival is {time, censoredAt, grid, shared}: seconds, null where not reached.
 
 const SHORTEST_TIME = 1e-6, CONFIDENCE = 0.95, NORMAL = 1.96;
