@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from bwbench.training.datasets.fetch import Progress, ReportProgress
+from bwbench.training.datasets.fetch import DownloadProgress, ReportProgress
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def open_display(dataset: str, stream: TextIO) -> Iterator[ReportProgress]:
     with Bar(*columns, TimeRemainingColumn(), console=Console(file=stream)) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def show(progress: Progress) -> None:
+        def show(progress: DownloadProgress) -> None:
             path = progress.file.relative_path
             if path not in tasks:
                 tasks[path] = bar.add_task(path, total=progress.total_bytes)
@@ -35,7 +35,7 @@ def open_display(dataset: str, stream: TextIO) -> Iterator[ReportProgress]:
 def _line_for_each_file(dataset: str, stream: TextIO) -> ReportProgress:
     announced: set[str] = set()
 
-    def show(progress: Progress) -> None:
+    def show(progress: DownloadProgress) -> None:
         if progress.file.relative_path in announced:
             return
         announced.add(progress.file.relative_path)
