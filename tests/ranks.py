@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from bwbench.methods.collectives import Members, Round
+
 T = TypeVar("T")
+
+
+def round_of(group: dist.ProcessGroup, tag: int = 0) -> Round:
+    """A round of all ranks of a group."""
+    return Round(tag, Members.all_of(group))
 
 
 @cache

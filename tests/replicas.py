@@ -13,8 +13,8 @@ from torch import nn
 
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
-from bwbench.methods.algorithms import AbstractAlgorithm, Context
-from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context
+from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 
 torch.manual_seed(0)
@@ -84,6 +84,7 @@ class Replica:
     """One rank of a training run.
 
     Attributes:
+        running: the algorithm at work here.
         trajectory: all parameters after each step.
         payload_bytes: reported so far.
         exposed_s: reported so far.
@@ -93,6 +94,7 @@ class Replica:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     algorithm: AbstractAlgorithm
+    running: AbstractRunning
     collective: AbstractCollective
     trajectory: list[torch.Tensor] = field(default_factory=list)
     payload_bytes: int = 0
@@ -103,16 +105,16 @@ class Replica:
         """Take optimizer steps as the training loop does."""
         for _ in range(steps):
             self.num_steps += 1
-            self.algorithm.clear_gradients()
+            self.running.begin_step()
             for micro_step in range(accumulate):
                 last = micro_step == accumulate - 1
-                with self.algorithm.micro_step(last):
-                    loss = loss_of(self.algorithm.module, self.rank, self.num_steps + 100 * micro_step)
-                    self.algorithm.backward(loss / accumulate)
-            self.algorithm.check_gradients()
-            reports = [self.algorithm.finish()]
-            self.algorithm.update()
-            if (more := self.algorithm.after_update()) is not None:
+                with self.running.micro_step(last):
+                    loss = loss_of(self.running.module, self.rank, self.num_steps + 100 * micro_step)
+                    torch.autograd.backward(loss / accumulate)
+            self.running.gradients_ready()
+            reports = [self.running.finish()]
+            self.running.update()
+            if (more := self.running.after_update()) is not None:
                 reports.append(more)
             self.payload_bytes += sum(report.payload_bytes for report in reports)
             self.exposed_s += sum(report.exposed_s for report in reports)
@@ -120,7 +122,7 @@ class Replica:
 
     def drain(self) -> None:
         """As before an evaluation."""
-        self.payload_bytes += self.algorithm.drain()
+        self.payload_bytes += self.running.drain()
 
 
 def attached(
@@ -139,6 +141,9 @@ def attached(
     optimizer = make_optimizer(model)
     chain = codec_chain(*codecs)
     control = Control(group) if group is not None else None
-    algorithm.attach(Context(model, optimizer, ours, lambda: build_codec(chain), group, control, Clock()))
-    algorithm.resume()
-    return Replica(rank, model, optimizer, algorithm, ours)
+    members = Members.all_of(group)
+    running = algorithm.attach(
+        Context(model, optimizer, ours, lambda: build_codec(chain), group, control, Clock(), members)
+    )
+    running.resume()
+    return Replica(rank, model, optimizer, algorithm, running, ours)

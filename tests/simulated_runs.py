@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bwbench.methods.phases import Phase, Step, walk
+from bwbench.methods.phases import Phase, StepInPhase, walk
 from bwbench.records.schema import Evaluation, Event, LedgerParts, Start
 from bwbench.records.schema import Step as StepEvent
 
@@ -82,7 +82,7 @@ def clock_of(events: Events) -> float:
     return float(events[0][-1].clock_s)
 
 
-def _exposed(step: Step, machine: Machine, clock_s: float, begun_s: float) -> tuple[float, float]:
+def _exposed(step: StepInPhase, machine: Machine, clock_s: float, begun_s: float) -> tuple[float, float]:
     """What the step waits for its exchange, and when the youngest exchange began."""
     end_s = clock_s + machine.compute_s
     exposed_s = 0.0

@@ -19,7 +19,8 @@ from bwbench.base.registry import COLLECTIVES
 from bwbench.base.units import MEMORY
 from bwbench.methods.algorithms import Context
 from bwbench.methods.algorithms.every_step import EveryStep, EveryStepConfig
-from bwbench.methods.compression.none import NoCompression
+from bwbench.methods.collectives import Members
+from bwbench.methods.compression.codec import NoCompression
 from collectives_parts.setting import link_of
 
 LAYERS = 24
@@ -87,17 +88,19 @@ def main() -> None:
     collective.connect(data, link_of(rate_bps))
     algorithm = EveryStep(EveryStepConfig.model_validate({"bucket": MEMORY.format(payload_bytes / BUCKETS)}))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    algorithm.attach(Context(model, optimizer, collective, NoCompression, data, Control(), Clock()))
+    running = algorithm.attach(
+        Context(model, optimizer, collective, NoCompression, data, Control(), Clock(), Members.all_of(data))
+    )
     found: dict[str, list[float]] = {"behind": [], "beside": []}
     for run in range(runs + 1):
         for place, waits in found.items():
             behind = place == "behind"
             model.seconds[0] = 0.0 if behind else statistics.median(found["behind"] or [1.0]) / LAYERS
             dist.barrier()
-            algorithm.clear_gradients()
-            with algorithm.micro_step(last=not behind):
-                algorithm.backward(algorithm.module(torch.ones(1, requires_grad=True)).sum())
-            report = algorithm.finish()
+            running.begin_step()
+            with running.micro_step(last=not behind):
+                torch.autograd.backward(running.module(torch.ones(1, requires_grad=True)).sum())
+            report = running.finish()
             waited = torch.tensor(report.exposed_s + report.codec_s, dtype=torch.float64)
             dist.all_reduce(waited, dist.ReduceOp.MAX)
             if run:  # the first one opens connections and grows TCP's window

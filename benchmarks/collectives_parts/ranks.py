@@ -55,7 +55,8 @@ def main() -> None:
     import torch.distributed as dist
 
     from bwbench.base.registry import COLLECTIVES
-    from bwbench.methods.compression.none import NoCompression
+    from bwbench.methods.collectives import Members, Round
+    from bwbench.methods.compression.codec import NoCompression
     from collectives_parts.setting import link_of
 
     out, names, payloads, runs, rate_bps = json.loads(sys.argv[1])
@@ -65,6 +66,7 @@ def main() -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["DATA"]
     data = dist.new_group(backend="gloo")
     codec, link = NoCompression(), link_of(rate_bps)
+    everybody = Round(0, Members.all_of(data))
     # torch's collective averages by gloo's all-reduce.
     collectives = {name: COLLECTIVES.load("torch" if name == "gloo" else name)() for name in names}
     times: dict[str, list[float]] = {}
@@ -75,7 +77,7 @@ def main() -> None:
                 collective.connect(data, link)  # sets the pace of the connections, or lifts it
                 dist.barrier()
                 started = time.perf_counter()
-                collective.average(tensor, codec, tag=0)
+                collective.average(tensor, codec, everybody)
                 elapsed = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
                 dist.all_reduce(elapsed, dist.ReduceOp.MAX)
                 if run:  # the first one opens connections and grows TCP's window

@@ -112,7 +112,7 @@ ALGORITHMS = Registry(
         ),
         (
             "streaming-diloco",
-            "streaming_diloco:StreamingDiloco",
+            "diloco:StreamingDiloco",
             "DiLoCo in fragments that are sent while the nodes compute",
         ),
         (
@@ -138,7 +138,7 @@ ALGORITHMS = Registry(
         ),
         (
             "no-communication",
-            "no_communication:NoCommunication",
+            "single:NoCommunication",
             "averages for free, off the clock: the headroom that a perfect network would give",
         ),
     ],
@@ -147,7 +147,7 @@ COLLECTIVES = Registry(
     "collective",
     "bwbench.methods.collectives",
     [
-        ("none", "none:NoCollective", "nothing crosses the link"),
+        ("none", "collective:NoCollective", "nothing crosses the link"),
         ("torch", "torch_ddp:TorchDdp", "torch's own DistributedDataParallel over gloo"),
         (
             "ring",
@@ -182,17 +182,17 @@ COMPRESSIONS = Registry(
     "compression",
     "bwbench.methods.compression",
     [
-        ("none", "none:NoCompression", "fp32 values as they are"),
+        ("none", "codec:NoCompression", "fp32 values as they are"),
         ("fp16", "fp16:Fp16", "half precision: half the bytes"),
-        ("bf16", "bf16:Bf16", "bfloat16: half the bytes, the range of fp32"),
+        ("bf16", "fp16:Bf16", "bfloat16: half the bytes, the range of fp32"),
         ("int8", "int8:Int8", "8 bits between minimum and maximum, as ByteGrad"),
         ("int4", "int4:Int4", "4 bits and a scale for each block of elements"),
         ("int2", "int2:Int2", "2 bits: the sign, and which of two magnitudes of a block"),
         ("sign", "sign:Sign", "1 bit and a scale for each block of elements"),
-        ("qsgd", "qsgd:Qsgd", "rounded at random to a few levels of a block's norm"),
+        ("qsgd", "stochastic:Qsgd", "rounded at random to a few levels of a block's norm"),
         (
             "terngrad",
-            "terngrad:TernGrad",
+            "stochastic:TernGrad",
             "minus one, zero or one times a scale, at random",
         ),
         (

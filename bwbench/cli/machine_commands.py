@@ -15,7 +15,7 @@ from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, CellTakenError, Con
 from bwbench.cli.output import new_table, print_json, stderr, stdout
 
 if TYPE_CHECKING:
-    from bwbench.training.datasets.fetch import Progress, ReportProgress
+    from bwbench.training.datasets.fetch import DownloadProgress, ReportProgress
 
 data = typer.Typer(help="Data sets: download them, say where they lie.", no_args_is_help=True)
 
@@ -141,7 +141,7 @@ def open_display(dataset: str, stream: TextIO) -> Iterator[ReportProgress]:
     with Bar(*columns, TimeRemainingColumn(), console=Console(file=stream)) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def show(progress: Progress) -> None:
+        def show(progress: DownloadProgress) -> None:
             path = progress.file.relative_path
             if path not in tasks:
                 tasks[path] = bar.add_task(path, total=progress.total_bytes)
@@ -153,7 +153,7 @@ def open_display(dataset: str, stream: TextIO) -> Iterator[ReportProgress]:
 def _line_for_each_file(dataset: str, stream: TextIO) -> ReportProgress:
     announced: set[str] = set()
 
-    def show(progress: Progress) -> None:
+    def show(progress: DownloadProgress) -> None:
         if progress.file.relative_path in announced:
             return
         announced.add(progress.file.relative_path)

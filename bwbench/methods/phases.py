@@ -45,7 +45,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepInPhase:
     """One optimizer step.
 
     Attributes:
@@ -60,7 +60,7 @@ class Step:
     age: int | None = None
 
 
-def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int] = ()) -> Iterator[Step]:
+def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int] = ()) -> Iterator[StepInPhase]:
     """The first ``num_steps`` steps of a training. Pure.
 
     Args:
@@ -80,7 +80,7 @@ def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int]
         under_way = [begun for begun in under_way if begun not in late]
         if begins and phase.overlap:
             under_way.append(number)
-        yield Step(number, kind, number - under_way[-1] if under_way else None)
+        yield StepInPhase(number, kind, number - under_way[-1] if under_way else None)
         if number in drained_after:
             under_way = []
 

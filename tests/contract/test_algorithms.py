@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
-from bwbench.methods.compression.none import NoCompression
+from bwbench.methods.compression.codec import NoCompression
 from tests.ranks import run_ranks
 from tests.replicas import SHAPES, attached, loss_of, replica, vector
 
@@ -65,9 +65,9 @@ def put_back(node, optimizer):
     """Parameters and optimizer as they were, and a reset."""
     node.model.load_state_dict(replica().state_dict())
     node.optimizer.load_state_dict(copy.deepcopy(optimizer))
-    node.algorithm.reset()
+    node.running.reset()
     node.trajectory, node.num_steps, node.payload_bytes = [], 0, 0
-    node.algorithm.resume()
+    node.running.resume()
 
 
 def test_only_torchs_own_are_left_out():
@@ -81,7 +81,7 @@ def test_trains_keeps_its_promises_and_ends(name, num_nodes):
         node = node_of(name, group, rank)
         optimizer = copy.deepcopy(node.optimizer.state_dict())
         node.train(2)  # as the loop does before the clock starts
-        node.algorithm.rehearse()
+        node.running.rehearse(0.0)
         node.drain()
         put_back(node, optimizer)
         before = loss_on_all(node.model, num_nodes)
@@ -89,11 +89,11 @@ def test_trains_keeps_its_promises_and_ends(name, num_nodes):
             node.train(1)
         node.drain()
         drained = vector(node.model)
-        assert node.algorithm.drain() == 0
+        assert node.running.drain() == 0
         assert torch.equal(vector(node.model), drained), "draining again changes something"
         assert loss_on_all(node.model, num_nodes) < before, "nothing was learnt"
-        node.algorithm.close()
-        node.algorithm.close()
+        node.running.close()
+        node.running.close()
         return node
 
     nodes = run_ranks(num_nodes, work)
@@ -105,7 +105,7 @@ def test_trains_keeps_its_promises_and_ends(name, num_nodes):
     promise = nodes[0].algorithm.replicas_equal
     for step in range(1, STEPS + 1):
         if promise == "after every step" or (
-            promise == "after a round" and nodes[0].algorithm.agreement_step(step) == step
+            promise == "after a round" and nodes[0].running.agreement_step(step) == step
         ):
             for node in nodes:
                 assert torch.equal(node.trajectory[step - 1], nodes[0].trajectory[step - 1]), f"step {step}"
@@ -122,7 +122,7 @@ def test_reset_and_what_it_was_begun_with_give_the_same_again(name, num_nodes):
         put_back(node, optimizer)
         node.train(7)
         node.drain()
-        node.algorithm.close()
+        node.running.close()
         return first, node.trajectory
 
     for first, again in run_ranks(num_nodes, work):
@@ -135,17 +135,17 @@ def test_resumes_bit_exactly(name, num_nodes):
         whole, resumed = node_of(name, group, rank), node_of(name, group, rank)
         whole.train(5)
         whole.drain()
-        state = {key: value.clone() for key, value in whole.algorithm.state_dict().items()}
+        state = {key: value.clone() for key, value in whole.running.state_dict().items()}
         resumed.drain()
         resumed.model.load_state_dict(whole.model.state_dict())
         resumed.optimizer.load_state_dict(copy.deepcopy(whole.optimizer.state_dict()))
-        resumed.algorithm.load_state_dict(state)
+        resumed.running.load_state_dict(state)
         resumed.num_steps = 5
         for node in (whole, resumed):  # one after the other: what is in flight has the tags of both
-            node.algorithm.resume()
+            node.running.resume()
             node.train(7)
             node.drain()
-            node.algorithm.close()
+            node.running.close()
         return whole.trajectory[5:], resumed.trajectory
 
     for whole, resumed in run_ranks(num_nodes, work):
@@ -156,9 +156,9 @@ def test_resumes_bit_exactly(name, num_nodes):
 def test_a_step_of_agreement_is_never_before_the_step(name):
     def work(group, rank):
         node = node_of(name, group, rank)
-        steps = [node.algorithm.agreement_step(step) for step in range(1, 30)]
+        steps = [node.running.agreement_step(step) for step in range(1, 30)]
         node.drain()
-        node.algorithm.close()
+        node.running.close()
         return steps
 
     num_nodes = 2 if ALGORITHMS.load(name).needs_peers else 1

@@ -8,7 +8,7 @@ import torch
 from bwbench.base.component import Component
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.compression import AbstractCodec, ErrorFeedback, build_codec
-from bwbench.methods.compression.contract import gradients, violations
+from bwbench.methods.compression.codec_contract import gradients, violations
 
 
 @pytest.mark.parametrize("name", COMPRESSIONS.names())

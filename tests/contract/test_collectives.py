@@ -11,7 +11,7 @@ from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.methods.compression import build_codec
 from bwbench.network.link import Link
-from tests.ranks import run_ranks
+from tests.ranks import round_of, run_ranks
 
 AVERAGING = [name for name in COLLECTIVES.names() if COLLECTIVES.load(name).needs_peers]
 EXACT = [name for name in AVERAGING if COLLECTIVES.load(name).exact]
@@ -52,7 +52,7 @@ def average(collective_name, codec_name, tensors, steps=1, tag=3, options=None):
         codec = make_codec(codec_name, tensors[rank].numel(), rank, tag)
         for _ in range(steps):
             bucket = tensors[rank].clone()
-            collective.average(bucket, codec, tag=tag)
+            collective.average(bucket, codec, round_of(group, tag))
         return bucket, collective.meter.take().payload_bytes, codec
 
     return run_ranks(len(tensors), work)
@@ -67,7 +67,9 @@ def averages(collective_name, codec_name, cases, tag=3):
             collective = COLLECTIVES.load(collective_name)()
             collective.connect(group)
             results.append(tensors[rank].clone())
-            collective.average(results[-1], make_codec(codec_name, tensors[rank].numel(), rank, tag), tag)
+            collective.average(
+                results[-1], make_codec(codec_name, tensors[rank].numel(), rank, tag), round_of(group, tag)
+            )
         return results
 
     return run_ranks(len(cases[0]), work)
@@ -198,7 +200,7 @@ def test_error_feedback_loses_nothing_over_many_steps(collective, interrupted):
                 codec.load_state_dict(own)
                 assert ours.state_dict().keys() == memory.keys()
             bucket = tensors[rank].clone()
-            ours.average(bucket, codec, tag=0)
+            ours.average(bucket, codec, round_of(group, 0))
             applied += bucket
         return applied, codec.residual, ours.state_dict()
 
@@ -230,7 +232,7 @@ def test_reset_forgets_residuals_of_the_way_back(collective):
         results = []
         for _ in range(2):
             results.append(tensors[rank].clone())
-            ours.average(results[-1], codec, tag=0)
+            ours.average(results[-1], codec, round_of(group, 0))
             ours.reset()
             codec.load_state_dict({})
             assert ours.state_dict() == {}
@@ -279,7 +281,7 @@ def test_the_same_bits_on_every_link(name, codec, num_elements, num_ranks):
             collective = COLLECTIVES.load(name)()
             collective.connect(group, link)
             buckets.append(tensors[rank].clone())
-            collective.average(buckets[-1], make_codec(codec), tag=0)
+            collective.average(buckets[-1], make_codec(codec), round_of(group, 0))
         return buckets
 
     results = run_ranks(num_ranks, work)
@@ -294,7 +296,7 @@ def test_a_lost_peer_is_an_error_and_not_a_hang():
         collective = COLLECTIVES.load("ring")()
         collective.connect(group)
         with pytest.raises(RuntimeError):
-            collective.average(torch.ones(1000), make_codec("none"), tag=0)
+            collective.average(torch.ones(1000), make_codec("none"), round_of(group, 0))
         return None
 
     run_ranks(3, work, timeout_s=60)

@@ -9,7 +9,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import DATASETS, PARTITIONS
-from bwbench.training.datasets.contract import dataset_violations, partition_violations
+from bwbench.training.datasets.dataset_contract import dataset_violations, partition_violations
 from bwbench.training.datasets.fetch import has_digest
 from tests.unit.training.datasets import official_format
 

@@ -8,8 +8,8 @@ import torch
 from bwbench.base.data_spec import DataSpec
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import DATASETS, MODELS
-from bwbench.training.models.base import AbstractModel
-from bwbench.training.models.contract import SPECS, violations
+from bwbench.training.models.model import AbstractModel
+from bwbench.training.models.model_contract import SPECS, violations
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.methods.collectives.gossip_pair import GossipPair, peer_of
 from bwbench.methods.collectives.neighbours import Neighbours
 from tests.contract.test_collectives import LOSSLESS, PARTIAL_PAIRS, assert_bytes, average, inputs, make_codec
-from tests.ranks import run_ranks
+from tests.ranks import round_of, run_ranks
 
 
 def test_nothing_partial_is_forgotten_here():
@@ -53,7 +53,7 @@ def test_gossip_averages_pairs_round_by_round(codec, num_ranks):
         mine, bucket = [], tensors[rank].clone()
         made = make_codec(codec, 3_001, rank)
         for _ in range(5):
-            ours.average(bucket, made, tag=2)
+            ours.average(bucket, made, round_of(group, 2))
             mine.append(bucket.clone())
         return mine
 
@@ -75,7 +75,7 @@ def test_gossip_counts_rounds_for_each_bucket_and_rewinds():
 
         def values(tag):
             bucket = torch.full((2,), float(rank))
-            ours.average(bucket, codec, tag)
+            ours.average(bucket, codec, round_of(group, tag))
             return float(bucket[0])
 
         met = [values(0), values(0), values(7)]
@@ -131,10 +131,10 @@ def test_neighbours_exchange_payloads_of_any_length(num_ranks):
         ours.connect(group)
         for length in (3, 0, 40):
             payload = torch.full((length + rank,), rank, dtype=torch.uint8)
-            left, right = ours.exchange(payload, 50, tag=1)
+            left, right = ours.exchange(payload, 50, round_of(group, 1))
             for neighbour, received in (((rank - 1) % num_ranks, left), ((rank + 1) % num_ranks, right)):
                 assert received.tolist() == [neighbour] * (length + neighbour)
         with pytest.raises(ValueError, match="promised"):
-            ours.exchange(torch.zeros(51, dtype=torch.uint8), 50, tag=1)
+            ours.exchange(torch.zeros(51, dtype=torch.uint8), 50, round_of(group, 1))
 
     run_ranks(num_ranks, work)

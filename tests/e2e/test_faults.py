@@ -39,7 +39,7 @@ def training(folder: Path) -> subprocess.Popen[bytes]:
 
 def test_a_worker_that_raises_fails_its_cell_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
-        "from bwbench.methods.compression.none import NoCompression\n"
+        "from bwbench.methods.compression.codec import NoCompression\n"
         "from bwbench.base.registry import COMPRESSIONS\n\n\n"
         "class Broken(NoCompression):\n"
         "    def encode(self, x):\n        raise RuntimeError('encoder on fire')\n\n\n"

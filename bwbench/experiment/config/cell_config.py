@@ -149,7 +149,7 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-_Chain = Annotated[
+Chain = Annotated[
     tuple[Component, ...],
     PlainValidator(parse_chain),
     PlainSerializer(lambda chain: [component.to_json() for component in chain], return_type=list[dict[str, object]]),
@@ -188,7 +188,7 @@ class CellConfig(_Section):
     accumulate: int = Field(1, ge=1, le=10**6)
     algorithm: Annotated[Component, ComponentOf(registry.ALGORITHMS)]
     collective: Annotated[Component, ComponentOf(registry.COLLECTIVES)]
-    compression: _Chain
+    compression: Chain
     optimizer: Annotated[Component, ComponentOf(registry.OPTIMIZERS)]
     compute: ComputeConfig = ComputeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from bwbench.base.component import Component
 from bwbench.base.data_spec import LANGUAGE_MODELLING
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, nearest
@@ -30,10 +31,43 @@ class Finding:
     message: str
 
 
+class NamedMethod(Protocol):
+    """A method for a number of nodes."""
+
+    @property
+    def nodes(self) -> int:
+        """How many train together."""
+
+    @property
+    def algorithm(self) -> Component:
+        """When they agree, and on what."""
+
+    @property
+    def collective(self) -> Component:
+        """How an average is formed."""
+
+    @property
+    def compression(self) -> tuple[Component, ...]:
+        """The chain of codecs."""
+
+
+class MethodPoint(NamedMethod, Protocol):
+    """A method together with the optimizer that it is to work with."""
+
+    @property
+    def optimizer(self) -> Component:
+        """What the parameters are updated with."""
+
+
+def method_refusals(point: MethodPoint) -> list[Finding]:
+    """Everything about a method that cannot work, whatever it trains."""
+    return [finding for check in _METHOD_CHECKS for finding in check(point)]
+
+
 def refusals(config: CellConfig) -> list[Finding]:
     """Everything about a cell that cannot work."""
     try:
-        return [finding for check in _CHECKS for finding in check(config)]
+        return [*method_refusals(config), *(finding for check in _CHECKS for finding in check(config))]
     except Exception as error:
         if not config.plugins:
             raise
@@ -41,32 +75,38 @@ def refusals(config: CellConfig) -> list[Finding]:
         return [Finding(("plugins",), f"{text}; derive it from the base class of its kind")]
 
 
-def remarks(config: CellConfig) -> list[str]:
+def remarks(config: NamedMethod) -> list[str]:
     """What is to be said of a cell that works."""
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     said = COLLECTIVES.load(config.collective.name).remark(codecs)
     return [f"collective {config.collective.name!r}: {said}"] if said else []
 
 
-def _check_peers(config: CellConfig) -> Iterator[Finding]:
+def _check_peers(config: NamedMethod) -> Iterator[Finding]:
     if config.nodes > 1:
         if ALGORITHMS.load(config.algorithm.name).role == REFERENCE:
             yield Finding(("nodes",), f"algorithm {config.algorithm.name!r} trains on 1 node, not on {config.nodes}")
         return
-    needy = [
-        f"{registry.kind} {component.name!r}"
-        for component, registry in ((config.algorithm, ALGORITHMS), (config.collective, COLLECTIVES))
-        if registry.load(component.name).needs_peers
-    ]
-    if needy:
+    if needy := _needing_peers(config):
         text = f"1 node has no peers, and {' and '.join(needy)} cannot do without; "
         yield Finding(("nodes",), text + "write 'nodes: 2' or more, or 'algorithm: single'")
-    elif config.link.shaped:
+
+
+def _check_used_link(config: CellConfig) -> Iterator[Finding]:
+    if config.nodes == 1 and config.link.shaped and not _needing_peers(config):
         text = "1 node uses no network; write 'link: unshaped', or 'algorithm: single', which implies it"
         yield Finding(("link",), text)
 
 
-def _check_collective(config: CellConfig) -> Iterator[Finding]:
+def _needing_peers(config: NamedMethod) -> list[str]:
+    return [
+        f"{registry.kind} {component.name!r}"
+        for component, registry in ((config.algorithm, ALGORITHMS), (config.collective, COLLECTIVES))
+        if registry.load(component.name).needs_peers
+    ]
+
+
+def _check_collective(config: NamedMethod) -> Iterator[Finding]:
     chain = config.compression
     if (reason := chain_refusal(chain)) is not None:
         yield Finding(("compression",), reason)
@@ -96,19 +136,22 @@ def _check_collective(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("collective",), f"collective {config.collective.name!r} cannot work here: {reason}")
 
 
-def _check_installed(config: CellConfig) -> Iterator[Finding]:
+def _check_installed(config: NamedMethod) -> Iterator[Finding]:
     if (reason := ALGORITHMS.load(config.algorithm.name).missing()) is not None:
         yield Finding(("algorithm",), f"algorithm {config.algorithm.name!r} cannot run: {reason}")
 
 
-def _check_optimizer(config: CellConfig) -> Iterator[Finding]:
-    known = ALGORITHMS.load(config.algorithm.name).optimizers
+def _check_optimizer(config: MethodPoint) -> Iterator[Finding]:
+    algorithm = ALGORITHMS.load(config.algorithm.name)
+    known = algorithm.optimizers
     if known and config.optimizer.name not in known:
         text = f"algorithm {config.algorithm.name!r} has its own update rule, which belongs to {' or '.join(known)}"
         yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {config.optimizer.name!r}")
+    elif (reason := algorithm.accepts_optimizer(config.optimizer.name, config.optimizer.options)) is not None:
+        yield Finding(("optimizer",), f"algorithm {config.algorithm.name!r} cannot use this optimizer: {reason}")
 
 
-def _check_codec_optimizer(config: CellConfig) -> Iterator[Finding]:
+def _check_codec_optimizer(config: MethodPoint) -> Iterator[Finding]:
     for name in (component.name for component in config.compression):
         reason = COMPRESSIONS.load(name).accepts_optimizer(config.optimizer.options)
         if reason is not None:
@@ -130,7 +173,7 @@ def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
     yield Finding(("optimizer",), f"{text}; leave 'flat' out")
 
 
-def _fits(name: str, config: CellConfig) -> bool:
+def _fits(name: str, config: NamedMethod) -> bool:
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     try:
         refusal = algorithm_refusal(config.algorithm, name) or codec_refusal(name, config.compression)
@@ -211,13 +254,16 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("link", name), text + "leave it out, or emulate the nodes with launcher: local")
 
 
-_CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
+_METHOD_CHECKS: tuple[Callable[[MethodPoint], Any], ...] = (
     _check_peers,
     _check_collective,
     _check_installed,
     _check_optimizer,
-    _check_flat_step,
     _check_codec_optimizer,
+)
+_CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
+    _check_used_link,
+    _check_flat_step,
     _check_task,
     _check_target,
     _check_ranges,

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, explain, nearest
@@ -22,6 +23,7 @@ from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, rea
 from bwbench.network.link.named_links import absolute_preset
 from bwbench.network.link.trace_file import freeze_link, trace_notes
 
+Config = TypeVar("Config", bound=BaseModel)
 _NEEDED = {
     "nodes": "'nodes' is missing: how many nodes train? For example 'nodes: 4'",
     "link": "'link' is missing: write 'link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}', or 'link: unshaped'",
@@ -76,30 +78,14 @@ def resolve(
     content, idle = expanded.content, list(expanded.idle)
     if isinstance(link := content.get("link"), Mapping):
         content["link"] = absolute_preset(link, folder)
-    notes: list[str] = []
-    if expanded.preset not in PRESETS and expanded.preset not in ALGORITHMS and _is_spelled(raw.get("algorithm")):
-        findings.append(Finding(("algorithm",), unknown_algorithm(expanded.preset)))
-    if content.get("collective") == "auto":
-        content["collective"] = "ring"
-        try:
-            nodes = content.get("nodes")
-            content["collective"], reason = auto_collective(
-                parse_component(content["algorithm"], ALGORITHMS),
-                parse_chain(content["compression"]),
-                nodes if isinstance(nodes, int) and nodes > 0 else 2,
-            )
-            notes.append(reason)
-        except ValidationError:
-            pass  # validation below says what is wrong with them
-        except Exception:  # a plugin's codec that lacks something: refusals() below says so
-            if not plugins:
-                raise
+    findings += unknown_name(expanded, raw.get("algorithm"))
+    notes = settle_collective(content, may_fail=bool(plugins))
     if "target" not in content:
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     refused_keys = {finding.loc[0] for finding in findings}
-    config, errors = _validate({**LEFT_OUT, **content, "plugins": list(plugins)})
-    errors = [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    config, errors = validated({**LEFT_OUT, **content, "plugins": list(plugins)}, CellConfig)
+    errors = [where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None:
         config, found, said = _with_traces_read(config, folder)
@@ -139,10 +125,41 @@ def _idle_settings(config: CellConfig) -> list[str]:
     return idle
 
 
-def _is_spelled(algorithm: object) -> bool:
-    return isinstance(algorithm, str) or (
+def settle_collective(content: JsonObject, *, may_fail: bool) -> list[str]:
+    """Replace ``collective: auto`` in a configuration without presets; returns what there is to say of it.
+
+    Where algorithm or codecs are no known ones it becomes ``ring``, for the check of each key to say so.
+
+    Args:
+        may_fail: a codec of a plugin may lack something, which the check of combinations says.
+    """
+    if content.get("collective") != "auto":
+        return []
+    content["collective"] = "ring"
+    try:
+        nodes = content.get("nodes")
+        content["collective"], reason = auto_collective(
+            parse_component(content["algorithm"], ALGORITHMS),
+            parse_chain(content["compression"]),
+            nodes if isinstance(nodes, int) and nodes > 0 else 2,
+        )
+        return [reason]
+    except ValidationError:
+        return []
+    except Exception:
+        if not may_fail:
+            raise
+        return []
+
+
+def unknown_name(expanded: Expanded, algorithm: object) -> list[Finding]:
+    """That ``algorithm:`` names neither a preset nor an algorithm, where it does not and is a spelling of one."""
+    is_spelled = isinstance(algorithm, str) or (
         isinstance(algorithm, Mapping) and ("name" in algorithm or len(algorithm) == 1)
     )
+    if expanded.preset in PRESETS or expanded.preset in ALGORITHMS or not is_spelled:
+        return []
+    return [Finding(("algorithm",), unknown_algorithm(expanded.preset))]
 
 
 def unknown_algorithm(name: str) -> str:
@@ -152,13 +169,13 @@ def unknown_algorithm(name: str) -> str:
     return f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{hint}"
 
 
-def _validate(content: JsonObject) -> tuple[CellConfig | None, list[Finding]]:
+def validated(content: JsonObject, model: type[Config]) -> tuple[Config | None, list[Finding]]:
     """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number."""
     text = json.dumps(whole_floats_as_int(content))
     try:
-        return CellConfig.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
+        return model.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
     except ValidationError as error:
-        return None, [Finding(loc, _with_key(loc, message)) for loc, message in explain(error, CellConfig)]
+        return None, [Finding(loc, _with_key(loc, message)) for loc, message in explain(error, model)]
 
 
 def _with_key(loc: Location, message: str) -> str:
@@ -180,7 +197,7 @@ def _inside_reference(error: Finding) -> Finding:
     return Finding(("optimizer", "tuned", "optimizer", *error.loc[1:]), f"optimizer.tuned.{error.message}")
 
 
-def _where_written(error: Finding, expanded: Expanded) -> Finding:
+def where_written(error: Finding, expanded: Expanded) -> Finding:
     """The finding with its location in the user's words: under the preset's name, not the algorithm's."""
     preset = PRESETS.get(expanded.preset)
     if preset is not None and error.loc[:2] == ("algorithm", preset.algorithm):

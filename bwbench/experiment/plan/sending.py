@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bwbench.base.errors import ConfigError
-from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.resolve import resolve
+from bwbench.experiment.config.combinations import NamedMethod
+from bwbench.experiment.config.resolve_method import resolve_method
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
 
@@ -52,7 +51,7 @@ def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) 
     return Sending(traffic, steps, whole, rounds)
 
 
-def traffic_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
+def traffic_of(config: NamedMethod, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
     """Payload of one step, by what the components themselves say."""
     algorithm = config.algorithm.build(ALGORITHMS)
     collective = config.collective.build(COLLECTIVES)
@@ -93,23 +92,16 @@ def named_traffic(name: str, num_parameters: int, num_nodes: int) -> NamedTraffi
 
     Raises ConfigError where the name has options without a default.
     """
-    asked: JsonObject = {
-        "algorithm": name,
-        "nodes": num_nodes,
-        "link": "unshaped",
-        "model": "logistic",
-        "limit": {"samples": 1},
-    }
-    resolved = resolve(asked, (), Path.cwd(), combine=False)
-    if resolved.config is None:
-        raise ConfigError(f"{name}: {'; '.join(finding.message for finding in resolved.findings)}")
-    config = resolved.config
+    try:
+        method = resolve_method({"algorithm": name}, num_nodes)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {'; '.join(map(str, error.problems))}") from None
     return NamedTraffic(
-        algorithm=config.algorithm.name,
-        collective=config.collective.name,
-        codec="+".join(component.name for component in config.compression),
-        num_nodes=config.nodes,
-        payload_bytes_per_rank=_payload(config, num_parameters),
+        algorithm=method.algorithm.name,
+        collective=method.collective.name,
+        codec="+".join(component.name for component in method.compression),
+        num_nodes=method.nodes,
+        payload_bytes_per_rank=_payload(method, num_parameters),
     )
 
 
@@ -120,7 +112,7 @@ def shapes_of(num_parameters: int) -> list[tuple[int, ...]]:
     return [(side, side), (rest,)] if rest else [(side, side)]
 
 
-def _payload(config: CellConfig, num_parameters: int) -> float | None:
+def _payload(config: NamedMethod, num_parameters: int) -> float | None:
     try:
         return max(traffic_of(config, shapes_of(num_parameters)).payload_bytes_per_rank, default=0.0)
     except (ConfigError, ValueError):  # e.g. pairs among an odd number of nodes

@@ -1,5 +1,5 @@
 """When replicas agree, and on what."""
 
-from bwbench.methods.algorithms.base import AbstractAlgorithm, Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 
-__all__ = ["AbstractAlgorithm", "Context", "ExchangeReport"]
+__all__ = ["AbstractAlgorithm", "AbstractRunning", "Context", "ExchangeReport"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,22 +14,24 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.base.units import PositiveDuration
-from bwbench.methods.algorithms.background_averaging import VOTE_BYTES, BackgroundAveraging
-from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import ParameterBuffers, assign, bucket_payloads, trainable
+from bwbench.methods.algorithms.decentralized import weight_codec_refusal
 from bwbench.methods.algorithms.exchange import BucketExchange
-from bwbench.methods.algorithms.finite import GradientWatch
-from bwbench.methods.algorithms.gradient_exchange import AbstractGradientExchange
-from bwbench.methods.algorithms.memory import remember, remembered
-from bwbench.methods.algorithms.weight_codec import weight_codec_refusal
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
-from bwbench.methods.compression.none import NoCompression
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import Members, Round
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
 
+
+VOTE_TAG = 1 << 20  # beyond the tags of buckets
+VOTE_BYTES = 8
+LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the other one still lives; a result wakes it at once
+CLOSE_S = 1.0  # how long ``close`` waits; a thread that hangs in a message ends with the process
 GUESSED_STEP_S = 0.1  # for the estimate alone: bytes go by time here, and nobody knows yet how long a step takes
 
 
@@ -46,7 +49,7 @@ class AsyncModelAverageConfig(ComponentConfig):
     warmup_steps: int = Field(0, ge=0)
 
 
-class AsyncModelAverage(AbstractGradientExchange):
+class AsyncModelAverage(AbstractAlgorithm):
     """Every ``sync_interval`` the mean of all weights is formed and added as a difference, mean minus snapshot.
 
     After Bagua's async model average (Gan et al. 2021). What a rank learns while the mean is on its way is kept. A
@@ -91,33 +94,37 @@ class AsyncModelAverage(AbstractGradientExchange):
         """How many rounds there are to a step, and how old their results."""
         return "how often and how late weights are averaged depends on the link, and with it the accuracy"
 
-    def attach(self, context: Context) -> None:
+    def attach(self, context: Context) -> AbstractRunning:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for weights."""
-        self._optimizer = context.optimizer
-        self._context, self._collective = context, context.collective
-        self._exchange = BucketExchange(replace(context, make_codec=NoCompression), None)  # of the warm-up
+        return RunningAsync(context, self.options)
+
+
+class RunningAsync(BucketExchange):
+    """One rank of ``async``: an exchange of gradients while warming up, averaging of weights beside it from then on."""
+
+    def __init__(self, context: Context, options: AsyncModelAverageConfig) -> None:
+        super().__init__(replace(context, make_codec=NoCompression), None)
+        self._collective = context.collective
+        self._warmup_steps = options.warmup_steps
         parameters = trainable(context.model)
         self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None))
-        self._codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(self._weights.shapes)]
-        for codec in self._codecs:
+        self.bucket_bytes = self._weights.bucket_bytes
+        shapes_of = enumerate(self._weights.shapes)
+        self._weight_codecs = [context.codec_of(shapes, number) for number, shapes in shapes_of]
+        for codec in self._weight_codecs:
             if (reason := weight_codec_refusal(codec)) is not None:
                 raise ConfigError(f"weights cannot be sent with this compression: {reason}")
-        interval_s = self.options.sync_interval_s
-        self._background = BackgroundAveraging(self._weights.flat, self._codecs, self._collective, interval_s)
-        self._watch = GradientWatch(context.model, self._exchange.buffers, context.control)
+        self._background = BackgroundAveraging(
+            self._weights.flat, self._weight_codecs, self._collective, context.members, options.sync_interval_s
+        )
         self._num_steps = 0
         self._running = False
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of the buckets of weights."""
-        return self._weights.bucket_bytes
 
     def micro_step(self, last: bool) -> AbstractContextManager[None]:
         """Gradients are sent while warming up only."""
         return super().micro_step(last and self._warming_up)
 
-    def check_gradients(self) -> None:
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; while warming up they are looked at before they leave."""
         if not self._warming_up:
             self._watch.check_all()
@@ -140,14 +147,14 @@ class AsyncModelAverage(AbstractGradientExchange):
             super().update()
             self._background.apply()
         self._num_steps += 1
-        if self._running and self._num_steps == self.options.warmup_steps:
+        if self._running and self._num_steps == self._warmup_steps:
             self._background.resume()
 
     def agreement_step(self, step: int) -> int | None:
         """No step waits for anybody."""
         return None
 
-    def rehearse(self) -> None:
+    def rehearse(self, plain_backward_s: float) -> None:
         """Average once without using the result."""
         was_running = self._running
         self._hold()
@@ -173,31 +180,195 @@ class AsyncModelAverage(AbstractGradientExchange):
         """Warm up anew, drop differences that have not been added."""
         self._num_steps = 0
         self._background.forget()
-        self._exchange.reset()
-        remember({}, self._codecs, self._collective)
+        super().reset()
+        remember({}, self._weight_codecs, self._collective)
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> State:
         """The number of steps, and what codecs and collective remember."""
         import torch
 
-        return {"num_steps": torch.tensor(self._num_steps), **remembered(self._codecs, self._collective)}
+        return {"num_steps": torch.tensor(self._num_steps), **remembered(self._weight_codecs, self._collective)}
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
         self._num_steps = int(state["num_steps"])
-        memory = {key: value for key, value in state.items() if key != "num_steps"}
-        remember(memory, self._codecs, self._collective)
+        remember(state, self._weight_codecs, self._collective)
 
     def close(self) -> None:
         """End the threads."""
         self._background.close()
-        self._exchange.close()
+        super().close()
 
     @property
     def _warming_up(self) -> bool:
-        return self._num_steps < self.options.warmup_steps
+        return self._num_steps < self._warmup_steps
 
     def _hold(self) -> None:
         """All ranks call it after the same step, so that none waits here for one that still warms up."""
         self._running = False
         self._background.hold()
+
+
+class BackgroundAveraging:
+    """Rounds in which all ranks average a copy of their weights, one after the other, in a daemon thread.
+
+    What a round finds is a difference, mean minus copy, that ``apply`` adds to the weights. A copy taken before the
+    differences of earlier rounds were applied holds them already, so that none counts twice and the mean of
+    (weights + what is still to be applied) over all ranks changes by training alone.
+
+    Stretches between ``resume`` and ``hold`` are counted, and all ranks have the same ones. Before each round all
+    ranks vote; as soon as one votes hold, all end the stretch there, the others too, which then go on training alone
+    until their own ``hold``. Every rank votes at least once in every stretch, so that no vote and no exchange is ever
+    left to a rank alone.
+
+    Args:
+        weights: what the optimizer changes, fp32 vectors. Change them with ``lock`` held only.
+        interval_s: from the begin of one round to the begin of the next, at least.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[torch.Tensor],
+        codecs: Sequence[AbstractCodec],
+        collective: AbstractCollective,
+        members: Members,
+        interval_s: float,
+    ) -> None:
+        import torch
+
+        self._weights, self._codecs, self._collective = weights, codecs, collective
+        self._members, self._interval_s = members, interval_s
+        self._rounds = [Round(number, members) for number in range(len(weights))]
+        self._pending = [torch.zeros_like(flat) for flat in weights]  # found, not applied yet
+        self._found = False
+        self._copies = [torch.zeros_like(flat) for flat in weights]
+        self._means = [torch.zeros_like(flat) for flat in weights]
+        self.lock = threading.Lock()  # weights and pending differences
+        self._changed = threading.Condition()  # what follows
+        self._begun = self._ended = self._asked_to_end = 0  # numbers of stretches
+        self._closed = False
+        self._error: BaseException | None = None
+        self.rounds = 0
+        self._thread = threading.Thread(target=self._work, name="bwbench-averaging", daemon=True)
+        self._thread.start()
+
+    def resume(self) -> None:
+        """Begin a stretch; nothing changes where one is open."""
+        with self._changed:
+            self._begun = self._asked_to_end + 1
+            self._changed.notify_all()
+
+    def hold(self) -> None:
+        """End the stretch: returns once nothing is on its way, with all differences applied.
+
+        That may take until every other rank has called it too, or has come to its next vote. Raises RuntimeError where
+        the thread has failed.
+        """
+        with self._changed:
+            self._asked_to_end = self._begun
+            self._changed.notify_all()
+            while self._ended < self._begun:
+                self.check()
+                if not self._thread.is_alive():
+                    raise RuntimeError("the averaging thread has ended")
+                self._changed.wait(LIVENESS_CHECK_S)  # each of its own waits is limited by the group's timeout
+        self.check()
+        with self.lock:
+            self.apply()
+
+    def check(self) -> None:
+        """Raise RuntimeError where the thread has failed."""
+        if self._error is not None:
+            raise RuntimeError(f"averaging in the background failed: {self._error}") from self._error
+
+    def apply(self) -> None:
+        """Add to the weights what has been found since the last call. Call it with ``lock`` held."""
+        if not self._found:
+            return
+        self._found = False
+        for flat, difference in zip(self._weights, self._pending, strict=True):
+            flat.add_(difference)
+            difference.zero_()
+
+    def forget(self) -> None:
+        """Drop what has not been applied. Only while held."""
+        for difference in self._pending:
+            difference.zero_()
+        self._found = False
+        self.rounds = 0
+
+    def rehearse(self) -> None:
+        """One round without its result; only while held, on all ranks."""
+        self._vote(True)
+        self._average_copies()
+
+    def close(self) -> None:
+        """End the thread, at once where it is idle. Safe to call twice."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(CLOSE_S)
+
+    def _work(self) -> None:
+        try:
+            while self._stretch_has_begun():
+                self._stretch()
+                with self._changed:
+                    self._ended += 1
+                    self._changed.notify_all()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _stretch_has_begun(self) -> bool:
+        """Wait for it; False where the thread is to end instead."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._begun > self._ended)
+            return not self._closed
+
+    def _stretch(self) -> None:
+        """Rounds until one rank votes hold."""
+        next_s = time.monotonic() + self._interval_s
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._told_to_end, max(0.0, next_s - time.monotonic()))
+                told_to_end = self._told_to_end()
+            next_s = time.monotonic() + self._interval_s
+            if not self._vote(not told_to_end):
+                return
+            self._average_copies()
+            with self.lock:
+                for pending, mean, own in zip(self._pending, self._means, self._copies, strict=True):
+                    pending.add_(mean.sub_(own))
+                self._found = True
+            self.rounds += 1
+
+    def _told_to_end(self) -> bool:
+        return self._closed or self._asked_to_end > self._ended
+
+    def _average_copies(self) -> None:
+        with self.lock:
+            for copy, flat, pending in zip(self._copies, self._weights, self._pending, strict=True):
+                copy.copy_(flat).add_(pending)
+        for bucket, (mean, copy) in enumerate(zip(self._means, self._copies, strict=True)):
+            mean.copy_(copy)
+            self._collective.average(mean, self._codecs[bucket], self._rounds[bucket])
+
+    def _vote(self, go: bool) -> bool:
+        """Whether every rank votes to go on: N-1 messages of 8 bytes from each."""
+        import torch
+
+        ranks, place, size = self._members.ranks, self._members.place, self._members.size
+        own, votes = torch.tensor([int(go)]), torch.ones(size, dtype=torch.int64)
+        if size == 1:
+            return go
+        group = self._collective.transport.group
+        peers = [(place + distance) % size for distance in range(1, size)]
+        under_way = [group.recv([votes[peer : peer + 1]], ranks[peer], VOTE_TAG) for peer in peers]
+        for peer in peers:
+            self._collective.meter.sent(VOTE_BYTES)
+            under_way.append(group.send([own], ranks[peer], VOTE_TAG))
+        for work in under_way:
+            work.wait()
+        return go and bool(votes.all())

@@ -1,28 +1,40 @@
-"""Averaging inside torch's DistributedDataParallel."""
+"""Averaging inside torch's DistributedDataParallel, with its own communication hooks: which one a codec stands for."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from bwbench.methods.algorithms.base import Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, trainable
-from bwbench.methods.algorithms.ddp_hooks import HookMemory, hook_buckets, hook_payloads, register_hook
-from bwbench.methods.algorithms.finite import watch_parameters
+from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, assign, trainable, watch_parameters
+from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.methods.compression.fp16 import Fp16
+from bwbench.methods.compression.powersgd import PowerSgd, PowerSgdConfig
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
 
 BYTES_PER_MIB = 1024 * 1024
+FP16_BYTES = 2
+# Torch's own default: a matrix is sent as factors where these are less than half as large.
+MIN_COMPRESSION_RATE = 2
+# The earliest that torch allows, as it puts buckets together anew after the first step. Ours are steps of the warm-up.
+FIRST_COMPRESSED_STEP = 2
+_EPSILON = 1e-8  # a gradient of zeros would be divided by its length; torch's own remedy
 
 
-class DdpExchange:
+class DdpExchange(AbstractRunning):
     """DistributedDataParallel on the data network, as users run it.
 
-    Its ``backward`` returns when all buckets are averaged. How much of that was waiting cannot be seen from outside:
+    A backward pass ends when all buckets are averaged. How much of that was waiting cannot be seen from outside:
     estimated is what it took longer than a backward pass without communication.
 
     Args:
@@ -34,7 +46,8 @@ class DdpExchange:
     ) -> None:
         from torch.nn.parallel import DistributedDataParallel
 
-        self._context = context
+        super().__init__(context)
+        self.overlap_estimated = True
         known = inspect.signature(DistributedDataParallel).parameters  # names have come and gone since torch 2.4
         # Models here have no buffers that change, and a broadcast in every step would be charged to the method.
         options: dict[str, Any] = {
@@ -45,33 +58,27 @@ class DdpExchange:
         codec = context.make_codec()
         shapes = [tuple(parameter.shape) for parameter in trainable(context.model)]
         elements = [parameter.numel() for parameter in trainable(context.model)]
-        self._buckets = [sum(elements[i] for i in bucket) for bucket in hook_buckets(elements, bucket_bytes, codec)]
-        if len(self._buckets) == 1:  # torch's limit on the first bucket is another one where it is not told any
+        buckets = hook_buckets(elements, bucket_bytes, codec)  # torch's own follow the same rule
+        self.bucket_bytes = [ELEMENT_BYTES * sum(elements[i] for i in bucket) for bucket in buckets]
+        if len(buckets) == 1:  # torch's limit on the first bucket is another one where it is not told any
             bucket_bytes = max(bucket_bytes or 0, *self.bucket_bytes, BYTES_PER_MIB)
         if bucket_bytes is not None:
             options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
-        watch_parameters(context.model, context.control)  # before DDP's own hooks, so that it sees what is sent
-        self._ddp = DistributedDataParallel(context.model, process_group=context.data_group, **options)
+        watch_parameters(
+            context.model, context.control.diverged
+        )  # before DDP's own hooks, so that it sees what is sent
+        self._ddp = self.module = DistributedDataParallel(context.model, process_group=context.data_group, **options)
         assert context.data_group is not None
         if hook is not None:
             self._ddp.register_comm_hook(*hook)
         self._memory = HookMemory(None) if hook else register_hook(self._ddp, codec, context.data_group)
         payloads = hook_payloads(shapes, bucket_bytes, codec)
-        self._traffic = context.collective.traffic(context.collective.size, payloads)
+        self._traffic = context.collective.traffic(context.members.size, payloads)
+        self._plain_backward_s = 0.0
         self._backward_s = 0.0
         self._begin_mono_s = 0.0
 
-    @property
-    def module(self) -> Callable[..., torch.Tensor]:
-        """The wrapper."""
-        return self._ddp
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of torch's buckets (ours follow the same rule)."""
-        return [ELEMENT_BYTES * elements for elements in self._buckets]
-
-    def clear_gradients(self) -> None:
+    def begin_step(self) -> None:
         """As torch's optimizers do it."""
         self._ddp.zero_grad(set_to_none=True)
 
@@ -79,23 +86,26 @@ class DdpExchange:
         """``no_sync`` for all but the last micro-step."""
         return nullcontext() if last else self._ddp.no_sync()
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Backward and averaging in one."""
-        import torch
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
+        """Backward and averaging were one: how long both took."""
+        self._begin_mono_s = now_s = time.monotonic()
+        if backward_began_mono_s is not None:
+            self._begin_mono_s = backward_began_mono_s
+        self._backward_s = now_s - self._begin_mono_s
 
-        self._begin_mono_s = time.monotonic()
-        torch.autograd.backward(loss)
-        self._backward_s = time.monotonic() - self._begin_mono_s
-
-    def finish(self, plain_backward_s: float) -> ExchangeReport:
+    def finish(self) -> ExchangeReport:
         """Nothing left to wait for; splits the backward pass into computing and waiting."""
-        waited_s = max(0.0, self._backward_s - plain_backward_s)
+        waited_s = max(0.0, self._backward_s - self._plain_backward_s)
         return ExchangeReport(
             ready_mono_s=self._begin_mono_s + self._backward_s - waited_s,
             exposed_s=waited_s,
             hidden_s=waited_s,
-            payload_bytes=round(self._traffic.payload_bytes_per_rank[self._context.collective.rank]),
+            payload_bytes=round(self._traffic.payload_bytes_per_rank[self._context.members.place]),
         )
+
+    def rehearse(self, plain_backward_s: float) -> None:
+        """Nothing is exchanged rarely; from now on it is known what of a backward pass is computing."""
+        self._plain_backward_s = plain_backward_s
 
     def reset(self) -> None:
         """Forget what PowerSGD remembers."""
@@ -109,5 +119,93 @@ class DdpExchange:
         """Take back what ``state_dict`` gave. A new process begins with two steps without compression all the same."""
         self._memory.load_state_dict(state)
 
-    def close(self) -> None:
-        """Nothing to close."""
+
+def bare(codec: AbstractCodec) -> AbstractCodec:
+    """The codec without error feedback around it: torch's hooks bring their own."""
+    return codec.codec if isinstance(codec, ErrorFeedback) else codec
+
+
+def hook_buckets(
+    parameter_elements: Sequence[int], bucket_bytes: float | None, codec: AbstractCodec
+) -> list[list[int]]:
+    """Indices of the parameters of each of DDP's buckets.
+
+    All in one for PowerSGD: on gloo torch's hook waits inside a callback of the thread that would serve the next
+    bucket, so that two or more hang or mix their messages.
+    """
+    if isinstance(bare(codec), PowerSgd):
+        return [list(reversed(range(len(parameter_elements))))]
+    return assign(parameter_elements, bucket_bytes)
+
+
+def hook_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None, codec: AbstractCodec) -> list[int]:
+    """Bytes of every vector that DDP averages in one step, in order. Pure."""
+    codec = bare(codec)
+    if isinstance(codec, PowerSgd):
+        return _powersgd_payloads(parameter_shapes, codec.options.rank)
+    element_bytes = FP16_BYTES if isinstance(codec, Fp16) else ELEMENT_BYTES
+    elements = [math.prod(shape) for shape in parameter_shapes]
+    return [element_bytes * sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
+
+
+def register_hook(ddp: DistributedDataParallel, codec: AbstractCodec, group: dist.ProcessGroup) -> HookMemory:
+    """Give DDP the hook that ``codec`` stands for, on ``group``; returns what the hook remembers."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    options = bare(codec).options
+    state: Any = None
+    if isinstance(options, PowerSgdConfig):
+        state = powerSGD_hook.PowerSGDState(
+            process_group=group,
+            matrix_approximation_rank=options.rank,
+            start_powerSGD_iter=FIRST_COMPRESSED_STEP,
+            min_compression_rate=MIN_COMPRESSION_RATE,
+            use_error_feedback=options.error_feedback,
+            orthogonalization_epsilon=_EPSILON,
+        )
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif isinstance(bare(codec), Fp16):
+        ddp.register_comm_hook(group, default_hooks.fp16_compress_hook)
+    return HookMemory(state)
+
+
+class HookMemory:
+    """What torch's PowerSGD remembers from step to step: residual and factors; nothing for the others."""
+
+    _TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def reset(self) -> None:
+        """Forget residual and factors. Steps taken stay counted, since DDP's buckets stay as they are."""
+        self.load_state_dict({})
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Copies of residual and factors."""
+        if self._state is None:
+            return {}
+        return {name: value.clone() for name in self._TENSORS for value in getattr(self._state, name).values()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave; an empty dict forgets everything."""
+        if self._state is None:
+            return
+        for name in self._TENSORS:
+            getattr(self._state, name).clear()
+            if name in state:
+                getattr(self._state, name)[0] = state[name].clone()
+
+
+def _powersgd_payloads(parameter_shapes: Sequence[Shape], rank: int) -> list[int]:
+    """What is no matrix worth it, all left factors, all right factors."""
+    plain = left = right = 0
+    for shape in parameter_shapes:
+        rows = shape[0] if shape else 1
+        cols = math.prod(shape[1:])
+        own_rank = min(rows, cols, rank)
+        if (rows + cols) * own_rank * MIN_COMPRESSION_RATE < rows * cols:
+            left, right = left + rows * own_rank, right + cols * own_rank
+        else:
+            plain += rows * cols
+    return [ELEMENT_BYTES * length for length in (plain, left, right)]

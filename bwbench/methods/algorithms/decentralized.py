@@ -12,19 +12,26 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    Context,
+    ExchangeReport,
+    RunningLocally,
+)
 from bwbench.methods.algorithms.buckets import ParameterBuffers, bucket_payloads
-from bwbench.methods.algorithms.communicator import Communicator, threads_for
-from bwbench.methods.algorithms.local_step import AbstractLocalStep
-from bwbench.methods.algorithms.memory import remember, remembered
-from bwbench.methods.algorithms.weight_codec import weight_codec_refusal
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.algorithms.exchange import Communicator, threads_for
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
-    import torch
+    pass
+
+LEAST_BITS = 16  # a step of training changes a weight by some 1e-3 of it; fp16 resolves 5e-4, int8 4e-3 at best
+_SAMPLE_ELEMENTS = 4096  # enough for the headers of a payload not to count
 
 
 class DecentralizedConfig(ComponentConfig):
@@ -37,7 +44,7 @@ class DecentralizedConfig(ComponentConfig):
     interval: int = Field(1, ge=1)
 
 
-class Decentralized(AbstractLocalStep):
+class Decentralized(AbstractAlgorithm):
     """x_i <- mean_j(x_j) - lr * g(x_i): the mean over all ranks, over a pair, or over ring neighbours.
 
     After Lian et al. 2017 (D-PSGD); ``shift-one`` as in Bagua (Gan et al. 2021). The collective decides whom the mean
@@ -80,14 +87,24 @@ class Decentralized(AbstractLocalStep):
         """Exchanges come more often."""
         return self.options.model_copy(update={"interval": min(self.options.interval, TIMED_PERIOD)})
 
-    def attach(self, context: Context) -> None:
+    def attach(self, context: Context) -> AbstractRunning:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for weights."""
-        super().attach(context)
+        return RunningDecentralized(context, self.options.interval)
+
+
+class RunningDecentralized(RunningLocally):
+    """One rank of ``decentralized``."""
+
+    def __init__(self, context: Context, interval: int) -> None:
+        super().__init__(context)
+        self._interval = interval
         self._weights = ParameterBuffers(self._parameters, self._buckets)
         self._codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(self._weights.shapes)]
         for codec in self._codecs:
             if (reason := weight_codec_refusal(codec)) is not None:
                 raise ConfigError(f"weights cannot be sent with this compression: {reason}")
+        self.bucket_bytes = self._weights.bucket_bytes
+        self._rounds = context.rounds(len(self._codecs))
         self._copies = [flat.clone() for flat in self._weights.flat]
         self._collective = context.collective
         self._communicator = Communicator(self._collective.meter, threads_for(self._collective, len(self._copies)))
@@ -95,17 +112,12 @@ class Decentralized(AbstractLocalStep):
         self._under_way = False
         self._unreported_bytes = 0
 
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of the buckets of weights."""
-        return self._weights.bucket_bytes
-
-    def clear_gradients(self) -> None:
+    def begin_step(self) -> None:
         """Begin a step: zeros, and the weights leave where their turn has come."""
-        super().clear_gradients()
+        super().begin_step()
         self._abandon()
         self._num_steps += 1
-        if self._num_steps % self.options.interval == 0:
+        if self._num_steps % self._interval == 0:
             self._begin()
 
     def finish(self) -> ExchangeReport:
@@ -124,11 +136,10 @@ class Decentralized(AbstractLocalStep):
         Where the mean is not over all ranks a request needs more exchanges. N are enough among N ranks on a ring, where
         it moves on by one rank, and for ``shift-one``, where half the ranks meet the other half within N/2.
         """
-        interval = self.options.interval
-        exchanges = 1 if self._collective.exact else self._collective.size
-        return (step // interval + exchanges) * interval
+        exchanges = 1 if self._collective.exact else self._context.members.size
+        return (step // self._interval + exchanges) * self._interval
 
-    def rehearse(self) -> None:
+    def rehearse(self, plain_backward_s: float) -> None:
         """Exchange copies of the weights; the weights stay as they are."""
         self._abandon()
         self._begin()
@@ -147,17 +158,16 @@ class Decentralized(AbstractLocalStep):
         self._collective.reset()
         self._collective.meter.take()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> State:
         """The number of steps, and what codecs and collective remember."""
         import torch
 
         return {"num_steps": torch.tensor(self._num_steps), **remembered(self._codecs, self._collective)}
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
         self._num_steps = int(state["num_steps"])
-        memory = {key: value for key, value in state.items() if key != "num_steps"}
-        remember(memory, self._codecs, self._collective)
+        remember(state, self._codecs, self._collective)
 
     def close(self) -> None:
         """End the communication threads."""
@@ -170,10 +180,25 @@ class Decentralized(AbstractLocalStep):
             self._communicator.submit(partial(self._average, bucket))
 
     def _average(self, bucket: int) -> None:
-        self._collective.average(self._copies[bucket], self._codecs[bucket], tag=bucket)
+        self._collective.average(self._copies[bucket], self._codecs[bucket], self._rounds[bucket])
 
     def _abandon(self) -> None:
         """Wait for an exchange that nobody has finished, e.g. of a measurement, without using its result."""
         if self._under_way:
             self._under_way = False
             self._unreported_bytes += self._communicator.wait().payload_bytes
+
+
+def weight_codec_refusal(codec: AbstractCodec) -> str | None:
+    """Why weights cannot be sent with ``codec``; None where they can. Imports no torch.
+
+    A gradient that is rounded costs one noisy step. Weights that are rounded forget every change smaller than the
+    grid they are rounded to, and what a sparse or low-rank codec leaves out is no longer part of the model.
+    """
+    advice = "send their differences: algorithm: low-precision-decentralized"
+    if codec.linear or codec.biased or codec.carries:
+        return f"what it leaves out of a weight would be missing from the model; {advice}"
+    bits = 8 * codec.payload_bytes(_SAMPLE_ELEMENTS) / _SAMPLE_ELEMENTS
+    if bits < LEAST_BITS:
+        return f"it keeps {bits:.2g} bits of a weight, a coarser grid than the steps of training; {advice}"
+    return None

@@ -1,15 +1,27 @@
-"""DiLoCo: local training with any optimizer, and a Nesterov step on what it has changed, every so many steps."""
+"""DiLoCo: local training with any optimizer, and a Nesterov step on what it has changed, every so many steps.
+
+Streaming DiLoCo: a fragment of the parameters at a time, on its way while the nodes go on computing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from bwbench.methods.algorithms.layout import Layout, in_one_part
-from bwbench.methods.algorithms.periodic import AbstractPeriodic, PeriodicConfig
-from bwbench.methods.algorithms.shared_bucket import OuterStep
-from bwbench.methods.compression.base import Shape
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.algorithms.periodic import (
+    AbstractPeriodic,
+    BucketLayout,
+    OuterStep,
+    PeriodicConfig,
+    SharedBucket,
+    in_fragments,
+    in_one_part,
+)
+from bwbench.methods.compression.codec import Shape
 
 
 class DilocoConfig(PeriodicConfig):
@@ -38,7 +50,7 @@ class Diloco(AbstractPeriodic):
     options: DilocoConfig
     replicas_equal = "after a round"
 
-    def layout(self, parameter_shapes: Sequence[Shape]) -> Layout:
+    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
         """Everything at once."""
         return in_one_part(parameter_shapes)
 
@@ -46,3 +58,60 @@ class Diloco(AbstractPeriodic):
     def outer_step(self) -> OuterStep:
         """Nesterov SGD."""
         return OuterStep(self.options.outer_lr, self.options.outer_momentum)
+
+
+class StreamingDilocoConfig(DilocoConfig):
+    """Options of ``streaming-diloco``.
+
+    Attributes:
+        period: optimizer steps from one round of a fragment to its next.
+        overlap: steps that the nodes go on computing while a fragment is on its way. 0 waits at once, ``period`` is
+            the most; ``auto`` applies a fragment as soon as it is there.
+        fragments: parts of nearly equal size that the parameters are cut into; their rounds are spread evenly over the
+            period.
+        mix: share of the local values when a fragment is applied; the rest are the agreed ones. 0 drops what was
+            learnt while it was on its way. Without overlap the agreed values are taken as they are.
+    """
+
+    overlap: int | Literal["auto"] = 5
+    fragments: int = Field(4, ge=1)
+    mix: float = Field(0.5, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _a_step_for_each_fragment(self) -> StreamingDilocoConfig:
+        if self.fragments > self.period:
+            text = f"{self.fragments} fragments have no step each in a period of {self.period}; ask for fewer"
+            raise PydanticCustomError("fragments", "{text}", {"text": text})
+        return self
+
+
+class StreamingDiloco(AbstractPeriodic):
+    """Each fragment p of P has rounds of its own, p·H/P steps apart: the peak of the load falls to 1/P.
+
+    After Douillard et al. 2025: a fragment leaves after step t, the outer step is taken with what came back after step
+    t+τ, and the local values become α·x + (1−α)·x_agreed (``mix`` is α).
+    """
+
+    Config = StreamingDilocoConfig
+    options: StreamingDilocoConfig
+    replicas_equal = "never"
+
+    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
+        """One bucket a fragment."""
+        return in_fragments(parameter_shapes, self.options.fragments)
+
+    def for_timing(self) -> ComponentConfig:
+        """No more rounds to a step than there are: they would meet on the link."""
+        return self.options
+
+    @property
+    def outer_step(self) -> OuterStep:
+        """Nesterov SGD."""
+        return OuterStep(self.options.outer_lr, self.options.outer_momentum)
+
+    def apply(self, bucket: SharedBucket) -> None:
+        """Mix local and agreed values."""
+        if self.options.overlap == 0:
+            bucket.adopt()
+        else:
+            bucket.mix(self.options.mix)

@@ -1,29 +1,33 @@
-"""Average the gradients in every optimizer step: synchronous data parallelism."""
+"""Average the gradients in every optimizer step: synchronous data parallelism, and the size of its buckets.
+
+Small buckets leave early in the backward pass and pay the latency of a whole exchange each; large ones pay it once and
+leave late. Which is better depends on the link and on how long a backward pass takes, both of which are known once the
+warm-up has measured one: the exchange of every bucket is then played through, for several sizes. Bagua tunes the size
+by trying (Gan et al. 2021); on a slow link a trial would take minutes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import MemoryOrAuto
-from bwbench.methods.algorithms.base import Context
-from bwbench.methods.algorithms.bucket_tuning import best_bucket_bytes
-from bwbench.methods.algorithms.buckets import bucket_payloads, trainable
-from bwbench.methods.algorithms.ddp_exchange import DdpExchange
-from bwbench.methods.algorithms.ddp_hooks import hook_payloads
-from bwbench.methods.algorithms.exchange import BucketExchange
-from bwbench.methods.algorithms.gradient_exchange import AbstractGradientExchange
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
+from bwbench.methods.algorithms.buckets import assign, bucket_payloads, trainable
+from bwbench.methods.algorithms.ddp_exchange import DdpExchange, hook_payloads
+from bwbench.methods.algorithms.exchange import NUM_THREADS, BucketExchange
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.memory import State
 from bwbench.methods.phases import Phase
-from bwbench.methods.traffic import Traffic
+from bwbench.methods.traffic import Traffic, transfer_time_s
+from bwbench.network.link import Link
 
-if TYPE_CHECKING:
-    import torch
-
+CANDIDATES_BYTES = tuple(64 * 1024 * 4**power for power in range(7))  # 64 kB to 256 MB
+SOFTWARE_S = 1e-3  # of one exchange, beside what the link takes: threads, messages, codec calls
 _BUCKET = "bucket_bytes"  # key in the state dict
 
 
@@ -45,7 +49,7 @@ class EveryStepConfig(ComponentConfig):
         return None if self.bucket_bytes == "auto" else self.bucket_bytes
 
 
-class EveryStep(AbstractGradientExchange):
+class EveryStep(AbstractAlgorithm):
     """All replicas take the same step, with the mean of all gradients.
 
     Buckets are exchanged while the backward pass is still running. With micro-steps (``accumulate``) the gradients of
@@ -80,54 +84,103 @@ class EveryStep(AbstractGradientExchange):
             return "bucket: auto cuts the gradients by the link's speed; give a size"
         return None
 
-    def attach(self, context: Context) -> None:
+    def attach(self, context: Context) -> AbstractRunning:
         """Wrap the model (torch's DDP) or hook into its gradients (all others)."""
-        self._optimizer = context.optimizer
-        self.overlap_estimated = context.collective.wraps_model
-        exchange = DdpExchange if context.collective.wraps_model else BucketExchange
-        self._exchange = exchange(context, self.options.fixed_bucket_bytes)
-        self._context = context
+        size = self.options.fixed_bucket_bytes
+        if context.collective.wraps_model:
+            return DdpExchange(context, size)
+        return TunedExchange(context) if self.options.bucket_bytes == "auto" else BucketExchange(context, size)
+
+
+class TunedExchange(BucketExchange):
+    """``bucket: auto``: begins with torch's own sizes, and chooses when it is told what a backward pass takes."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, None)
         self._chosen_bytes: float | None = None
 
-    def rehearse(self) -> None:
-        """Choose the size of the buckets where that is wanted, and make them anew."""
+    def rehearse(self, plain_backward_s: float) -> None:
+        """Choose the size of the buckets, the same on all nodes, and make them anew; nothing where no link is known."""
         link = self._context.collective.link
-        if self.options.bucket_bytes != "auto" or not isinstance(self._exchange, BucketExchange):
-            return
         if link is None or not link.shaped:
             return
-        self._choose(best_bucket_bytes(self._elements(), self._mean_backward_s(), link, self._traffic_of_bucket))
+        elements = [parameter.numel() for parameter in trainable(self._context.model)]
+        self._choose(best_bucket_bytes(elements, self._mean(plain_backward_s), link, self._traffic_of_bucket))
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """The residuals, and the size of the buckets that they belong to where it was chosen here."""
+    def state_dict(self) -> State:
+        """The residuals, and the size of the buckets that they belong to where it was chosen."""
         import torch
 
         chosen = {} if self._chosen_bytes is None else {_BUCKET: torch.tensor(self._chosen_bytes, dtype=torch.float64)}
         return super().state_dict() | chosen
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave; another size that was measured since then is given up."""
         if _BUCKET in state:
             self._choose(float(state[_BUCKET]))
-        super().load_state_dict({key: value for key, value in state.items() if key != _BUCKET})
+        super().load_state_dict(state)
 
     def _choose(self, bucket_bytes: float) -> None:
-        self._exchange.close()
-        self._exchange = BucketExchange(self._context, bucket_bytes)
+        self.close()
+        self._lay_out(bucket_bytes)
         self._chosen_bytes = bucket_bytes
 
-    def _elements(self) -> list[int]:
-        return [parameter.numel() for parameter in trainable(self._context.model)]
-
-    def _mean_backward_s(self) -> float:
+    def _mean(self, measured_s: float) -> float:
         """Of all nodes, so that they choose alike."""
         import torch
 
-        measured_s = torch.tensor([self.plain_backward_s])
-        self._context.control.average(measured_s)
-        return float(measured_s)
+        mean_s = torch.tensor([measured_s])
+        self._context.control.average(mean_s)
+        return float(mean_s)
 
     def _traffic_of_bucket(self, elements: int) -> Traffic:
         codec, collective = self._context.make_codec(), self._context.collective
         codec.prepare([(elements,)])
-        return collective.traffic(collective.size, codec.payloads(elements))
+        return collective.traffic(self._context.members.size, codec.payloads(elements))
+
+
+def best_bucket_bytes(
+    parameter_elements: Sequence[int],
+    backward_s: float,
+    link: Link,
+    traffic_of_bucket: Callable[[int], Traffic],
+) -> int:
+    """The candidate with which the last bucket is averaged first; the largest of equals. Pure.
+
+    Args:
+        parameter_elements: elements of each parameter, in the model's order.
+        backward_s: a backward pass without communication.
+        link: the shaped link that the buckets cross.
+        traffic_of_bucket: what the exchange of a bucket of so many elements moves.
+    """
+    ends = {
+        size: end_of_exchange_s(parameter_elements, size, backward_s, link, traffic_of_bucket)
+        for size in CANDIDATES_BYTES
+    }
+    shortest_s = min(ends.values())
+    best: int = max(size for size, end_s in ends.items() if math.isclose(end_s, shortest_s, rel_tol=1e-3))
+    return best
+
+
+def end_of_exchange_s(
+    parameter_elements: Sequence[int],
+    bucket_bytes: float,
+    backward_s: float,
+    link: Link,
+    traffic_of_bucket: Callable[[int], Traffic],
+) -> float:
+    """Seconds from the begin of the backward pass to the last average.
+
+    Gradients are taken to appear at an even pace, last parameter first. Buckets share the link one after the other;
+    the latencies of as many as there are threads overlap.
+    """
+    buckets = [sum(parameter_elements[i] for i in bucket) for bucket in assign(parameter_elements, bucket_bytes)]
+    total, ready, now_s = max(1, sum(buckets)), 0, 0.0
+    lanes = min(NUM_THREADS, len(buckets)) or 1
+    for elements in buckets:
+        ready += elements
+        traffic = traffic_of_bucket(elements)
+        latency_s = transfer_time_s(link, traffic.without_bytes())
+        sending_s = transfer_time_s(link, traffic) - latency_s
+        now_s = max(now_s, backward_s * ready / total) + sending_s + (latency_s + SOFTWARE_S) / lanes
+    return now_s

@@ -1,23 +1,29 @@
-"""Averaging the buckets of gradients while the backward pass is still running, each under a tag of its own."""
+"""Averaging the buckets of gradients while the backward pass is still running, in threads beside computing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bwbench.methods.algorithms.base import Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import GradientBuffers, assign, trainable
-from bwbench.methods.algorithms.communicator import Communicator, threads_for
-from bwbench.methods.algorithms.finite import GradientWatch
-from bwbench.methods.algorithms.memory import remember, remembered
+from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.buckets import GradientBuffers, GradientWatch, assign, trainable
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import Meter
+from bwbench.methods.memory import State, remember, remembered
 
 if TYPE_CHECKING:
     import torch
 
+NUM_THREADS = 2  # two buckets in flight: one fills the gaps that latency leaves in the other; more only compete
+LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the others still live; a result wakes it at once
 
-class BucketExchange:
+
+class BucketExchange(AbstractRunning):
     """Hands each bucket to a communication thread as soon as all its gradients are there.
 
     Buckets are handed over in the same order on all ranks, however autograd happens to finish them; each has a tag of
@@ -25,41 +31,11 @@ class BucketExchange:
     """
 
     def __init__(self, context: Context, bucket_bytes: float | None) -> None:
-        self._context = context
-        parameters = trainable(context.model)
-        buckets = assign([p.numel() for p in parameters], bucket_bytes)
-        self._buffers = GradientBuffers(parameters, buckets)
-        self._codecs = [
-            context.codec_of([tuple(parameters[index].shape) for index in bucket], number)
-            for number, bucket in enumerate(buckets)
-        ]
-        self._watch = GradientWatch(context.model, self._buffers, context.control)
-        self._sending = False
-        self._missing: list[int] = []
-        self._num_launched = 0
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
-            for index, parameter in enumerate(parameters)
-        ]
-        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
+        super().__init__(context)
+        self._lay_out(bucket_bytes)
 
-    @property
-    def module(self) -> Callable[..., torch.Tensor]:
-        """The model itself."""
-        return self._context.model
-
-    @property
-    def buffers(self) -> GradientBuffers:
-        """The gradients."""
-        return self._buffers
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of the buckets as fp32."""
-        return self._buffers.bucket_bytes
-
-    def clear_gradients(self) -> None:
-        """Begin a step: zeros in all buckets, nothing launched."""
+    def begin_step(self) -> None:
+        """Zeros in all buckets, nothing launched."""
         self._buffers.clear()
         self._missing = [0] * len(self._buffers.flat)
         for bucket in self._buffers.bucket_of.values():
@@ -70,13 +46,7 @@ class BucketExchange:
         """Only the last micro-step's gradients are complete, so only there are buckets handed over."""
         return self._sends(last)
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Plain backward pass; the hooks do the rest."""
-        import torch
-
-        torch.autograd.backward(loss)
-
-    def finish(self, plain_backward_s: float) -> ExchangeReport:
+    def finish(self) -> ExchangeReport:
         """Wait for all buckets; raises at once what a communication thread raised."""
         self._launch(all_that_is_left=True)  # a parameter that the forward pass did not use has no gradient to wait for
         return self._communicator.wait()
@@ -88,11 +58,11 @@ class BucketExchange:
         self._context.collective.reset()
         self._context.collective.meter.take()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> State:
         """What the codecs of the buckets and the collective remember."""
         return remembered(self._codecs, self._context.collective)
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
         remember(state, self._codecs, self._context.collective)
 
@@ -101,6 +71,33 @@ class BucketExchange:
         for hook in self._hooks:
             hook.remove()
         self._communicator.close()
+
+    @property
+    def buffers(self) -> GradientBuffers:
+        """The gradients."""
+        return self._buffers
+
+    def _lay_out(self, bucket_bytes: float | None) -> None:
+        """Put the gradients into buckets of this size, and hook into them."""
+        context = self._context
+        parameters = trainable(context.model)
+        buckets = assign([p.numel() for p in parameters], bucket_bytes)
+        self._buffers = GradientBuffers(parameters, buckets)
+        self.bucket_bytes = self._buffers.bucket_bytes
+        self._codecs = [
+            context.codec_of([tuple(parameters[index].shape) for index in bucket], number)
+            for number, bucket in enumerate(buckets)
+        ]
+        self._rounds = context.rounds(len(buckets))
+        self._watch = GradientWatch(context.model, self._buffers, context.control.diverged)
+        self._sending = False
+        self._missing = [0] * len(buckets)
+        self._num_launched = 0
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
+            for index, parameter in enumerate(parameters)
+        ]
+        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
 
     @contextmanager
     def _sends(self, last: bool) -> Iterator[None]:
@@ -132,4 +129,102 @@ class BucketExchange:
 
     def _average(self, bucket: int) -> None:
         self._watch.check(bucket)
-        self._context.collective.average(self._buffers.flat[bucket], self._codecs[bucket], tag=bucket)
+        self._context.collective.average(self._buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
+
+
+def threads_for(collective: AbstractCollective, num_buckets: int) -> int:
+    """How many threads may exchange the buckets of one algorithm: one where torch numbers the messages itself.
+
+    Torch's own all-reduce has no tag: calls are matched by their order, which two threads would not keep.
+    """
+    return 1 if collective.wraps_model else min(NUM_THREADS, max(1, num_buckets))
+
+
+class Communicator:
+    """Runs jobs in threads of its own; what one of them raises is raised by the next ``check`` or ``wait``.
+
+    All ranks submit the same jobs in the same order. Threads take them in this order, so that the oldest job that is
+    not done everywhere has a thread on every rank: jobs that wait for their peers cannot wait in a circle. ``submit``
+    and ``wait`` belong to one thread.
+    """
+
+    def __init__(self, meter: Meter, num_threads: int = NUM_THREADS) -> None:
+        self._meter = meter
+        self._queue: queue.SimpleQueue[tuple[int, Callable[[], None]] | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._num_submitted = 0
+        self._unfinished: set[int] = set()
+        self._error: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._work, name=f"bwbench-communication-{i}", daemon=True)
+            for i in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Callable[[], None]) -> int:
+        """Have ``job`` run as soon as a thread is free; returns its number, for ``wait`` and ``done``."""
+        number = self._num_submitted
+        self._num_submitted += 1
+        with self._changed:
+            self._unfinished.add(number)
+        self._queue.put((number, job))
+        return number
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was submitted is done."""
+        return not self._unfinished
+
+    def done(self, jobs: Iterable[int]) -> bool:
+        """Whether these jobs are done."""
+        return self._unfinished.isdisjoint(jobs)
+
+    def check(self) -> None:
+        """Raise RuntimeError where a job has failed."""
+        if self._error is not None:
+            raise RuntimeError(f"communication failed: {self._error}") from self._error
+
+    def wait(self, jobs: Iterable[int] | None = None) -> ExchangeReport:
+        """Wait until these jobs are done, all of them by default; returns what that cost.
+
+        Raises at once what any job raised. The report counts the bytes of jobs that are still on their way as far as
+        they have been sent; the next report counts the rest.
+        """
+        begin = time.monotonic()
+        with self._changed:
+            awaited = set(self._unfinished if jobs is None else jobs)
+            while not self.done(awaited):
+                self.check()
+                if not any(thread.is_alive() for thread in self._threads):
+                    raise RuntimeError("the communication threads have ended")
+                self._changed.wait(LIVENESS_CHECK_S)  # each of their own waits is limited by the group's timeout
+            self.check()
+        end = time.monotonic()
+        reading = self._meter.take()
+        codec_s = reading.codec_s_within(begin, end)
+        return ExchangeReport(
+            ready_mono_s=begin,
+            exposed_s=max(0.0, end - begin - codec_s),
+            codec_s=codec_s,
+            payload_bytes=reading.payload_bytes,
+        )
+
+    def close(self) -> None:
+        """End the threads once they are done with what they have. Safe to call twice."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            number, job = item
+            try:
+                job()
+            except BaseException as error:
+                with self._changed:
+                    self._error = self._error or error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._unfinished.discard(number)
+                self._changed.notify_all()

@@ -14,11 +14,16 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    Context,
+    ExchangeReport,
+    RunningLocally,
+)
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, bucket_payloads
-from bwbench.methods.algorithms.local_step import AbstractLocalStep
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
 
@@ -42,7 +47,7 @@ class HivemindConfig(ComponentConfig):
     timeout_s: float = Field(600.0, gt=0, alias="timeout")
 
 
-class HivemindAverage(AbstractLocalStep):
+class HivemindAverage(AbstractAlgorithm):
     """Plain local steps, and every ``period`` of them ``DecentralizedAverager.step`` of hivemind over all parameters.
 
     All ranks wait for its result. Peers find one another through a distributed hash table whose daemon listens on the
@@ -54,9 +59,6 @@ class HivemindAverage(AbstractLocalStep):
     options: HivemindConfig
     sends = False  # by a collective of ours
     replicas_equal = "never"  # peers add the differences that they are sent, which rounds
-
-    _averager: Any = None
-    _table: Any = None
 
     @classmethod
     def missing(cls) -> str | None:
@@ -90,14 +92,22 @@ class HivemindAverage(AbstractLocalStep):
         """Averages come more often."""
         return self.options.model_copy(update={"period": min(self.options.period, TIMED_PERIOD)})
 
-    def attach(self, context: Context) -> None:
-        """Start hivemind's processes; rank 0 tells the others where it listens.
+    def attach(self, context: Context) -> AbstractRunning:
+        """Start hivemind's processes. Raises ConfigError where hivemind is not installed."""
+        return RunningHivemind(context, self.options)
 
-        Raises ConfigError where hivemind is not installed.
-        """
+
+class RunningHivemind(RunningLocally):
+    """One rank of ``hivemind``, with its processes; rank 0 tells the others where it listens."""
+
+    _averager: Any = None
+    _table: Any = None
+
+    def __init__(self, context: Context, options: HivemindConfig) -> None:
         import torch
 
-        super().attach(context)
+        super().__init__(context)
+        self._options = options
         assert context.data_group is not None
         try:
             hivemind: Any = importlib.import_module("hivemind")
@@ -128,23 +138,19 @@ class HivemindAverage(AbstractLocalStep):
         # A peer that looks for others before they listen fails, and looks again: many times on a slow machine.
         group.barrier().wait()
         size = ELEMENT_BYTES * sum(parameter.numel() for parameter in self._parameters)
+        self.bucket_bytes = [size]  # all parameters at once
         self._round_bytes = round(2 * (group.size() - 1) / group.size() * size)
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """All parameters at once."""
-        return [ELEMENT_BYTES * sum(parameter.numel() for parameter in self._parameters)]
 
     def after_update(self) -> ExchangeReport | None:
         """Every ``period`` steps: wait for the mean of all parameters. Raises RuntimeError where there is none."""
         self._step += 1
-        return self._average() if self._step % self.options.period == 0 else None
+        return self._average() if self._step % self._options.period == 0 else None
 
     def agreement_step(self, step: int) -> int:
         """The next step with an average."""
-        return -(-step // self.options.period) * self.options.period
+        return -(-step // self._options.period) * self._options.period
 
-    def rehearse(self) -> None:
+    def rehearse(self, plain_backward_s: float) -> None:
         """One average, so that peers know one another."""
         self._average()
 
@@ -177,8 +183,8 @@ class HivemindAverage(AbstractLocalStep):
             with self._averager.get_tensors() as shared:
                 for tensor, parameter in zip(shared, self._parameters, strict=True):
                     tensor.copy_(parameter)
-            if self._averager.step(timeout=self.options.timeout_s) is None:
-                raise RuntimeError(f"hivemind formed no average within {self.options.timeout_s:g} s")
+            if self._averager.step(timeout=self._options.timeout_s) is None:
+                raise RuntimeError(f"hivemind formed no average within {self._options.timeout_s:g} s")
             with self._averager.get_tensors() as shared:
                 for tensor, parameter in zip(shared, self._parameters, strict=True):
                     parameter.copy_(tensor)

@@ -9,14 +9,18 @@ from dataclasses import replace
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.exchange import BucketExchange
-from bwbench.methods.algorithms.finite import GradientWatch
-from bwbench.methods.algorithms.layout import Layout, in_one_part
-from bwbench.methods.algorithms.memory import State, part
-from bwbench.methods.algorithms.periodic import AbstractPeriodic, PeriodicConfig
-from bwbench.methods.algorithms.round_schedule import RoundSchedule
-from bwbench.methods.compression.base import Shape
+from bwbench.methods.algorithms.periodic import (
+    AbstractPeriodic,
+    BucketLayout,
+    PeriodicConfig,
+    RoundSchedule,
+    RunningPeriodic,
+    in_one_part,
+)
+from bwbench.methods.compression.codec import Shape
+from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import LEAST_STEPS
 
 _GRADIENTS = "gradients."  # prefix in the state dict
@@ -47,7 +51,7 @@ class LocalSgd(AbstractPeriodic):
     options: LocalSgdConfig
     replicas_equal = "after a round"
 
-    def layout(self, parameter_shapes: Sequence[Shape]) -> Layout:
+    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
         """Everything at once."""
         return in_one_part(parameter_shapes)
 
@@ -59,45 +63,44 @@ class LocalSgd(AbstractPeriodic):
         """With a short warm-up, too."""
         return super().for_timing().model_copy(update={"warmup": min(self.options.warmup, LEAST_STEPS)})
 
-    def attach(self, context: Context) -> None:
+    def attach(self, context: Context) -> AbstractRunning:
         """Put gradients and parameters into flat buffers; with a warm-up, hook into the gradients as well."""
-        super().attach(context)
-        self._warm_up = BucketExchange(context, None) if self.options.warmup else None
-        if self._warm_up is not None:  # which holds the gradients from now on
-            self._gradients = self._warm_up.buffers
-            self._watch = GradientWatch(context.model, self._gradients, context.control)
+        return RunningPostLocalSgd(context, self) if self.options.warmup else super().attach(context)
 
-    @property
-    def _gradients_leave(self) -> BucketExchange | None:
-        """What averages the gradients of the present step; None behind the warm-up."""
-        return self._warm_up if self._step < self.options.warmup else None
 
-    def clear_gradients(self) -> None:
-        """Begin a step."""
-        if (exchange := self._gradients_leave) is not None:
-            exchange.clear_gradients()
+class RunningPostLocalSgd(RunningPeriodic):
+    """One rank of local SGD with a warm-up: an exchange of gradients holds them, during the warm-up and after it."""
+
+    def __init__(self, context: Context, method: LocalSgd) -> None:
+        super().__init__(context, method)
+        self._warm_up_steps = method.options.warmup
+        self._warm_up = BucketExchange(context, None)
+        self._gradients = self._warm_up.buffers
+
+    def begin_step(self) -> None:
+        """Zeros everywhere."""
+        if self._warming_up:
+            self._warm_up.begin_step()
         else:
-            super().clear_gradients()
+            super().begin_step()
 
     def micro_step(self, last: bool) -> AbstractContextManager[None]:
         """Gradients are sent in the last micro-step of the warm-up's steps only."""
-        exchange = self._gradients_leave
-        return nullcontext() if exchange is None else exchange.micro_step(last)
+        return self._warm_up.micro_step(last) if self._warming_up else nullcontext()
 
-    def check_gradients(self) -> None:
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; what is sent while warming up is looked at before it leaves."""
-        if self._gradients_leave is None:
-            super().check_gradients()
+        if not self._warming_up:
+            super().gradients_ready(backward_began_mono_s)
 
     def finish(self) -> ExchangeReport:
         """Wait for the mean of the gradients while warming up; nobody to agree with later."""
-        exchange = self._gradients_leave
-        return super().finish() if exchange is None else exchange.finish(self.plain_backward_s)
+        return self._warm_up.finish() if self._warming_up else super().finish()
 
     def after_update(self) -> ExchangeReport | None:
         """Begin and end rounds. At the end of the warm-up all replicas are equal: what they agree on."""
         report = super().after_update()
-        if self._step == self.options.warmup:
+        if self._step == self._warm_up_steps:
             for bucket in self.buckets:
                 bucket.settle()
         return report
@@ -105,24 +108,22 @@ class LocalSgd(AbstractPeriodic):
     def reset(self) -> None:
         """Forget the residuals of the gradients as well."""
         super().reset()
-        if self._warm_up is not None:
-            self._warm_up.reset()
+        self._warm_up.reset()
 
     def state_dict(self) -> State:
         """Of rounds and warm-up."""
-        state = super().state_dict()
-        if self._warm_up is not None:
-            state |= {f"{_GRADIENTS}{key}": value for key, value in self._warm_up.state_dict().items()}
-        return state
+        return super().state_dict() | below(_GRADIENTS, self._warm_up.state_dict())
 
     def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
         super().load_state_dict(state)
-        if self._warm_up is not None:
-            self._warm_up.load_state_dict(part(state, _GRADIENTS))
+        self._warm_up.load_state_dict(part(state, _GRADIENTS))
 
     def close(self) -> None:
         """End the communication threads."""
         super().close()
-        if self._warm_up is not None:
-            self._warm_up.close()
+        self._warm_up.close()
+
+    @property
+    def _warming_up(self) -> bool:
+        return self._step < self._warm_up_steps

@@ -7,14 +7,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    Context,
+    ExchangeReport,
+    RunningLocally,
+)
 from bwbench.methods.algorithms.buckets import ParameterBuffers, bucket_payloads
-from bwbench.methods.algorithms.communicator import Communicator, threads_for
-from bwbench.methods.algorithms.local_step import AbstractLocalStep
-from bwbench.methods.algorithms.memory import remember, remembered
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.algorithms.exchange import Communicator, threads_for
+from bwbench.methods.buffers import give_back, on_host
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.methods.memory import State, below, remember, remembered
 from bwbench.methods.phases import Phase
 from bwbench.methods.traffic import Traffic
 
@@ -29,11 +36,11 @@ SAMPLE_ELEMENTS = 4096
 class NeighbourExchange(Protocol):
     """The part of the collective ``neighbours`` that is used here."""
 
-    def exchange(self, payload: torch.Tensor, max_bytes: int, tag: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def exchange(self, payload: torch.Tensor, max_bytes: int, round_: Round) -> tuple[torch.Tensor, torch.Tensor]:
         """Send ``payload`` to both neighbours; returns what the left and the right one have sent."""
 
 
-class LowPrecisionDecentralized(AbstractLocalStep):
+class LowPrecisionDecentralized(AbstractAlgorithm):
     """D-PSGD on a ring with compressed differences (DCD-PSGD, Tang et al. 2018), as in Bagua.
 
     x-hat is what the neighbours know of this rank, x-hat_L and x-hat_R what it knows of them; all three start from the
@@ -82,26 +89,30 @@ class LowPrecisionDecentralized(AbstractLocalStep):
         """All steps are alike."""
         return (Phase("training"),)
 
-    def attach(self, context: Context) -> None:
+    def attach(self, context: Context) -> AbstractRunning:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for differences."""
-        super().attach(context)
+        return RunningLowPrecisionDecentralized(context)
+
+
+class RunningLowPrecisionDecentralized(RunningLocally):
+    """One rank of ``low-precision-decentralized``. Replicas of itself and of its neighbours lie in host memory."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._weights = ParameterBuffers(self._parameters, self._buckets)
         self._codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(self._weights.shapes)]
         for codec in self._codecs:
             if (reason := _refusal(codec)) is not None:
                 raise ConfigError(f"differences of weights cannot be sent with this compression: {reason}")
         self._collective = context.collective
+        self.bucket_bytes = self._weights.bucket_bytes
+        self._rounds = context.rounds(len(self._codecs))
         self._own, self._left, self._right = (self._weights_copied() for _ in range(3))
         self._communicator = Communicator(self._collective.meter, threads_for(self._collective, len(self._own)))
 
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of the buckets of weights."""
-        return self._weights.bucket_bytes
-
     def after_update(self) -> ExchangeReport | None:
         """Send the differences, move on to what was sent, and follow the neighbours."""
-        if self._collective.size == 1:
+        if self._context.members.size == 1:
             return None
         for bucket in range(len(self._own)):
             self._communicator.submit(partial(self._exchange, bucket))
@@ -109,7 +120,7 @@ class LowPrecisionDecentralized(AbstractLocalStep):
 
     def agreement_step(self, step: int) -> int | None:
         """A request moves on by one rank on both sides in every step, from ``step`` on."""
-        return step + max(1, self._collective.size // 2) - 1
+        return step + max(1, self._context.members.size // 2) - 1
 
     def reset(self) -> None:
         """All replicas hold the weights that this rank has: the common initial ones."""
@@ -118,42 +129,44 @@ class LowPrecisionDecentralized(AbstractLocalStep):
         self._collective.reset()
         self._collective.meter.take()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> State:
         """The replicas of both neighbours; that of this rank is its weights."""
-        replicas = {f"left.{number}": flat.clone() for number, flat in enumerate(self._left)}
-        replicas |= {f"right.{number}": flat.clone() for number, flat in enumerate(self._right)}
-        return replicas | remembered(self._codecs, self._collective)
+        left = {str(number): flat.clone() for number, flat in enumerate(self._left)}
+        right = {str(number): flat.clone() for number, flat in enumerate(self._right)}
+        return below("left.", left) | below("right.", right) | remembered(self._codecs, self._collective)
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
         self._own = self._weights_copied()
         self._left = [state[f"left.{number}"].clone() for number in range(len(self._own))]
         self._right = [state[f"right.{number}"].clone() for number in range(len(self._own))]
-        remember({key: value for key, value in state.items() if _is_memory(key)}, self._codecs, self._collective)
+        remember(state, self._codecs, self._collective)
 
     def close(self) -> None:
         """End the communication threads."""
         self._communicator.close()
 
     def _weights_copied(self) -> list[torch.Tensor]:
-        return [flat.clone() for flat in self._weights.flat]
+        return [on_host(flat).clone() for flat in self._weights.flat]
 
     def _exchange(self, bucket: int) -> None:
         collective = cast(NeighbourExchange, self._collective)
-        codec, weights, own = self._codecs[bucket], self._weights.flat[bucket], self._own[bucket]
-        replicas = [(self._left[bucket], 0), (self._right[bucket], 1)][: min(2, self._collective.size - 1)]
+        codec, own = self._codecs[bucket], self._own[bucket]
+        replicas = [(self._left[bucket], 0), (self._right[bucket], 1)][: min(2, self._context.members.size - 1)]
         share = 1 / (1 + len(replicas))  # of each neighbour in the mean of a neighbourhood
         with self._collective.meter.codec():
+            weights = on_host(self._weights.flat[bucket])
             difference = weights - (1 + share * len(replicas)) * own
             for replica, _ in replicas:
                 difference.add_(replica, alpha=share)
             payload = codec.encode(difference)
-        received = collective.exchange(payload, codec.max_payload_bytes(own.numel()), bucket)
+        received = collective.exchange(payload, codec.max_payload_bytes(own.numel()), self._rounds[bucket])
         with self._collective.meter.codec():
             codec.decode_add(payload, own)
             for replica, side in replicas:
                 codec.decode_add(received[side], replica)
             weights.copy_(own)
+            give_back(weights, self._weights.flat[bucket])
 
 
 def _refusal(codec: AbstractCodec) -> str | None:
@@ -164,7 +177,3 @@ def _refusal(codec: AbstractCodec) -> str | None:
     if 8 * codec.payload_bytes(SAMPLE_ELEMENTS) < LEAST_BITS * SAMPLE_ELEMENTS:
         return f"with fewer than {LEAST_BITS} bits an entry its noise keeps neighbours apart; int8 does not"
     return None
-
-
-def _is_memory(key: str) -> bool:
-    return key.startswith(("codec.", "collective."))

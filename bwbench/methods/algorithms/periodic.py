@@ -7,24 +7,29 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.base import Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, ParameterBuffers
-from bwbench.methods.algorithms.communicator import Communicator, threads_for
-from bwbench.methods.algorithms.layout import Layout
-from bwbench.methods.algorithms.local_step import AbstractLocalStep
-from bwbench.methods.algorithms.memory import State, part
-from bwbench.methods.algorithms.round_schedule import RoundSchedule
-from bwbench.methods.algorithms.shared_bucket import OuterStep, SharedBucket
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    Context,
+    ExchangeReport,
+    RunningLocally,
+)
+from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, ParameterBuffers, assign
+from bwbench.methods.algorithms.exchange import Communicator, threads_for
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
 
 _STEP = "step"  # key in the state dict
 
@@ -49,15 +54,7 @@ class PeriodicConfig(ComponentConfig):
         return self
 
 
-@dataclass(frozen=True)
-class _Round:
-    """What of one part is on its way: the step after which it left, and the jobs that exchange its buckets."""
-
-    begun_step: int
-    jobs: list[int]
-
-
-class AbstractPeriodic(AbstractLocalStep):
+class AbstractPeriodic(AbstractAlgorithm):
     """Local steps, and every ``period`` of them the mean of what the replicas have learnt since they last agreed.
 
     What is averaged is the pseudo-gradient of each bucket, the last agreed values minus the local ones; every rank
@@ -72,7 +69,7 @@ class AbstractPeriodic(AbstractLocalStep):
     options: PeriodicConfig
 
     @abc.abstractmethod
-    def layout(self, parameter_shapes: Sequence[Shape]) -> Layout:
+    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
         """What is exchanged together; each part has rounds of its own. Pure."""
 
     def rounds(self, num_parts: int) -> RoundSchedule:
@@ -126,10 +123,30 @@ class AbstractPeriodic(AbstractLocalStep):
         period = self.options.period if self.options.overlap else min(self.options.period, TIMED_PERIOD)
         return self.options.model_copy(update={"period": period})
 
-    def attach(self, context: Context) -> None:
+    def attach(self, context: Context) -> AbstractRunning:
         """Put gradients and parameters into flat buffers; what the replicas start from is what they agree on."""
-        super().attach(context)
-        layout = self.layout([tuple(parameter.shape) for parameter in self._parameters])
+        return RunningPeriodic(context, self)
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """What of one part is on its way: the step after which it left, and the jobs that exchange its buckets."""
+
+    begun_step: int
+    jobs: list[int]
+
+
+class RunningPeriodic(RunningLocally):
+    """One rank of a method that agrees every so many steps.
+
+    Attributes:
+        buckets: of all parts, in the order of their numbers.
+    """
+
+    def __init__(self, context: Context, method: AbstractPeriodic) -> None:
+        super().__init__(context)
+        self._method = method
+        layout = method.layout([tuple(parameter.shape) for parameter in self._parameters])
         (flat,) = ParameterBuffers(self._parameters, [layout.order]).flat
         self._parts: list[list[SharedBucket]] = []
         offset = number = 0
@@ -138,22 +155,15 @@ class AbstractPeriodic(AbstractLocalStep):
             for shapes in part_shapes:
                 values = flat[offset : offset + sum(math.prod(shape) for shape in shapes)]
                 codec = context.codec_of(shapes, number)
-                self._parts[-1].append(SharedBucket(number, values, codec, self.outer_step))
+                self._parts[-1].append(SharedBucket(number, values, codec, method.outer_step))
                 offset, number = offset + values.numel(), number + 1
-        self._schedule = self.rounds(len(self._parts))
-        self._under_way: list[_Round | None] = [None] * len(self._parts)
+        self.buckets = [bucket for buckets in self._parts for bucket in buckets]
+        self.bucket_bytes = [ELEMENT_BYTES * bucket.values.numel() for bucket in self.buckets]
+        self._rounds = context.rounds(number)
+        self._schedule = method.rounds(len(self._parts))
+        self._under_way: list[_UnderWay | None] = [None] * len(self._parts)
         self._step = 0
         self._communicator = Communicator(context.collective.meter, threads_for(context.collective, number))
-
-    @property
-    def buckets(self) -> list[SharedBucket]:
-        """Of all parts, in the order of their numbers."""
-        return [bucket for buckets in self._parts for bucket in buckets]
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Sizes of the buckets of parameters."""
-        return [ELEMENT_BYTES * bucket.values.numel() for bucket in self.buckets]
 
     def after_update(self) -> ExchangeReport | None:
         """Apply the rounds that are due, begin those whose turn it is; without overlap wait for them at once."""
@@ -170,7 +180,7 @@ class AbstractPeriodic(AbstractLocalStep):
         """The step in which the next round has been applied; steps are numbered from 1 as here."""
         return self._schedule.agreement_step(step)
 
-    def rehearse(self) -> None:
+    def rehearse(self, plain_backward_s: float) -> None:
         """One round of every part."""
         self.drain()
         for index in range(len(self._parts)):
@@ -193,10 +203,9 @@ class AbstractPeriodic(AbstractLocalStep):
         """Steps taken, agreed values, outer momentum and residuals of all buckets, what the collective remembers."""
         import torch
 
-        state = {_STEP: torch.tensor(self._step)}
-        state |= {f"collective.{key}": value for key, value in self._context.collective.state_dict().items()}
+        state = {_STEP: torch.tensor(self._step)} | below("collective.", self._context.collective.state_dict())
         for bucket in self.buckets:
-            state |= {f"bucket.{bucket.number}.{key}": value for key, value in bucket.state_dict().items()}
+            state |= below(f"bucket.{bucket.number}.", bucket.state_dict())
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -210,7 +219,7 @@ class AbstractPeriodic(AbstractLocalStep):
         """End the communication threads."""
         self._communicator.close()
 
-    def _due(self, under_way: _Round) -> bool:
+    def _due(self, under_way: _UnderWay) -> bool:
         early = self._schedule.overlap is None and self._communicator.done(under_way.jobs)
         return early or self._schedule.due(under_way.begun_step, self._step)
 
@@ -219,12 +228,12 @@ class AbstractPeriodic(AbstractLocalStep):
         for bucket in self._parts[index]:
             bucket.leave()
             jobs.append(self._communicator.submit(partial(self._average, bucket)))
-        self._under_way[index] = _Round(self._step, jobs)
+        self._under_way[index] = _UnderWay(self._step, jobs)
 
     def _average(self, bucket: SharedBucket) -> None:
-        self._context.collective.average(bucket.pseudo_gradient, bucket.codec, tag=bucket.number)
+        self._context.collective.average(bucket.pseudo_gradient, bucket.codec, self._rounds[bucket.number])
 
-    def _end_rounds(self, ends: Callable[[_Round], bool]) -> Iterator[ExchangeReport]:
+    def _end_rounds(self, ends: Callable[[_UnderWay], bool]) -> Iterator[ExchangeReport]:
         """Wait for the rounds that ``ends`` chooses, apply them, and give what waiting for each cost."""
         for index, under_way in enumerate(self._under_way):
             if under_way is None or not ends(under_way):
@@ -232,5 +241,203 @@ class AbstractPeriodic(AbstractLocalStep):
             yield self._communicator.wait(under_way.jobs)
             for bucket in self._parts[index]:
                 bucket.arrive()
-                self.apply(bucket)
+                self._method.apply(bucket)
             self._under_way[index] = None
+
+
+class SharedBucket:
+    """Local values, agreed values and pseudo-gradient of one bucket, fp32 vectors of the same length.
+
+    The order is ``leave`` and, once ``pseudo_gradient`` has become its mean over the ranks, ``arrive`` and one of
+    ``adopt``, ``keep_progress`` and ``mix``.
+
+    Attributes:
+        number: of the bucket, which marks its messages.
+        values: this rank's parameters, a view into the memory that the model works with.
+        codec: encodes the pseudo-gradient; its residual belongs to this bucket.
+        agreed: the last values that all ranks agreed on, the same bits everywhere.
+        pseudo_gradient: ``agreed`` minus ``values``; becomes the mean over all ranks while it is exchanged.
+    """
+
+    def __init__(self, number: int, values: torch.Tensor, codec: AbstractCodec, outer: OuterStep) -> None:
+        import torch
+
+        self.number, self.values, self.codec = number, values, codec
+        self.agreed = values.clone()
+        self.pseudo_gradient = torch.zeros_like(values)
+        self._outer = outer
+        self._left_with = torch.zeros_like(values)
+        self._velocity = torch.zeros_like(values) if outer.momentum else None
+
+    def leave(self) -> None:
+        """Take the pseudo-gradient."""
+        import torch
+
+        torch.sub(self.agreed, self.values, out=self.pseudo_gradient)
+        self._left_with.copy_(self.values)
+
+    def arrive(self) -> None:
+        """Take the outer step with the mean pseudo-gradient."""
+        step = self.pseudo_gradient
+        if self._velocity is not None:
+            self._velocity.mul_(self._outer.momentum).add_(step)
+            step.add_(self._velocity, alpha=self._outer.momentum)
+        self.agreed.sub_(step, alpha=self._outer.lr)
+
+    def adopt(self) -> None:
+        """Go on from the agreed values."""
+        self.values.copy_(self.agreed)
+
+    def keep_progress(self) -> None:
+        """Go on from the agreed values plus what this rank has learnt since ``leave``."""
+        self.values.sub_(self._left_with).add_(self.agreed)
+
+    def mix(self, local_share: float) -> None:
+        """Go on from a weighted mean of the local and the agreed values."""
+        self.values.lerp_(self.agreed, 1.0 - local_share)
+
+    def settle(self) -> None:
+        """The local values are those that all ranks agree on."""
+        self.agreed.copy_(self.values)
+
+    def reset(self) -> None:
+        """Settle on the local values and forget everything else."""
+        self.settle()
+        if self._velocity is not None:
+            self._velocity.zero_()
+        self.codec.load_state_dict({})
+
+    def state_dict(self) -> State:
+        """Agreed values, outer momentum, and what the codec remembers."""
+        state = {"agreed": self.agreed.clone()}
+        if self._velocity is not None:
+            state["velocity"] = self._velocity.clone()
+        return state | below("codec.", self.codec.state_dict())
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave."""
+        self.agreed.copy_(state["agreed"])
+        if self._velocity is not None:
+            self._velocity.copy_(state["velocity"])
+        self.codec.load_state_dict(part(state, "codec."))
+
+
+@dataclass(frozen=True)
+class OuterStep:
+    """Nesterov SGD on the agreed values, with the mean of the pseudo-gradients as its gradient; as torch's SGD.
+
+    Rate 1 without momentum takes the mean of the local values.
+    """
+
+    lr: float = 1.0
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundSchedule:
+    """Rounds of every part, in steps that are numbered from 1.
+
+    Which rounds have begun after a step follows from its number alone. All ranks begin the same rounds in the same
+    order, whatever their speed: nobody can wait for a round that a peer has not begun and will not begin.
+
+    Attributes:
+        period: steps from one round of a part to its next.
+        offsets: of each part; it begins a round after every step that leaves this remainder, counted from ``warm_up``.
+        overlap: steps from the begin of a round to the step after which its result is applied, at most ``period``;
+            None for as soon as it is there, which is ``period`` steps later at the latest.
+        warm_up: no round begins in the first steps, this many.
+    """
+
+    period: int
+    offsets: tuple[int, ...] = (0,)
+    overlap: int | None = 0
+    warm_up: int = 0
+
+    def begins(self, part: int, step: int) -> bool:
+        """Whether a round of ``part`` begins after ``step``."""
+        counted = step - self.warm_up
+        return counted > 0 and (counted - self.offsets[part]) % self.period == 0
+
+    def due(self, begun_step: int, step: int) -> bool:
+        """Whether the result of a round that began after ``begun_step`` has to be applied after ``step``."""
+        return step - begun_step >= self.longest
+
+    @property
+    def longest(self) -> int:
+        """Steps from the begin of a round to the last step in which its result may be applied."""
+        return self.period if self.overlap is None else self.overlap
+
+    def agreement_step(self, step: int) -> int:
+        """The first step that a rank completes only after all others have begun ``step``.
+
+        That is the one in which the next round that begins, of any part, has been applied.
+        """
+        if step <= self.warm_up:  # gradients are averaged in these
+            return step
+        counted = step - self.warm_up
+        next_begin = min(counted + (offset - counted) % self.period for offset in self.offsets)
+        return self.warm_up + next_begin + self.longest
+
+
+@dataclass(frozen=True)
+class BucketLayout:
+    """Which parameters are exchanged together: all parameters behind one another, cut into buckets.
+
+    Attributes:
+        order: indices of the parameters, in the order in which they lie.
+        parts: what is exchanged together: by part and bucket, the shapes of the tensors in it. A tensor may be cut
+            between two of its rows; its pieces then count as tensors.
+    """
+
+    order: tuple[int, ...]
+    parts: tuple[tuple[tuple[Shape, ...], ...], ...]
+
+    @property
+    def buckets(self) -> list[tuple[Shape, ...]]:
+        """Of all parts, in order."""
+        return [bucket for part in self.parts for bucket in part]
+
+
+def in_one_part(parameter_shapes: Sequence[Shape]) -> BucketLayout:
+    """Everything is exchanged together, in buckets of whole tensors as large as those of gradients."""
+    buckets = assign([math.prod(shape) for shape in parameter_shapes], None)
+    shapes = tuple(tuple(parameter_shapes[index] for index in bucket) for bucket in buckets)
+    return BucketLayout(tuple(index for bucket in buckets for index in bucket), (shapes,))
+
+
+def in_fragments(parameter_shapes: Sequence[Shape], count: int) -> BucketLayout:
+    """``count`` consecutive fragments of a bucket each, as equal in size as cuts between rows allow.
+
+    Fewer where there are not enough rows.
+    """
+    total = sum(math.prod(shape) for shape in parameter_shapes)
+    limits = [total * number / count for number in range(1, count)]
+    fragments: list[list[Shape]] = [[]]
+    position = 0
+    for shape in parameter_shapes:
+        length = math.prod(shape)
+        inside = [limit - position for limit in limits if position < limit <= position + length]
+        for number, piece in enumerate(_pieces(shape, inside)):
+            if number:
+                fragments.append([])
+            if piece is not None:
+                fragments[-1].append(piece)
+        position += length
+    return BucketLayout(tuple(range(len(parameter_shapes))), tuple((tuple(shapes),) for shapes in fragments if shapes))
+
+
+def _pieces(shape: Shape, limits: Sequence[float]) -> Iterator[Shape | None]:
+    """``shape`` cut at the rows nearest to ``limits``, which are counted in elements; None for an empty piece."""
+    rows = shape[0] if shape else 1
+    row_elements = math.prod(shape[1:])
+    begin = 0
+    for limit in (*limits, None):
+        end = rows if limit is None or not row_elements else min(rows, math.floor(limit / row_elements + 0.5))
+        yield _rows(shape, end - begin, rows)
+        begin = max(begin, end)
+
+
+def _rows(shape: Shape, count: int, rows: int) -> Shape | None:
+    if count == rows:
+        return shape
+    return (count, *shape[1:]) if count > 0 else None

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.base import Context
-from bwbench.methods.algorithms.buckets import bucket_payloads
-from bwbench.methods.algorithms.gradient_exchange import AbstractGradientExchange
-from bwbench.methods.algorithms.momentum_exchange import MomentumExchange
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.base.errors import ConfigError
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
+from bwbench.methods.algorithms.buckets import GradientBuffers, bucket_payloads
+from bwbench.methods.algorithms.exchange import BucketExchange
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.memory import State
 from bwbench.methods.phases import LEAST_STEPS, Phase
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
+
+WITHOUT_FROZEN_FORM = ("amsgrad", "maximize", "capturable", "differentiable")  # options of torch's Adam
 
 
 class QAdamConfig(ComponentConfig):
@@ -36,7 +41,7 @@ class QAdamConfig(ComponentConfig):
     send: Literal["momentum", "scaled-momentum"] = "momentum"
 
 
-class QAdam(AbstractGradientExchange):
+class QAdam(AbstractAlgorithm):
     """Bagua's QAdam (Gan et al. 2021), and 1-bit Adam (Tang et al. 2021) where the codec is ``sign``.
 
     For ``warmup_steps``: Adam on the mean of the gradients, in fp32. Then v stays as it is, and::
@@ -57,7 +62,6 @@ class QAdam(AbstractGradientExchange):
 
     Config = QAdamConfig
     options: QAdamConfig
-    _exchange: MomentumExchange
     optimizers = ("adam", "adamw")
     preferred_collective = "scatter-gather"
 
@@ -79,42 +83,187 @@ class QAdam(AbstractGradientExchange):
         """With a short warm-up."""
         return self.options.model_copy(update={"warmup_steps": min(self.options.warmup_steps, LEAST_STEPS)})
 
-    def attach(self, context: Context) -> None:
-        """Hook into the gradients. Raises ConfigError where the optimizer is not Adam or AdamW in their plain form."""
-        self._optimizer = context.optimizer
-        self._exchange = MomentumExchange(context, scaled=self.options.send == "scaled-momentum")
-        self._num_steps = 0
+    @classmethod
+    def accepts_optimizer(cls, name: str, options: ComponentConfig) -> str | None:
+        """Only Adam and AdamW, in their plain form."""
+        return super().accepts_optimizer(name, options) or _variant_refusal(
+            {o: getattr(options, o, False) for o in WITHOUT_FROZEN_FORM}
+        )
 
-    def clear_gradients(self) -> None:
-        """Begin a step."""
-        frozen_steps = self._num_steps - self.options.warmup_steps
-        self._exchange.frozen_steps = frozen_steps if frozen_steps >= 0 else None
-        self._exchange.clear_gradients()
+    def attach(self, context: Context) -> AbstractRunning:
+        """Hook into the gradients. Raises ConfigError where the optimizer is not Adam or AdamW in their plain form."""
+        return RunningQAdam(context, self.options)
+
+
+class RunningQAdam(BucketExchange):
+    """One rank of ``qadam``: sends gradients in fp32 until the variance is frozen, then Adam's momentum by the codecs.
+
+    The momentum of a bucket is brought up to date as soon as its gradients are there, and leaves at once. With
+    ``scaled-momentum`` what is sent is momentum / deviation, and comes back as momentum; the deviation is equal on all
+    ranks.
+    """
+
+    def __init__(self, context: Context, options: QAdamConfig) -> None:
+        super().__init__(context, None)
+        self._adam = AdamState(context.optimizer, self.buffers)
+        self._warmup_steps, self._scaled = options.warmup_steps, options.send == "scaled-momentum"
+        self._plain = NoCompression()
+        self._num_steps = 0
+        self._frozen_steps: int | None = None  # taken since the variance was frozen; None before
+        # Other tags than those of the gradients: collectives may keep a memory of each that belongs to one codec.
+        count = len(self.buffers.flat)
+        self._momentum_rounds = [Round(count + bucket, context.members) for bucket in range(count)]
+
+    def begin_step(self) -> None:
+        """Zeros; takes over the optimizer's momentum where that is to be sent."""
+        frozen_steps = self._num_steps - self._warmup_steps
+        self._frozen_steps = frozen_steps if frozen_steps >= 0 else None
+        super().begin_step()
+        if self._frozen_steps is not None:
+            self._adam.adopt(self._frozen_steps)
 
     def update(self) -> None:
         """Adam's step, or the step along the averaged momentum with the frozen variance."""
-        if self._exchange.frozen_steps is not None:
-            self._exchange.adam.step_frozen()
+        if self._frozen_steps is not None:
+            self._adam.step_frozen()
         else:
             super().update()
         self._num_steps += 1
 
-    def rehearse(self) -> None:
-        """Average zeros as the momentum will be."""
-        self._exchange.rehearse()
+    def rehearse(self, plain_backward_s: float) -> None:
+        """Average zeros in place of every momentum, with codecs that are thrown away."""
+        import torch
+
+        shapes = [tuple(parameter.shape) for parameter in self.buffers.parameters]
+        for bucket, flat in enumerate(self.buffers.flat):
+            inside = [shapes[index] for index, number in self.buffers.bucket_of.items() if number == bucket]
+            codec = self._context.codec_of(inside, bucket)
+            self._context.collective.average(torch.zeros_like(flat), codec, self._momentum_rounds[bucket])
 
     def reset(self) -> None:
         """Begin with the warm-up anew, with empty residuals."""
         self._num_steps = 0
-        self._exchange.reset()
+        super().reset()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> State:
         """The number of steps and the residuals; moments are in the optimizer's state."""
         import torch
 
-        return {"num_steps": torch.tensor(self._num_steps), **self._exchange.state_dict()}
+        return {"num_steps": torch.tensor(self._num_steps), **super().state_dict()}
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
         self._num_steps = int(state["num_steps"])
-        self._exchange.load_state_dict({key: value for key, value in state.items() if key != "num_steps"})
+        super().load_state_dict(state)
+
+    def _average(self, bucket: int) -> None:
+        collective = self._context.collective
+        self._watch.check(bucket)
+        if self._frozen_steps is None:
+            collective.average(self.buffers.flat[bucket], self._plain, self._rounds[bucket])
+            return
+        momentum, deviation = self._adam.momentum[bucket], self._adam.deviation[bucket]
+        with collective.meter.codec():  # no waiting, and no longer the optimizer's
+            self._adam.update_momentum(bucket)
+            if self._scaled:
+                momentum.div_(deviation)
+        collective.average(momentum, self._codecs[bucket], self._momentum_rounds[bucket])
+        with collective.meter.codec():
+            if self._scaled:
+                momentum.mul_(deviation)
+            momentum.masked_fill_(deviation.isinf(), 0.0)  # codecs such as sign send something where nothing is
+
+
+def _variant_refusal(options: Mapping[str, Any]) -> str | None:
+    """Why a variant of Adam has no form with a frozen variance; None where it has one."""
+    for option in WITHOUT_FROZEN_FORM:
+        if options.get(option):
+            return f"Adam with {option}=True cannot go on with a frozen variance; leave it out"
+    return None
+
+
+class AdamState:
+    """Momentum of each bucket as a flat vector, ``exp_avg`` in the optimizer's state being views into it.
+
+    Learning rates, betas, eps and weight decay are those of the optimizer's groups at the time of each step. Raises
+    ConfigError where the optimizer is not Adam or AdamW, or in a variant that has no frozen form.
+
+    Attributes:
+        momentum: fp32 vectors, one a bucket.
+        deviation: of the same shapes, sqrt(v^) + eps once v is frozen; infinite where v is 0, so that nothing moves.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, buffers: GradientBuffers) -> None:
+        import torch
+
+        if not isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
+            raise ConfigError(f"the averaged momentum is Adam's; got the optimizer {type(optimizer).__name__}")
+        if refusals := [reason for group in optimizer.param_groups if (reason := _variant_refusal(group)) is not None]:
+            raise ConfigError(refusals[0])
+        self._optimizer, self._buffers = optimizer, buffers
+        self._decoupled = isinstance(optimizer, torch.optim.AdamW)
+        self.momentum = [torch.zeros_like(flat) for flat in buffers.flat]
+        self.deviation = [torch.full_like(flat, math.inf) for flat in buffers.flat]
+        self._views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        offsets = [0] * len(self.momentum)
+        for index, bucket in buffers.bucket_of.items():  # in the order in which they lie
+            parameter = buffers.parameters[index]
+            inside = slice(offsets[bucket], offsets[bucket] + parameter.numel())
+            views = self.momentum[bucket][inside], self.deviation[bucket][inside]
+            self._views[index] = views[0].view_as(parameter), views[1].view_as(parameter)
+            offsets[bucket] = inside.stop
+        self._groups: dict[int, dict[str, Any]] = {}
+
+    def adopt(self, frozen_steps: int) -> None:
+        """Make the optimizer's momentum views into the buffers, where it has any; loading a state undoes that.
+
+        Args:
+            frozen_steps: steps that were taken since v was frozen.
+        """
+        import torch
+
+        groups = {id(parameter): group for group in self._optimizer.param_groups for parameter in group["params"]}
+        self._groups = {}
+        for index, (momentum, deviation) in self._views.items():
+            parameter = self._buffers.parameters[index]
+            state = self._optimizer.state.get(parameter)
+            if not state or id(parameter) not in groups:
+                continue
+            group = self._groups[index] = groups[id(parameter)]
+            if frozen_steps == 0 or state["exp_avg"] is not momentum:
+                momentum.copy_(state["exp_avg"])
+                state["exp_avg"] = momentum
+                variance = state["exp_avg_sq"]
+                correction = 1 - group["betas"][1] ** (float(state["step"]) - frozen_steps)
+                torch.sqrt(variance, out=deviation).div_(math.sqrt(correction)).add_(group["eps"])
+                deviation.masked_fill_(variance == 0, math.inf)
+
+    def update_momentum(self, bucket: int) -> None:
+        """Take the gradients of a bucket into its momentum, weight decay of Adam's kind included."""
+        for index, group in self._groups.items():
+            if self._buffers.bucket_of[index] != bucket:
+                continue
+            parameter = self._buffers.parameters[index]
+            assert parameter.grad is not None
+            gradient = parameter.grad
+            if group["weight_decay"] and not self._is_decoupled(group):
+                gradient = gradient.add(parameter.detach(), alpha=group["weight_decay"])
+            self._views[index][0].lerp_(gradient, 1 - group["betas"][0])
+
+    def step_frozen(self) -> None:
+        """Step along the momentum, scaled by the variance as it was when it was frozen."""
+        import torch
+
+        with torch.no_grad():
+            for index, group in self._groups.items():
+                parameter = self._buffers.parameters[index]
+                momentum, deviation = self._views[index]
+                step = self._optimizer.state[parameter]["step"]
+                step += 1
+                if group["weight_decay"] and self._is_decoupled(group):
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                correction = 1 - group["betas"][0] ** float(step)
+                parameter.addcdiv_(momentum, deviation, value=-group["lr"] / correction)
+
+    def _is_decoupled(self, group: dict[str, Any]) -> bool:
+        return self._decoupled or bool(group.get("decoupled_weight_decay"))

@@ -1,20 +1,28 @@
-"""One node alone: the arm that asks whether a second node is worth it at all."""
+"""What other arms are compared with: one node alone, and averages that cost nothing."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from bwbench.methods.algorithms.local_step import AbstractLocalStep
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    Context,
+    ExchangeReport,
+    RunningLocally,
+)
+from bwbench.methods.buffers import give_back, on_host
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
 
 
-class Single(AbstractLocalStep):
-    """Plain training."""
+class Single(AbstractAlgorithm):
+    """Plain training on one node: is a second one worth it at all?"""
 
     needs_peers = False
     sends = False
@@ -33,3 +41,41 @@ class Single(AbstractLocalStep):
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """All steps are alike."""
         return (Phase("training"),)
+
+    def attach(self, context: Context) -> AbstractRunning:
+        """Put the gradients into flat buffers."""
+        return RunningLocally(context)
+
+
+class NoCommunication(Single):
+    """The exact mean of all gradients in every step, formed on the control path while the training clock stands still.
+
+    The headroom that a perfect network would give. Waiting for the slowest peer stays on the clock: no network takes
+    that away. Nothing crosses the data network.
+    """
+
+    needs_peers = True
+    role = "headroom"
+    mean_of = "gradients"
+
+    def attach(self, context: Context) -> AbstractRunning:
+        """Put the gradients into flat buffers."""
+        return RunningOffTheClock(context)
+
+
+class RunningOffTheClock(RunningLocally):
+    """One rank of ``no-communication``."""
+
+    def finish(self) -> ExchangeReport:
+        """Wait for the peers on the clock, then average off the clock."""
+        control = self._context.control
+        ready_mono_s = time.monotonic()
+        control.barrier()
+        waited_s = time.monotonic() - ready_mono_s
+        with self._context.clock.held():
+            for gradients in self._gradients.flat:
+                values = on_host(gradients)
+                control.average(values)
+                give_back(values, gradients)
+            control.barrier()  # all clocks go on at the same time
+        return ExchangeReport(ready_mono_s=ready_mono_s, exposed_s=waited_s)

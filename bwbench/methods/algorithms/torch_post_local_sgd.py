@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.base import Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange
-from bwbench.methods.algorithms.gradient_exchange import AbstractGradientExchange
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.compression.base import AbstractCodec, Shape
-from bwbench.methods.compression.none import NoCompression
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
 from bwbench.methods.phases import LEAST_STEPS, TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
 
@@ -38,7 +36,7 @@ class TorchPostLocalSgdConfig(ComponentConfig):
     period: int = Field(16, ge=2)
 
 
-class TorchPostLocalSgd(AbstractGradientExchange):
+class TorchPostLocalSgd(AbstractAlgorithm):
     """``post_localSGD_hook`` and ``PeriodicModelAverager`` of torch.distributed, after Lin et al. 2020.
 
     As ``PostLocalSGDOptimizer`` does it: the averager is called after each step of the optimizer. Gradients stay on
@@ -85,45 +83,50 @@ class TorchPostLocalSgd(AbstractGradientExchange):
         }
         return self.options.model_copy(update=shorter)
 
-    def attach(self, context: Context) -> None:
+    def attach(self, context: Context) -> AbstractRunning:
         """Wrap the model, register the hook, make the averager."""
+        return RunningTorchPostLocalSgd(context, self.options)
+
+
+class RunningTorchPostLocalSgd(DdpExchange):
+    """One rank of ``torch-post-local-sgd``: torch's wrapper, hook and averager."""
+
+    def __init__(self, context: Context, options: TorchPostLocalSgdConfig) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
         from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-        warmup, group = self.options.warmup, context.data_group
-        self._context, self._optimizer = context, context.optimizer
-        self.overlap_estimated = True
+        group = context.data_group
+        self._warmup, self._period = options.warmup, options.period
         state: Any = PostLocalSGDState  # untyped in torch
-        self._state = state(group, None, warmup, post_local_gradient_allreduce=False)
-        self._exchange = DdpExchange(context, None, (self._state, post_localSGD_hook))
-        self._averager = PeriodicModelAverager(self.options.period, warmup, group)
-        whole = context.collective.traffic(context.collective.size, [sum(self.bucket_bytes)])
-        self._round_bytes = round(whole.payload_bytes_per_rank[context.collective.rank])
+        self._state = state(group, None, self._warmup, post_local_gradient_allreduce=False)
+        super().__init__(context, None, (self._state, post_localSGD_hook))
+        self._averager = PeriodicModelAverager(self._period, self._warmup, group)
+        whole = context.collective.traffic(context.members.size, [sum(self.bucket_bytes)])
+        self._round_bytes = round(whole.payload_bytes_per_rank[context.members.place])
 
     def finish(self) -> ExchangeReport:
         """Nothing left to wait for; what the backward pass has waited for is estimated, as for ``ddp``."""
-        if self._averager.step < self.options.warmup:
+        if self._averager.step < self._warmup:
             return super().finish()
         return ExchangeReport(ready_mono_s=time.monotonic())
 
     def after_update(self) -> ExchangeReport | None:
         """The averager's turn."""
-        begin, sends = time.monotonic(), self._averages_after(self._averager.step)
+        begin, sends = time.monotonic(), averages_after(self._averager.step, self._warmup, self._period)
         self._averager.average_parameters(self._context.optimizer.param_groups)
         if not sends:
             return None
         return ExchangeReport(begin, exposed_s=time.monotonic() - begin, payload_bytes=self._round_bytes)
 
     def agreement_step(self, step: int) -> int:
-        """The step in which models are averaged next; torch counts steps from 0."""
-        while step - 1 >= self.options.warmup and not self._averages_after(step - 1):
-            step += 1
-        return step
+        """The step in which models are averaged next."""
+        return next_agreement(step, self._warmup, self._period)
 
-    def rehearse(self) -> None:
+    def rehearse(self, plain_backward_s: float) -> None:
         """One average of the models."""
         from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
+        super().rehearse(plain_backward_s)
         assert self._context.data_group is not None
         average_parameters(self._context.model.parameters(), self._context.data_group)
 
@@ -141,7 +144,14 @@ class TorchPostLocalSgd(AbstractGradientExchange):
         """Take back what ``state_dict`` gave."""
         self._state.iter, self._averager.step = int(state[_ITERATIONS]), int(state[_STEPS])
 
-    def _averages_after(self, step: int) -> bool:
-        """Whether the averager averages in its step number ``step``, from 0."""
-        counted = step - self.options.warmup
-        return counted >= 0 and counted % self.options.period == 0
+
+def next_agreement(step: int, warmup: int, period: int) -> int:
+    """The first step from ``step`` on, counted from 1, in which gradients or models are averaged."""
+    while step > warmup and not averages_after(step - 1, warmup, period):
+        step += 1
+    return step
+
+
+def averages_after(step: int, warmup: int, period: int) -> bool:
+    """Whether torch's averager averages in its step number ``step``, from 0."""
+    return step >= warmup and (step - warmup) % period == 0

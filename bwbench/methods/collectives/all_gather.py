@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.collectives.framing import buffer_bytes, frame, unframe
-from bwbench.methods.collectives.segments import aligned
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.segments import aligned, buffer_bytes, frame, unframe
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -31,26 +31,26 @@ class AllGather(AbstractCollective):
         each = ((num_nodes - 1.0) * sum(bucket_payload_bytes),) * num_nodes
         return Traffic(each, each, len(bucket_payload_bytes))
 
-    def _flows(self) -> int:
-        return self.size - 1
+    def _flows(self, num_members: int) -> int:
+        return num_members - 1
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        num_elements = bucket.numel()
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        place, size, num_elements = round_.place, round_.size, bucket.numel()
         room = buffer_bytes(codec, num_elements)
-        buffers = self._buffer(tag, "all-gather", self.size * aligned(room)).view(self.size, -1)[:, :room]
+        buffers = self.transport.buffer(round_.tag, "all-gather", size * aligned(room)).view(size, -1)[:, :room]
         # Nearest successor first, so that no rank is everybody's first addressee.
-        peers = [(self.rank + distance) % self.size for distance in range(1, self.size)]
-        incoming = {peer: self._receive(buffers[peer], peer, tag) for peer in reversed(peers)}
+        peers = [(place + distance) % size for distance in range(1, size)]
+        incoming = {peer: self.transport.receive(buffers[peer], peer, round_) for peer in reversed(peers)}
         with self.meter.codec():
             own = codec.encode(bucket)
             message = frame(codec, own)
-        sends = [self._send(message, peer, tag, own.numel()) for peer in peers]
+        sends = [self.transport.send(message, peer, round_, own.numel()) for peer in peers]
         total: torch.Tensor | None = None
-        for rank in range(self.size):
-            if rank != self.rank:
-                incoming[rank].wait()
+        for sender in range(size):
+            if sender != place:
+                incoming[sender].wait()
             with self.meter.codec():
-                payload = own if rank == self.rank else unframe(codec, buffers[rank])
+                payload = own if sender == place else unframe(codec, buffers[sender])
                 if total is None:  # a clone: what is decoded may be memory that is still being sent
                     total = codec.decode(payload, num_elements).clone()
                 else:
@@ -58,4 +58,4 @@ class AllGather(AbstractCollective):
         for send in sends:
             send.wait()
         assert total is not None
-        bucket.copy_(total.div_(self.size))
+        bucket.copy_(total.div_(size))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.collectives.framing import frame, unframe
-from bwbench.methods.collectives.segments import cut
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.segments import cut, frame, unframe
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -64,22 +64,22 @@ class GossipPair(AbstractCollective):
         """Take back what ``state_dict`` gave; an empty dict rewinds."""
         self._rounds = {int(key.removeprefix("round.")): int(number) for key, number in state.items()}
 
-    def _flows(self) -> int:
+    def _flows(self, num_members: int) -> int:
         return 1
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        number = self._rounds.get(tag, 0)
-        self._rounds[tag] = number + 1
-        peer = peer_of(self.rank, number, self.size)
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        number = self._rounds.get(round_.tag, 0)
+        self._rounds[round_.tag] = number + 1
+        peer = peer_of(round_.place, number, round_.size)
         spans = cut(0, bucket.numel(), codec) if codec.sums_on_ring else [(0, bucket.numel())]
-        incoming = self._receive_all(spans, codec, peer, tag)
+        incoming = self.transport.receive_all(spans, codec, peer, round_)
         own, sends, means = [], [], []
         for begin, end in spans:
             with self.meter.codec():
                 payload = codec.encode(bucket[begin:end])
                 own.append(payload)
                 message = frame(codec, payload)
-            sends.append(self._send(message, peer, tag, payload.numel()))
+            sends.append(self.transport.send(message, peer, round_, payload.numel()))
         for (begin, end), payload, (message, work) in zip(spans, own, incoming, strict=True):
             work.wait()
             with self.meter.codec():

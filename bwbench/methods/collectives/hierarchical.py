@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.registry import COLLECTIVES
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.collectives.sub_group import SubGroup
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import Members, Round
+from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.traffic import Traffic
 from bwbench.network.link import Link
 
@@ -44,10 +44,6 @@ class Hierarchical(AbstractCollective):
 
     Config = HierarchicalConfig
     options: HierarchicalConfig
-
-    def __init__(self, options: ComponentConfig | None = None) -> None:
-        super().__init__(options)
-        self._hosts: list[range] = []
 
     @functools.cached_property
     def _across(self) -> AbstractCollective:
@@ -86,15 +82,14 @@ class Hierarchical(AbstractCollective):
             received[host[0]] = between.received_bytes_per_rank[number]
         return Traffic(tuple(sent), tuple(received), between.rounds, between.serial_bytes, between.in_background)
 
-    def connect(self, group: dist.ProcessGroup, link: Link | None = None) -> None:
+    def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``; leaders talk to each other through it too."""
-        super().connect(group, link)
-        self._hosts = _hosts(self.size, self.options.workers_per_host)
-        leaders = [host[0] for host in self._hosts]
-        if self.rank in leaders:
-            # A link whose nodes differ speaks of ranks that leaders do not have among themselves.
-            known = link if link is not None and not link.overrides and not link.wired else None
-            self._across.connect(cast(Any, SubGroup(group, leaders)), known)
+        super().connect(group, link, num_members)
+        hosts = _hosts(group.size() if num_members is None else num_members, self.options.workers_per_host)
+        leads = any(group.rank() == host[0] for host in hosts)  # the others send within their host: nothing to pace
+        # A link whose nodes differ speaks of ranks that leaders do not have among themselves.
+        known = link if leads and link is not None and not link.overrides and not link.wired else None
+        self._across.connect(group, known, len(hosts))
 
     def reset(self) -> None:
         """Forget what the exchange between leaders remembers."""
@@ -108,30 +103,34 @@ class Hierarchical(AbstractCollective):
         """Take back what ``state_dict`` gave."""
         self._across.load_state_dict(state)
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         import torch
 
-        leader, *members = next(host for host in self._hosts if self.rank in host)
+        hosts = _hosts(round_.size, self.options.workers_per_host)
+        ranks, tag, transport = round_.members.ranks, round_.tag, self.transport
+        number = next(number for number, host in enumerate(hosts) if round_.place in host)
+        leader, *others = (ranks[place] for place in hosts[number])
         values = bucket.view(torch.uint8)
         # Straight to the group: the meter counts what crosses between hosts.
-        if self.rank != leader:
-            result = self.group.recv([self._buffer(tag, "mean", values.numel())], leader, tag)
-            self.group.send([values], leader, tag).wait()
+        if ranks[round_.place] != leader:
+            result = transport.group.recv([transport.buffer(tag, "mean", values.numel())], leader, tag)
+            transport.group.send([values], leader, tag).wait()
             result.wait()
-            values.copy_(self._buffer(tag, "mean", values.numel()))
+            values.copy_(transport.buffer(tag, "mean", values.numel()))
             return
-        buffers = [self._buffer(tag, f"member-{member}", values.numel()) for member in members]
-        incoming = [self.group.recv([buffer], rank, tag) for buffer, rank in zip(buffers, members, strict=True)]
+        buffers = [transport.buffer(tag, f"member-{other}", values.numel()) for other in others]
+        incoming = [transport.group.recv([buffer], rank, tag) for buffer, rank in zip(buffers, others, strict=True)]
         for buffer, work in zip(buffers, incoming, strict=True):
             work.wait()
             bucket += buffer.view(torch.float32)
         # The mean over hosts of this is the mean over ranks.
-        bucket *= len(self._hosts) / self.size
-        self._across.average(bucket, codec, tag)
-        for work in [self.group.send([values], member, tag) for member in members]:
+        bucket *= len(hosts) / round_.size
+        leaders = Members(tuple(ranks[host[0]] for host in hosts), number)
+        self._across.average(bucket, codec, Round(tag, leaders))
+        for work in [transport.group.send([values], other, tag) for other in others]:
             work.wait()
 
 
 def _hosts(num_nodes: int, workers_per_host: int) -> list[range]:
-    """The ranks of each host."""
+    """The places of each host's workers among all."""
     return [range(first, min(first + workers_per_host, num_nodes)) for first in range(0, num_nodes, workers_per_host)]

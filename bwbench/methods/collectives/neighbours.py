@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.collectives.framing import LENGTH_BYTES, pack, unpack
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.segments import LENGTH_BYTES, pack, unpack
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -35,52 +36,51 @@ class Neighbours(AbstractCollective):
         each = (float(len(self._both(0, num_nodes)) * sum(bucket_payload_bytes)),) * num_nodes
         return Traffic(each, each, len(bucket_payload_bytes))
 
-    def exchange(self, payload: torch.Tensor, max_bytes: int, tag: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def exchange(self, payload: torch.Tensor, max_bytes: int, round_: Round) -> tuple[torch.Tensor, torch.Tensor]:
         """Send a payload to both neighbours and get theirs.
 
-        Collective; all ranks agree on ``max_bytes`` and ``tag``. Counts what is sent.
+        Collective; all members agree on ``max_bytes``. Counts what is sent.
 
         Args:
             payload: uint8 of shape [num_bytes], at most ``max_bytes``; its length may differ from rank to rank.
-            tag: concurrent calls must not share it.
 
         Returns:
-            from_left, from_right: what the ranks before and after this one gave, uint8 in memory that the next call
-            with this tag uses again. On two nodes both are the same tensor, on one both are ``payload``.
+            from_left, from_right: what the members before and after this one gave, uint8 in memory that the next
+            call with this tag uses again. On two nodes both are the same tensor, on one both are ``payload``.
         """
         if payload.numel() > max_bytes:
             raise ValueError(f"a payload of {payload.numel()} bytes is larger than {max_bytes}, which was promised")
-        neighbours = self._both(self.rank, self.size)
+        neighbours = self._both(round_.place, round_.size)
         if not neighbours:
             return payload, payload
         incoming = {}
         for peer in reversed(neighbours):
-            buffer = self._buffer(tag, f"from-{peer}", LENGTH_BYTES + max_bytes)
-            incoming[peer] = buffer, self._receive(buffer, peer, tag)
+            buffer = self.transport.buffer(round_.tag, f"from-{peer}", LENGTH_BYTES + max_bytes)
+            incoming[peer] = buffer, self.transport.receive(buffer, peer, round_)
         message = pack(payload)
-        sends = [self._send(message, peer, tag, payload.numel()) for peer in neighbours]
+        sends = [self.transport.send(message, peer, round_, payload.numel()) for peer in neighbours]
         received = {}
         for peer, (buffer, work) in incoming.items():
             work.wait()
             received[peer] = unpack(buffer)
         for send in sends:
             send.wait()
-        return received[(self.rank - 1) % self.size], received[(self.rank + 1) % self.size]
+        return received[(round_.place - 1) % round_.size], received[(round_.place + 1) % round_.size]
 
-    def _flows(self) -> int:
-        return len(self._both(self.rank, self.size))
+    def _flows(self, num_members: int) -> int:
+        return len(self._both(0, num_members))
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         num_elements = bucket.numel()
         with self.meter.codec():
             payload = codec.encode(bucket)
-        from_left, from_right = self.exchange(payload, codec.max_payload_bytes(num_elements), tag)
+        from_left, from_right = self.exchange(payload, codec.max_payload_bytes(num_elements), round_)
         with self.meter.codec():
             total = codec.decode(payload, num_elements).clone()  # what is decoded may be the bucket
             codec.decode_add(from_left, total)
-            if self.size > 2:
+            if round_.size > 2:
                 codec.decode_add(from_right, total)
-            bucket.copy_(total.div_(min(self.size, 3)))
+            bucket.copy_(total.div_(min(round_.size, 3)))
 
     @staticmethod
     def _both(rank: int, num_nodes: int) -> list[int]:

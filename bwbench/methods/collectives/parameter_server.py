@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.collectives.framing import frame, unframe
-from bwbench.methods.collectives.part_codecs import PartCodecs
-from bwbench.methods.collectives.segments import Span, cut, segment_count
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.scatter_gather import PartCodecs
+from bwbench.methods.collectives.segments import Span, cut, frame, segment_count, unframe
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -82,20 +82,20 @@ class ParameterServer(AbstractCollective):
         """Take back what ``state_dict`` gave."""
         self._answers.load_state_dict(state)
 
-    def _flows(self) -> int:
-        return self.size - 1  # the clients share the way to the server, the server the way to them
+    def _flows(self, num_members: int) -> int:
+        return num_members - 1  # the clients share the way to the server, the server the way to them
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         spans = cut(0, bucket.numel(), codec) if codec.sums_on_ring else [(0, bucket.numel())]
-        if self.rank == self.options.server:
-            self._serve(bucket, spans, codec, tag)
+        if round_.place == self.options.server:
+            self._serve(bucket, spans, codec, round_)
         else:
-            self._ask(bucket, spans, codec, tag)
+            self._ask(bucket, spans, codec, round_)
 
-    def _serve(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, tag: int) -> None:
-        clients = [rank for rank in range(self.size) if rank != self.options.server]
-        answer_codec = self._answers.answer(codec, tag)
-        incoming = {client: self._receive_all(spans, codec, client, tag) for client in clients}
+    def _serve(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, round_: Round) -> None:
+        clients = [place for place in range(round_.size) if place != self.options.server]
+        answer_codec = self._answers.answer(codec, round_.tag)
+        incoming = {client: self.transport.receive_all(spans, codec, client, round_) for client in clients}
         sends = []
         for i, (begin, end) in enumerate(spans):
             part = bucket[begin:end]
@@ -107,21 +107,21 @@ class ParameterServer(AbstractCollective):
                 with self.meter.codec():
                     codec.decode_add(unframe(codec, message), total)
             with self.meter.codec():
-                payload = answer_codec.encode(total.div_(self.size))
+                payload = answer_codec.encode(total.div_(round_.size))
                 message = frame(codec, payload)
                 part.copy_(codec.decode(payload, end - begin))
-            sends += [self._send(message, client, tag, payload.numel()) for client in clients]
+            sends += [self.transport.send(message, client, round_, payload.numel()) for client in clients]
         for send in sends:
             send.wait()
 
-    def _ask(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, tag: int) -> None:
-        incoming = self._receive_all(spans, codec, self.options.server, tag)
+    def _ask(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, round_: Round) -> None:
+        incoming = self.transport.receive_all(spans, codec, self.options.server, round_)
         sends = []
         for begin, end in spans:
             with self.meter.codec():
                 payload = codec.encode(bucket[begin:end])
                 message = frame(codec, payload)
-            sends.append(self._send(message, self.options.server, tag, payload.numel()))
+            sends.append(self.transport.send(message, self.options.server, round_, payload.numel()))
         for (begin, end), (message, work) in zip(spans, incoming, strict=True):
             work.wait()
             with self.meter.codec():

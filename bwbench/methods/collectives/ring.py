@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bwbench.methods.collectives.ring_traffic import ring_traffic
+from bwbench.methods.collectives.scatter_gather import AbstractTwoRounds
 from bwbench.methods.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
-from bwbench.methods.collectives.two_rounds import AbstractTwoRounds
-from bwbench.methods.compression.base import AbstractCodec
-from bwbench.methods.compression.none import NoCompression
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ LARGEST_DIRECT_CHUNK_BYTES = 8 * 1024
 
 
 class _Incoming(NamedTuple):
-    """A segment that will arrive: its place in the bucket, the round, the buffer, and what to wait for."""
+    """A segment that will arrive: its place in the bucket, the hop, the buffer, and what to wait for."""
 
     span: Span
-    round: int
+    hop: int
     buffer: torch.Tensor
     work: dist.Work
 
@@ -67,20 +66,21 @@ class Ring(AbstractTwoRounds):
         num_small = sum(goes_directly(size, num_nodes) for size in bucket_payload_bytes)
         return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small)
 
-    def _flows(self) -> int:
+    def _flows(self, num_members: int) -> int:
         return 1
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        if goes_directly(codec.payload_bytes(bucket.numel()), self.size):
-            self._two_rounds(bucket, codec, tag)
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        if goes_directly(codec.payload_bytes(bucket.numel()), round_.size):
+            self._two_rounds(bucket, codec, round_)
             return
-        groups = ring_groups(bucket.numel(), self.size, codec, in_flight_bytes(self.link, self.size))
-        incoming = self._announce(groups, bucket, codec, tag)
-        last_round = 2 * (self.size - 1) - 1
+        place, size = round_.place, round_.size
+        groups = ring_groups(bucket.numel(), size, codec, in_flight_bytes(self.link, size))
+        incoming = self._announce(groups, bucket, codec, round_)
+        last_hop = 2 * (size - 1) - 1
         sends: list[dist.Work] = []
 
         def send(payload: torch.Tensor) -> None:
-            sends.append(self._send(payload, (self.rank + 1) % self.size, tag))
+            sends.append(self.transport.send(payload, (place + 1) % size, round_))
 
         def send_own(own: deque[Span]) -> None:
             begin, end = own.popleft()
@@ -89,15 +89,15 @@ class Ring(AbstractTwoRounds):
             send(payload)
 
         # The order of sending is the order in which the next rank has announced its buffers: group, round, segment.
-        own = [deque(group[self.rank]) for group in groups] + [deque()]
+        own = [deque(group[place]) for group in groups] + [deque()]
         while own[0]:
             send_own(own[0])
         for number, messages in enumerate(incoming):
             following = own[number + 1]
             for message in messages:
                 message.work.wait()
-                payload = self._take_in(message, bucket, codec)
-                if message.round < last_round:
+                payload = self._take_in(message, bucket, codec, size)
+                if message.hop < last_hop:
                     send(payload)
                 elif following:
                     send_own(following)
@@ -106,23 +106,23 @@ class Ring(AbstractTwoRounds):
         for work in sends:
             work.wait()
 
-    def _take_in(self, message: _Incoming, bucket: torch.Tensor, codec: AbstractCodec) -> torch.Tensor:
+    def _take_in(self, message: _Incoming, bucket: torch.Tensor, codec: AbstractCodec, size: int) -> torch.Tensor:
         """Add a segment to the bucket or put it there; returns what to pass on."""
-        completing = self.size - 2  # the round in which the last summand of a chunk is added
+        completing = size - 2  # the hop in which the last summand of a chunk is added
         begin, end = message.span
         part, payload = bucket[begin:end], message.buffer
         with self.meter.codec():
-            if message.round <= completing:
+            if message.hop <= completing:
                 codec.decode_add(payload, part)
-                if message.round == completing:
-                    part /= self.size
+                if message.hop == completing:
+                    part /= size
                 payload = codec.encode(part)
-            if message.round >= completing and payload.data_ptr() != part.data_ptr():
+            if message.hop >= completing and payload.data_ptr() != part.data_ptr():
                 part.copy_(codec.decode(payload, end - begin))
         return payload
 
     def _announce(
-        self, groups: Sequence[Sequence[Sequence[Span]]], bucket: torch.Tensor, codec: AbstractCodec, tag: int
+        self, groups: Sequence[Sequence[Sequence[Span]]], bucket: torch.Tensor, codec: AbstractCodec, round_: Round
     ) -> list[list[_Incoming]]:
         """Post every receive of the exchange, by group, in the order in which the rank before sends.
 
@@ -130,28 +130,28 @@ class Ring(AbstractTwoRounds):
         """
         import torch
 
-        from_rank = (self.rank - 1) % self.size
-        # Chunk that arrives in each round: sums first, then the complete chunks.
-        arriving = [(self.rank - 1 - i) % self.size for i in range(self.size - 1)]
-        arriving += [(self.rank - i) % self.size for i in range(self.size - 1)]
+        place, size = round_.place, round_.size
+        # Chunk that arrives in each hop: sums first, then the complete chunks.
+        arriving = [(place - 1 - i) % size for i in range(size - 1)]
+        arriving += [(place - i) % size for i in range(size - 1)]
         expected = [[(i, span) for i, chunk in enumerate(arriving) for span in group[chunk]] for group in groups]
-        in_place = self.size - 1 if isinstance(codec, NoCompression) else 2 * self.size  # from this round on
+        in_place = size - 1 if isinstance(codec, NoCompression) else 2 * size  # from this hop on
         sized = [
             [(*message, codec.payload_bytes(message[1][1] - message[1][0])) for message in row] for row in expected
         ]
-        needed = sum(aligned(size) for row in sized for round_, _, size in row if round_ < in_place)
-        room = self._buffer(tag, "ring", needed)
+        needed = sum(aligned(num_bytes) for row in sized for hop, _, num_bytes in row if hop < in_place)
+        room = self.transport.buffer(round_.tag, "ring", needed)
         values = bucket.view(torch.uint8)
         offset, incoming = 0, []
         for row in sized:
             posted = []
-            for round_, span, size in row:
-                if round_ < in_place:
-                    buffer = room[offset : offset + size]
-                    offset += aligned(size)
+            for hop, span, num_bytes in row:
+                if hop < in_place:
+                    buffer = room[offset : offset + num_bytes]
+                    offset += aligned(num_bytes)
                 else:
                     buffer = values[4 * span[0] : 4 * span[1]]
-                posted.append(_Incoming(span, round_, buffer, self._receive(buffer, from_rank, tag)))
+                posted.append(_Incoming(span, hop, buffer, self.transport.receive(buffer, (place - 1) % size, round_)))
             incoming.append(posted)
         return incoming
 
@@ -159,3 +159,9 @@ class Ring(AbstractTwoRounds):
 def goes_directly(payload_bytes: float, num_nodes: int) -> bool:
     """Whether a bucket of this payload is exchanged in two rounds instead of along the ring."""
     return payload_bytes <= num_nodes * LARGEST_DIRECT_CHUNK_BYTES
+
+
+def ring_traffic(num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+    """2(N-1)/N of each bucket sent and received by every rank, at the same time, in 2(N-1) rounds a bucket."""
+    each = (2 * (num_nodes - 1) / num_nodes * sum(bucket_payload_bytes),) * num_nodes
+    return Traffic(each, each, 2 * (num_nodes - 1) * len(bucket_payload_bytes))

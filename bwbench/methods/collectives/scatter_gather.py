@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.methods.collectives.segments import segment_count
-from bwbench.methods.collectives.two_rounds import AbstractTwoRounds
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.segments import (
+    Span,
+    aligned,
+    buffer_bytes,
+    frame,
+    in_flight_bytes,
+    segment_count,
+    split,
+    unframe,
+)
+from bwbench.methods.collectives.transport import Meter, Round, Transport
+from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
+
+
+_BUCKETS_APART = 1_000_003  # a prime: parts of different buckets get different random numbers
+Step = tuple[bool, int]  # whether means are sent (else contributions), and of which piece
+Message = tuple["torch.Tensor", "dist.Work"]  # buffer, and what to wait for
+
+
+class AbstractTwoRounds(AbstractCollective):
+    """For collectives that use this exchange, always or where a bucket is small."""
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        super().__init__(options)
+        self._parts = PartCodecs()
+
+    def reset(self) -> None:
+        """Forget the residuals of all parts, of both ways."""
+        self._parts.forget()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What the codecs of the parts remember."""
+        return self._parts.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._parts.load_state_dict(state)
+
+    def _two_rounds(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round, num_pieces: int = 1) -> None:
+        """Replace ``bucket`` by its mean.
+
+        Every rank owns a chunk of 1/N. Chunks are cut into ``num_pieces``, each encoded by itself, so that the means of
+        the first pieces travel while the last contributions still do. The owner decodes all contributions in the order
+        of the ranks, its own too, and adopts what it sends back: replicas are bit-equal.
+        """
+        chunks = [split(begin, end, num_pieces) for begin, end in split(0, bucket.numel(), round_.size)]
+        pieces = [[chunk[number] for chunk in chunks] for number in range(num_pieces)]
+        ahead = self._ahead(codec.payload_bytes(max(end - begin for begin, end in pieces[0])), round_.size)
+        Exchange(self.transport, self.meter, self._parts, pieces, codec, round_, ahead).run(bucket)
+
+    def _ahead(self, piece_bytes: int, num_members: int) -> int:
+        """How many pieces may be under way before their means: two at least, for the link must not idle."""
+        most_bytes = in_flight_bytes(self.link, num_members)
+        each = max(1, (num_members - 1) * piece_bytes)
+        return int(max(2.0, min(most_bytes / each - 1, 1e9)))
 
 
 class ScatterGather(AbstractTwoRounds):
@@ -35,9 +91,189 @@ class ScatterGather(AbstractTwoRounds):
         each = (2 * (num_nodes - 1) / num_nodes * sum(bucket_payload_bytes),) * num_nodes
         return Traffic(each, each, 2 * len(bucket_payload_bytes))
 
-    def _flows(self) -> int:
-        return self.size - 1
+    def _flows(self, num_members: int) -> int:
+        return num_members - 1
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
-        chunk = -(-bucket.numel() // self.size)
-        self._two_rounds(bucket, codec, tag, min(chunk, segment_count(codec.payload_bytes(chunk))))
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        chunk = -(-bucket.numel() // round_.size)
+        self._two_rounds(bucket, codec, round_, min(chunk, segment_count(codec.payload_bytes(chunk))))
+
+
+class Exchange:
+    """One exchange of one bucket.
+
+    Args:
+        pieces: by number, the part of it in each chunk.
+        ahead: how many pieces are sent before the means of the first.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        meter: Meter,
+        parts: PartCodecs,
+        pieces: list[list[Span]],
+        codec: AbstractCodec,
+        round_: Round,
+        ahead: int,
+    ) -> None:
+        self._transport, self._meter = transport, meter
+        self._parts, self._pieces, self._codec, self._round = parts, pieces, codec, round_
+        self._place, self._size = round_.place, round_.size
+        # Nearest successor first, so that no rank is everybody's first addressee.
+        self._peers = [(self._place + distance) % self._size for distance in range(1, self._size)]
+        self._sends: list[dist.Work] = []
+        self._steps = list(_steps(len(pieces), ahead))
+
+    def run(self, bucket: torch.Tensor) -> None:
+        """Replace ``bucket`` by its mean."""
+        incoming = {peer: self._announce(peer) for peer in self._peers}
+        for means, piece in self._steps:
+            if means:
+                self._send_mean(bucket, piece, incoming)
+                if piece:
+                    self._adopt(bucket, piece - 1, incoming)
+            else:
+                self._send_contributions(bucket, piece)
+        self._adopt(bucket, len(self._pieces) - 1, incoming)
+        for send in self._sends:
+            send.wait()
+
+    def _announce(self, peer: int) -> dict[Step, Message]:
+        """Post all receives from one rank, in the order in which it sends."""
+        spans = {(means, piece): self._pieces[piece][peer if means else self._place] for means, piece in self._steps}
+        sizes = {step: buffer_bytes(self._codec, end - begin) for step, (begin, end) in spans.items() if end > begin}
+        room = self._transport.buffer(self._round.tag, f"from-{peer}", sum(map(aligned, sizes.values())))
+        offset, messages = 0, {}
+        for step, size in sizes.items():
+            buffer = room[offset : offset + size]
+            offset += aligned(size)
+            messages[step] = buffer, self._transport.receive(buffer, peer, self._round)
+        return messages
+
+    def _send_contributions(self, bucket: torch.Tensor, piece: int) -> None:
+        for peer in self._peers:
+            begin, end = self._pieces[piece][peer]
+            if end > begin:
+                with self._meter.codec():
+                    payload = self._part(piece, peer).encode(bucket[begin:end])
+                self._send(payload, [peer])
+
+    def _send_mean(self, bucket: torch.Tensor, piece: int, incoming: dict[int, dict[Step, Message]]) -> None:
+        """Collect a piece of the own chunk and tell all what its mean is."""
+        begin, end = self._pieces[piece][self._place]
+        if end == begin:
+            return
+        own, total = bucket[begin:end], None
+        codec = self._part(piece, self._place)
+        for member in range(self._size):
+            if member == self._place:
+                with self._meter.codec():
+                    payload = codec.encode(own)
+            else:
+                message, work = incoming[member][False, piece]
+                work.wait()
+                payload = unframe(self._codec, message)
+            with self._meter.codec():
+                if total is None:  # a clone: what is decoded may be the bucket or a buffer
+                    total = codec.decode(payload, end - begin).clone()
+                else:
+                    codec.decode_add(payload, total)
+        assert total is not None
+        with self._meter.codec():
+            payload = self._part(piece, self._size).encode(total.div_(self._size))
+            own.copy_(codec.decode(payload, end - begin))
+        self._send(payload, self._peers)
+
+    def _adopt(self, bucket: torch.Tensor, piece: int, incoming: dict[int, dict[Step, Message]]) -> None:
+        """Take over the means of a piece of all other chunks, in the order in which they were sent first."""
+        for peer in reversed(self._peers):
+            begin, end = self._pieces[piece][peer]
+            if end > begin:
+                message, work = incoming[peer][True, piece]
+                work.wait()
+                with self._meter.codec():
+                    payload = unframe(self._codec, message)
+                    bucket[begin:end] = self._part(piece, peer).decode(payload, end - begin)
+
+    def _part(self, piece: int, chunk: int) -> AbstractCodec:
+        """The codec of a piece of a chunk; ``chunk`` N is the way back of the own chunk."""
+        begin, end = self._pieces[piece][chunk if chunk < self._size else self._place]
+        number = piece * (self._size + 1) + chunk
+        back = chunk == self._size
+        return self._parts.part(self._codec, self._round.tag, number, end - begin, self._place, back)
+
+    def _send(self, payload: torch.Tensor, peers: list[int]) -> None:
+        message = frame(self._codec, payload)
+        self._sends += [self._transport.send(message, peer, self._round, payload.numel()) for peer in peers]
+
+
+def _steps(num_pieces: int, ahead: int) -> Iterator[Step]:
+    """What every rank sends, in order: contributions ``ahead`` of the means."""
+    yield from ((False, piece) for piece in range(min(ahead, num_pieces)))
+    for piece in range(num_pieces):
+        yield True, piece
+        if piece + ahead < num_pieces:
+            yield False, piece + ahead
+
+
+class PartCodecs:
+    """Gives a codec for each part of a bucket, and keeps it: its residual belongs to that part alone.
+
+    A bucket's codec stays as the caller has made it; its residual is never used where a part has a codec. State that
+    is loaded before a part was first asked for waits until then. Safe for threads that have a bucket each.
+    """
+
+    def __init__(self) -> None:
+        self._codecs: dict[str, AbstractCodec] = {}
+        self._waiting: dict[str, dict[str, torch.Tensor]] = {}
+
+    def part(
+        self, codec: AbstractCodec, tag: int, number: int, length: int, rank: int, back: bool = False
+    ) -> AbstractCodec:
+        """The codec of part ``number`` of the bucket ``tag``, ``length`` elements long; ``back``: of a mean's way back.
+
+        Where payloads of any cut stand for themselves (``sums_on_ring``) it is the bucket's own.
+        """
+        if codec.sums_on_ring:
+            return codec
+        codec = codec.answering() if back else codec
+        return self._kept(f"{tag}.{number}", codec, [(length,)], rank, (tag + 1) * _BUCKETS_APART + number)
+
+    def answer(self, codec: AbstractCodec, tag: int) -> AbstractCodec:
+        """A second codec for the whole bucket ``tag``: that of a way back."""
+        return self._kept(f"{tag}.answer", codec.answering())
+
+    def forget(self) -> None:
+        """Forget everything, as if no part had been encoded yet."""
+        self._codecs, self._waiting = {}, {}
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """``<bucket>.<part>.<key>`` of every part."""
+        states = {name: codec.state_dict() for name, codec in self._codecs.items()}
+        return {
+            f"{name}.{key}": value
+            for name, state in {**self._waiting, **states}.items()
+            for key, value in state.items()
+        }
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave; an empty dict forgets everything."""
+        self.forget()
+        for key, value in state.items():
+            tag, number, inside = key.split(".", 2)
+            self._waiting.setdefault(f"{tag}.{number}", {})[inside] = value
+
+    def _kept(
+        self, name: str, codec: AbstractCodec, shapes: list[Shape] | None = None, rank: int = 0, bucket: int = 0
+    ) -> AbstractCodec:
+        kept = self._codecs.get(name)
+        if kept is None:
+            # A copy, because a fresh codec shares what has no memory, and preparing that would change the bucket's.
+            kept = copy.deepcopy(codec.fresh())
+            if shapes is not None:
+                kept.prepare(shapes, rank, bucket)
+            if name in self._waiting:
+                kept.load_state_dict(self._waiting.pop(name))
+            self._codecs[name] = kept
+        return kept

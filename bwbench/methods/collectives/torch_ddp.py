@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.methods.collectives.base import AbstractCollective
-from bwbench.methods.collectives.ring_traffic import ring_traffic
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.ring import ring_traffic
+from bwbench.methods.collectives.transport import Round
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.compression.fp16 import Fp16
-from bwbench.methods.compression.none import NoCompression
 from bwbench.methods.compression.powersgd import PowerSgd
 from bwbench.methods.traffic import Traffic
 
@@ -55,13 +55,15 @@ class TorchDdp(AbstractCollective):
         """gloo's all-reduce is a ring as well: 2(N-1)/N of each bucket."""
         return ring_traffic(num_nodes, bucket_payload_bytes)
 
-    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, tag: int) -> None:
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         import torch
 
-        traffic = ring_traffic(self.size, [codec.payload_bytes(bucket.numel())])
-        self.meter.sent(round(traffic.payload_bytes_per_rank[self.rank]))
-        bucket /= self.size
+        group = self.transport.group
+        assert round_.size == group.size(), "gloo's all-reduce is over a whole group"
+        traffic = ring_traffic(round_.size, [codec.payload_bytes(bucket.numel())])
+        self.meter.sent(round(traffic.payload_bytes_per_rank[round_.place]))
+        bucket /= round_.size
         wire = bucket.to(torch.float16) if isinstance(codec, Fp16) else bucket
-        self.group.allreduce([wire]).wait()
+        group.allreduce([wire]).wait()
         if wire is not bucket:
             bucket.copy_(wire)

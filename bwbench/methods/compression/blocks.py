@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import abc
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bwbench.methods.compression.base import AbstractCodec, as_flat_fp32
-from bwbench.methods.compression.memory import PIECE, Scratch, empty_bytes, empty_fp32, scratch
+from bwbench.methods.buffers import PIECE, Scratch, array_of, empty_bytes, empty_fp32, scratch, tensor_of
+from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
 
 if TYPE_CHECKING:
     import torch
+
 
 SMALLEST_SCALE = 2.0**-126  # the smallest normal number: the reciprocal of a smaller one would be infinite
 
@@ -158,7 +160,7 @@ class AbstractBlockCodec(AbstractCodec):
 
         scale_bytes = self._scale_bytes(num_elements)
         scales = payload[:scale_bytes].view(getattr(torch, self.scale_type))
-        return scales.view(self.scales_per_block, -1), payload[scale_bytes:].numpy()
+        return scales.view(self.scales_per_block, -1), array_of(payload[scale_bytes:])
 
     def _scale_bytes(self, num_elements: int) -> int:
         bytes_each = {"float32": 4, "bfloat16": 2}[self.scale_type]
@@ -213,7 +215,82 @@ def up_to_bf16(scales: torch.Tensor) -> torch.Tensor:
     fp32, which gradients of 1e-20 need. Scales below the smallest normal number become 0.
     """
     import numpy as np
-    import torch
 
-    rounded = up_to_bits(scales.numpy(), 8)
-    return torch.from_numpy(np.where(rounded < SMALLEST_SCALE, np.float32(0), rounded))
+    rounded = up_to_bits(array_of(scales), 8)
+    return tensor_of(np.where(rounded < SMALLEST_SCALE, np.float32(0), rounded))
+
+
+def digits_per_byte(base: int) -> int:
+    """How many numbers below ``base`` (2 to 256) one byte holds: 8 of base 2, 5 of 3, 4 of 4, 2 of up to 16."""
+    count = 1
+    while base ** (count + 1) <= 256:
+        count += 1
+    return count
+
+
+def packed_bytes(count: int, base: int) -> int:
+    """Bytes of ``count`` numbers below ``base``."""
+    return -(-count // digits_per_byte(base))
+
+
+def pack(numbers: Any, base: int, out: Any) -> None:
+    """Write ``numbers`` into ``out``.
+
+    A byte holds one number of each part of ``numbers``, cut into as many equal parts as there are digits: so packing
+    needs a few operations on long vectors, where neighbours in one byte would need slow strided ones.
+
+    Args:
+        numbers: numpy uint8 of shape [packed_bytes · digits_per_byte] or longer, below ``base``. Behind the last of
+            them comes what fills up the last byte, below ``base`` as well.
+        base: 2 to 256.
+        out: numpy uint8 of shape [packed_bytes].
+    """
+    import numpy as np
+
+    parts = numbers[: len(out) * digits_per_byte(base)].reshape(digits_per_byte(base), -1)
+    out[:] = parts[-1]
+    for part in parts[-2::-1]:
+        np.multiply(out, np.uint8(base), out=out)
+        np.add(out, part, out=out)
+
+
+def unpack(packed: Any, base: int, numbers: Any) -> None:
+    """What ``pack`` was given: ``packed`` to ``numbers``, shapes and types as there."""
+    import numpy as np
+
+    parts = numbers[: len(packed) * digits_per_byte(base)].reshape(digits_per_byte(base), -1)
+    rest = packed
+    for part in parts[:-1]:
+        higher = rest // np.uint8(base)
+        np.multiply(higher, np.uint8(base), out=part)
+        np.subtract(rest, part, out=part)
+        rest = higher
+    parts[-1] = rest
+
+
+def pack_bits(bits: Any, codes: Any) -> None:
+    """Write booleans into ``codes``, eight to a byte, the first one highest."""
+    import numpy as np
+
+    codes[:] = np.packbits(bits)
+
+
+def expand_signs(codes: Any, values: torch.Tensor) -> None:
+    """Write 1 for each 0 bit and -1 for each 1 bit into ``values``, fp32; of the last byte as many as there is room."""
+    import numpy as np
+
+    flat = array_of(values.view(-1))
+    whole = len(flat) // 8
+    # mode: without "clip" numpy makes a copy first, in case an index is out of range.
+    np.take(_signs_of_bytes(), codes[:whole], axis=0, out=flat[: 8 * whole].reshape(-1, 8), mode="clip")
+    if whole < len(codes):
+        flat[8 * whole :] = _signs_of_bytes()[codes[whole]][: len(flat) - 8 * whole]
+
+
+@functools.cache
+def _signs_of_bytes() -> Any:
+    """fp32 of shape [256, 8]."""
+    import numpy as np
+
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8)
+    return np.float32(1) - np.float32(2) * bits.astype(np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COMPRESSIONS
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.compression.base import AbstractCodec, as_flat_fp32
-from bwbench.methods.compression.sparse import AbstractSparseCodec
-from bwbench.methods.compression.top_k import count, top_k
+from bwbench.methods.buffers import array_of, tensor_of
+from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
+from bwbench.methods.compression.sparse import AbstractSparseCodec, entries_at, top_k
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,17 +77,16 @@ class Dgc(AbstractSparseCodec):
 
         Raises ValueError where ``x`` has another length than the tensor before.
         """
-        import torch
 
         momentum, unsent = self._accumulated(as_flat_fp32(x))
-        payload = self._packed(unsent, self._selected(unsent.numpy()))
+        payload = self._packed(unsent, self._selected(array_of(unsent)))
         self._step += 1
         indices, sent = self._unpacked(payload)
         if indices is None:
             unsent -= sent
             momentum.zero_()
         else:
-            places = torch.from_numpy(indices)
+            places = tensor_of(indices)
             unsent.index_add_(0, places, sent, alpha=-1)
             momentum.index_fill_(0, places, 0.0)
         return payload
@@ -139,7 +138,7 @@ class Dgc(AbstractSparseCodec):
         return self._momentum, self._unsent.add_(self._momentum)
 
     def _expected_entries(self, num_elements: int) -> int:
-        return count(self.options.ratio, num_elements)
+        return entries_at(self.options.ratio, num_elements)
 
     def _selected(self, x: np.ndarray) -> np.ndarray:
-        return top_k(x, count(self.ratio_at(self._step), len(x)), exact=False)
+        return top_k(x, entries_at(self.ratio_at(self._step), len(x)), exact=False)

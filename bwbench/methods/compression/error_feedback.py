@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.methods.compression.base import AbstractCodec, Shape, as_flat_fp32
-from bwbench.methods.compression.linear import AbstractLinearCodec, AverageMessage
+from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
 
 if TYPE_CHECKING:
     import torch

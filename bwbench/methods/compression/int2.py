@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.compression.blocks import AbstractBlockCodec
-from bwbench.methods.compression.memory import PIECE, Scratch
-from bwbench.methods.compression.sign import expand_signs, pack_bits
+from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
+from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs, pack_bits
 
 if TYPE_CHECKING:
     import torch
@@ -49,12 +48,11 @@ class Int2(AbstractBlockCodec):
         return 2 * -(-num_elements // 8)
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        import torch
 
         magnitudes = room.magnitudes(rows)
         mean = magnitudes.mean(dim=1, keepdim=True)
         is_large = room.more_floats[: rows.numel()].view(rows.shape)
-        is_large.copy_(torch.from_numpy(magnitudes.numpy() >= mean.numpy()))
+        is_large.copy_(tensor_of(array_of(magnitudes) >= array_of(mean)))
         count = is_large.sum(dim=1)
         large = magnitudes.mul_(is_large).sum(dim=1)
         measures[0] = (mean.view(-1) * rows.shape[1] - large).clamp_(min=0) / (rows.shape[1] - count).clamp_(min=1)
@@ -62,9 +60,9 @@ class Int2(AbstractBlockCodec):
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
         signs, sizes = codes.reshape(2, -1)
-        pack_bits(rows.view(-1).numpy() < 0, signs)
+        pack_bits(array_of(rows.view(-1)) < 0, signs)
         middle = (factors[0] + factors[1]) / 2
-        pack_bits((room.magnitudes(rows).numpy() < middle.numpy()).reshape(-1), sizes)
+        pack_bits((array_of(room.magnitudes(rows)) < array_of(middle)).reshape(-1), sizes)
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
         signs, sizes = codes.reshape(2, -1)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.compression.blocks import AbstractBlockCodec, reciprocal, up_to_bf16
-from bwbench.methods.compression.digits import pack, packed_bytes, unpack
-from bwbench.methods.compression.memory import PIECE, Scratch
+from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
+from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, packed_bytes, reciprocal, unpack, up_to_bf16
 
 if TYPE_CHECKING:
     import torch
@@ -60,9 +59,8 @@ class Int4(AbstractBlockCodec):
         return up_to_bf16(measures / LARGEST_CODE)
 
     def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
-        import torch
 
-        return torch.from_numpy(reciprocal(scales.numpy()))
+        return tensor_of(reciprocal(array_of(scales)))
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
         import torch
@@ -72,6 +70,6 @@ class Int4(AbstractBlockCodec):
         pack(room.to_numbers(values), _BASE, codes)
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
-        unpack(codes, _BASE, room.numbers.numpy())
+        unpack(codes, _BASE, array_of(room.numbers))
         room.from_numbers(LARGEST_CODE, rows)
         rows.mul_(factors[0])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
+from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, reciprocal, up_to_bits
-from bwbench.methods.compression.memory import PIECE, Scratch
 
 if TYPE_CHECKING:
     import torch
@@ -62,23 +62,21 @@ class Int8(AbstractBlockCodec):
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         import numpy as np
-        import torch
 
         # numpy, because a call of torch takes twice as long, and with one block all of this is calls.
-        high, low = measures.numpy().astype(np.float64)
+        high, low = array_of(measures).astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             epsilon = EPSILON * np.maximum(high, -low) if self.options.epsilon == "relative" else EPSILON
             step = (high - low + epsilon) / LARGEST_CODE
             step = up_to_bits(np.where(step == 0, 0, np.maximum(step, SMALLEST_STEP)).astype(np.float32), STEP_BITS)
-            upper = np.rint(measures[0].numpy() * reciprocal(step))
-        return torch.from_numpy(np.stack([upper - np.float32(LARGEST_CODE), step]))
+            upper = np.rint(array_of(measures[0]) * reciprocal(step))
+        return tensor_of(np.stack([upper - np.float32(LARGEST_CODE), step]))
 
     def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
         import numpy as np
-        import torch
 
-        lower, step = scales.numpy()
-        return torch.from_numpy(np.stack([np.float32(0.5) - lower, reciprocal(step)]))  # half above, cut off: rounding
+        lower, step = array_of(scales)
+        return tensor_of(np.stack([np.float32(0.5) - lower, reciprocal(step)]))  # half above, cut off: rounding
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
         import torch
@@ -90,7 +88,7 @@ class Int8(AbstractBlockCodec):
             torch.mul(rows, factors[1], out=values).add_(factors[0])
         shorts = room.shorts[: rows.numel()].copy_(values.view(-1))  # torch is slow from fp32 to 8 bits directly
         # One beyond either end by rounding, more where fp32 cannot tell the steps of a nearly constant tensor apart.
-        torch.from_numpy(codes).copy_(shorts.clamp_(0, LARGEST_CODE))
+        tensor_of(codes).copy_(shorts.clamp_(0, LARGEST_CODE))
 
     def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
         import torch
@@ -100,7 +98,7 @@ class Int8(AbstractBlockCodec):
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
         import torch
 
-        rows.view(-1).copy_(torch.from_numpy(codes))
+        rows.view(-1).copy_(tensor_of(codes))
         if len(rows) == 1:
             torch.add(factors[0], rows, alpha=factors[1].item(), out=rows)
         else:

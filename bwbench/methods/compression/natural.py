@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwbench.methods.compression.levels import AbstractStochasticCodec
-from bwbench.methods.compression.memory import Scratch
+from bwbench.methods.buffers import Scratch, array_of, tensor_of
+from bwbench.methods.compression.stochastic import AbstractStochasticCodec
 
 if TYPE_CHECKING:
     import torch
@@ -53,14 +53,14 @@ class Natural(AbstractStochasticCodec):
         import torch
 
         values = torch.mul(rows, factors[0], out=room.like(rows)).clamp_(-1.0, 1.0)
-        bits = values.view(-1).numpy().view(np.int32)
+        bits = array_of(values.view(-1)).view(np.int32)
         # 23 random bits carry from the mantissa into the exponent with the probability that the mantissa says.
         np.add(bits, np.right_shift(noise.view(np.uint32), 9, out=noise.view(np.uint32)), out=bits)
         np.right_shift(bits, 23, out=bits)  # sign and exponent; the exponent is at most 127, of power 0
-        shorts = room.shorts[: rows.numel()].copy_(torch.from_numpy(bits)).numpy()
+        shorts = array_of(room.shorts[: rows.numel()].copy_(tensor_of(bits)))
         signs = np.bitwise_and(np.right_shift(shorts, 1), np.int16(0x80))
         np.bitwise_or(shorts, signs, out=shorts)
-        torch.from_numpy(codes).copy_(torch.from_numpy(shorts))
+        tensor_of(codes).copy_(tensor_of(shorts))
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
         import numpy as np
@@ -68,7 +68,7 @@ class Natural(AbstractStochasticCodec):
 
         # Bits of a bfloat16: sign, exponent, an empty mantissa. The sign's copies come from reading it as an int8.
         shorts = room.shorts[: rows.numel()]
-        bits = shorts.copy_(torch.from_numpy(codes.view(np.int8))).numpy()
+        bits = array_of(shorts.copy_(tensor_of(codes.view(np.int8))))
         np.left_shift(bits, 7, out=bits)
         np.bitwise_and(bits, np.int16(~0x4000), out=bits)
         rows.view(-1).copy_(shorts.view(torch.bfloat16))

@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.compression.base import AbstractCodec, Shape, as_flat_fp32
-from bwbench.methods.compression.linear import AbstractLinearCodec, AverageMessage
+from bwbench.methods.buffers import array_of, tensor_of
+from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,9 +153,8 @@ def _count(ratio: float, num_elements: int) -> int:
 
 
 def _chosen(x: torch.Tensor, where: np.ndarray) -> torch.Tensor:
-    import torch
 
-    chosen = x.index_select(0, torch.from_numpy(where))
+    chosen = x.index_select(0, tensor_of(where))
     # A sum costs less than looking at each entry, and one that is finite has finite summands only.
     return chosen if bool(x.sum().isfinite()) or bool(x.isfinite().all()) else chosen.fill_(math.nan)
 
@@ -167,5 +166,5 @@ def _dense(values: torch.Tensor, where: np.ndarray, num_elements: int, scale: fl
     if bool(values.isnan().any()):
         return torch.full((num_elements,), math.nan)
     dense = np.zeros(num_elements, np.float32)  # not torch.zeros: pages that stay zero are never touched
-    dense[where] = (values if scale == 1.0 else values * scale).numpy()
-    return torch.from_numpy(dense)
+    dense[where] = array_of(values if scale == 1.0 else values * scale)
+    return tensor_of(dense)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.compression.blocks import AbstractBlockCodec
-from bwbench.methods.compression.memory import PIECE, Scratch
+from bwbench.methods.buffers import PIECE, Scratch, array_of
+from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs, pack_bits
 
 if TYPE_CHECKING:
     import torch
@@ -51,36 +50,8 @@ class Sign(AbstractBlockCodec):
         torch.mean(room.magnitudes(rows), dim=1, out=measures[0])
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
-        pack_bits(rows.view(-1).numpy() < 0, codes)
+        pack_bits(array_of(rows.view(-1)) < 0, codes)
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
         expand_signs(codes, rows)
         rows.mul_(factors[0])
-
-
-def pack_bits(bits: Any, codes: Any) -> None:
-    """Write booleans into ``codes``, eight to a byte, the first one highest."""
-    import numpy as np
-
-    codes[:] = np.packbits(bits)
-
-
-def expand_signs(codes: Any, values: torch.Tensor) -> None:
-    """Write 1 for each 0 bit and -1 for each 1 bit into ``values``, fp32; of the last byte as many as there is room."""
-    import numpy as np
-
-    flat = values.view(-1).numpy()
-    whole = len(flat) // 8
-    # mode: without "clip" numpy makes a copy first, in case an index is out of range.
-    np.take(_signs_of_bytes(), codes[:whole], axis=0, out=flat[: 8 * whole].reshape(-1, 8), mode="clip")
-    if whole < len(codes):
-        flat[8 * whole :] = _signs_of_bytes()[codes[whole]][: len(flat) - 8 * whole]
-
-
-@functools.cache
-def _signs_of_bytes() -> Any:
-    """fp32 of shape [256, 8]."""
-    import numpy as np
-
-    bits = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8)
-    return np.float32(1) - np.float32(2) * bits.astype(np.float32)

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.compression.sparse import AbstractSparseCodec
+from bwbench.methods.compression.sparse import AbstractSparseCodec, at_least, bits_of, largest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ class ThresholdConfig(ComponentConfig):
 class Threshold(AbstractSparseCodec):
     """Sends what is at least as large as the threshold and not zero. NaN counts as large, so that it is seen.
 
-    A quantile is found by way of a sample (``selection.largest``): no whole tensor is sorted, and the share that is
+    A quantile is found by way of a sample (``largest``): no whole tensor is sorted, and the share that is
     sent lies at most 10 % below the one asked for. Entries as large as the quantile itself are all sent.
     """
 
@@ -61,8 +61,6 @@ class Threshold(AbstractSparseCodec):
         return round((ABSOLUTE_DENSITY if quantile is None else 1.0 - quantile) * num_elements)
 
     def _selected(self, x: np.ndarray) -> np.ndarray:
-        from bwbench.methods.compression.selection import at_least, bits_of, largest
-
         if self.options.quantile is None or len(x) == 0:
             return at_least(x, bits_of(self.options.value or 1.0))
         return largest(x, max(1, round((1.0 - self.options.quantile) * len(x))))

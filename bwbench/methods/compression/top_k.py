@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.compression.sparse import AbstractSparseCodec
+from bwbench.methods.compression.sparse import AbstractSparseCodec, entries_at, top_k
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,34 +38,7 @@ class TopK(AbstractSparseCodec):
     options: TopKConfig
 
     def _expected_entries(self, num_elements: int) -> int:
-        return count(self.options.ratio, num_elements)
+        return entries_at(self.options.ratio, num_elements)
 
     def _selected(self, x: np.ndarray) -> np.ndarray:
-        return top_k(x, count(self.options.ratio, len(x)), self.options.exact)
-
-
-def count(ratio: float, num_elements: int) -> int:
-    """How many entries a ratio stands for: at least one, where there is one."""
-    return min(num_elements, max(1, round(ratio * num_elements)))
-
-
-def top_k(x: np.ndarray, num_entries: int, exact: bool) -> np.ndarray:
-    """Indices, ascending, of the ``num_entries`` largest of ``x``: ``selection.largest``, of equal entries the first.
-
-    Args:
-        x: fp32 of shape [num_elements].
-        num_entries: at most ``num_elements``.
-        exact: rank all entries.
-    """
-    import numpy as np
-
-    from bwbench.methods.compression.selection import MAGNITUDE_BITS, at_least, largest
-
-    if len(x) == 0 or num_entries == len(x):
-        return at_least(x, 1)
-    indices = largest(x, num_entries, exact)
-    surplus = len(indices) - num_entries
-    if surplus > 0:
-        magnitudes = x[indices].view(np.int32) & MAGNITUDE_BITS
-        indices = np.delete(indices, np.flatnonzero(magnitudes == magnitudes.min())[-surplus:])
-    return indices
+        return top_k(x, entries_at(self.options.ratio, len(x)), self.options.exact)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bwbench.methods.phases import UNTIMED_STEPS, Phase, Step, walk
+from bwbench.methods.phases import UNTIMED_STEPS, Phase, StepInPhase, walk
 from bwbench.records.schema import Kind
 from bwbench.records.schema import Step as StepEvent
 from bwbench.results.analysis.statistics import student_t
@@ -146,7 +146,7 @@ class Timed:
         awaiting_s = local_s + max(0.0, overlapped_s - longest * local_s)
         return cls(by_kind, waits, begin, overlapped_s, local_s, awaiting_s)
 
-    def check(self, walked: Sequence[Step]) -> None:
+    def check(self, walked: Sequence[StepInPhase]) -> None:
         """Raise NotComposableError where a kind of step has never been timed."""
         needed = {step.kind for step in walked if step.number > UNTIMED_STEPS}
         if any(age is not None for age, _ in self.waits):
@@ -155,7 +155,7 @@ class Timed:
         if missing:
             raise NotComposableError(f"the timing run has no step of the kind {', '.join(map(repr, missing))}")
 
-    def price(self, step: Step, taken: Taken, seconds_per_byte: float) -> Price:
+    def price(self, step: StepInPhase, taken: Taken, seconds_per_byte: float) -> Price:
         """What ``taken`` would have taken on the link."""
         if step.number in self.beginning and step.kind not in self.by_kind:
             return Price(self.beginning[step.number], 0.0, 1.0)
@@ -179,7 +179,7 @@ class Timed:
             return statistics.fmean(idle) if idle else 0.0
         return max(0.0, self.overlapped_s - age * self.local_s)
 
-    def kinds(self, walked: Sequence[Step], prices: Sequence[Price], evaluated: Sequence[int]) -> list[Kind]:
+    def kinds(self, walked: Sequence[StepInPhase], prices: Sequence[Price], evaluated: Sequence[int]) -> list[Kind]:
         """What the time until the end of ``walked`` consists of."""
         counts = Counter(step.kind for step in walked)
         found = []

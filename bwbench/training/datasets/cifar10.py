@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.datasets.base import (
+from bwbench.training.datasets.dataset import (
     AbstractDataset,
     FileDigest,
     RemoteFile,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.datasets.base import AbstractDataset, Samples, Splits, split_test, split_validation
+from bwbench.training.datasets.dataset import AbstractDataset, Samples, Splits, split_test, split_validation
 
 _MAX_GREY = 16.0
 _MEAN, _STD = 0.305, 0.376  # of all pictures, with grey in 0..1

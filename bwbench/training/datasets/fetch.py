@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bwbench.base.errors import UnfitMachineError
-from bwbench.training.datasets.base import FileDigest, RemoteFile
+from bwbench.training.datasets.dataset import FileDigest, RemoteFile
 
 CHUNK_BYTES = 1 << 18
 _TIMEOUT_S = 30.0  # without a single byte
@@ -96,7 +96,7 @@ class _BadDigestError(Exception):
 
 
 @dataclass(frozen=True)
-class Progress:
+class DownloadProgress:
     """How far a download is. ``total_bytes`` is None where the server does not say."""
 
     file: RemoteFile
@@ -104,7 +104,7 @@ class Progress:
     total_bytes: int | None
 
 
-ReportProgress = Callable[[Progress], None]
+ReportProgress = Callable[[DownloadProgress], None]
 
 
 def fetch(files: tuple[RemoteFile, ...], data_dir: Path, report: ReportProgress = lambda _: None) -> list[Path]:
@@ -184,7 +184,7 @@ def _complete(part: IO[bytes], part_path: Path, file: RemoteFile, report: Report
     """Bring ``part`` to the whole file with the right checksum."""
     resumed = part.seek(0, os.SEEK_END) > 0
     for attempt in (1, 2):
-        download(file.url, part, lambda received, total: report(Progress(file, received, total)))
+        download(file.url, part, lambda received, total: report(DownloadProgress(file, received, total)))
         try:
             return _check(part_path, file)
         except _BadDigestError:

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.datasets.base import AbstractDataset, RemoteFile, Samples, Splits, split_validation, standardise
+from bwbench.training.datasets.dataset import (
+    AbstractDataset,
+    RemoteFile,
+    Samples,
+    Splits,
+    split_validation,
+    standardise,
+)
 
 _TRAIN_IMAGES, _TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
 _TEST_IMAGES, _TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.datasets.base import AbstractDataset, Samples, Splits, split_validation
+from bwbench.training.datasets.dataset import AbstractDataset, Samples, Splits, split_validation
 
 _SEED = 1_000_003  # of the data, which must not depend on the run's seed
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import LANGUAGE_MODELLING, DataSpec
-from bwbench.training.datasets.base import AbstractDataset, RemoteFile, Samples, Splits, validation_size
+from bwbench.training.datasets.dataset import AbstractDataset, RemoteFile, Samples, Splits, validation_size
 
 VOCABULARY = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NUM_CHARACTERS = 1_115_394

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,14 +15,13 @@ from torch import nn
 from bwbench.base import registry
 from bwbench.methods.algorithms import AbstractAlgorithm, Context
 from bwbench.methods.algorithms.buckets import trainable
-from bwbench.methods.collectives import AbstractCollective
+from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 from bwbench.training.library import host_copies, replicas
 from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed
 from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import choose
-from bwbench.training.library.wrapped_forward import InnerModel, route
 from bwbench.training.loop.clock import TrainingClock
 
 TIMEOUT_S = 120.0  # gloo's own 30 minutes are a long time to learn that a peer is gone
@@ -81,20 +81,47 @@ def distribute(
         handle = Distributed(optimizer, parameters, method)  # hooks into the parameters before the algorithm does
         collective_.connect(groups.data)
         what = host.model if host is not None else InnerModel(model) if collective_.wraps_model else model
-        algorithm_.attach(
+        running = algorithm_.attach(
             Context(
-                what,
-                optimizer,
-                collective_,
-                lambda: build_codec(method.compression),
-                groups.data,
-                groups.control_path,
-                TrainingClock(),
+                model=what,
+                optimizer=optimizer,
+                collective=collective_,
+                make_codec=lambda: build_codec(method.compression),
+                data_group=groups.data,
+                control=groups.control_path,
+                clock=TrainingClock(),
+                members=Members.all_of(groups.data),
             )
         )
         undo = ExitStack()
-        if algorithm_.module is not what:
-            undo.callback(route(model, algorithm_.module))
-        handle.attach(algorithm_, groups, host, undo.close)
+        if running.module is not what:
+            undo.callback(route(model, running.module))
+        handle.attach(running, groups, host, undo.close)
         on_error.pop_all()
     return handle
+
+
+class InnerModel(nn.Module):
+    """What torch's DistributedDataParallel gets to wrap: the parameters of a model, and its plain forward pass.
+
+    The model's hooks stay out of it: they run around the outer call already.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.inner = model
+        self._plain_forward = model.forward
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """The model's own."""
+        return self._plain_forward(*inputs, **options)
+
+
+def route(model: nn.Module, through: Callable[..., Any]) -> Callable[[], None]:
+    """Have ``model(...)`` call ``through(...)``, which wraps an ``InnerModel`` of it; returns what undoes that."""
+    model.forward = lambda *inputs, **options: through(*inputs, **options)
+
+    def undo() -> None:
+        model.__dict__.pop("forward", None)
+
+    return undo

@@ -18,7 +18,7 @@ _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
-class Groups:
+class ScriptGroups:
     """Where this process sends what.
 
     Attributes:
@@ -64,7 +64,7 @@ class Groups:
             dist.destroy_process_group()
 
 
-def join(group: dist.ProcessGroup | None, timeout_s: float) -> Groups:
+def join(group: dist.ProcessGroup | None, timeout_s: float) -> ScriptGroups:
     """Meet the other processes. All of them call this at the same point of the script.
 
     Args:
@@ -81,12 +81,12 @@ def join(group: dist.ProcessGroup | None, timeout_s: float) -> Groups:
     if group is None:
         data = dist.new_group(backend="gloo", timeout=timeout)
         control = dist.new_group(backend="gloo", timeout=timeout)
-        return Groups(data, control, (data, control), began)
+        return ScriptGroups(data, control, (data, control), began)
     _check(group)
     # Only the members of ``group`` are here, so that they agree on the new group among themselves.
     ranks = dist.get_process_group_ranks(group)
     control = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=True)
-    return Groups(group, control, (control,), began)
+    return ScriptGroups(group, control, (control,), began)
 
 
 def _begin(timeout: timedelta) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm
 from bwbench.methods.algorithms.every_step import EveryStep
+from bwbench.methods.buffers import copy_over
 from bwbench.methods.collectives import AbstractCollective
 
 
@@ -35,7 +36,7 @@ class HostCopies:
             if original.grad is None:
                 copy.grad.zero_()
             else:
-                copy.grad.copy_(original.grad)
+                copy_over(original.grad, copy.grad)
 
     def give_back(self) -> None:
         """Copy the averaged gradients to where the model is."""
@@ -43,7 +44,7 @@ class HostCopies:
             assert copy.grad is not None
             if original.grad is None:
                 original.grad = torch.empty_like(original)
-            original.grad.copy_(copy.grad)
+            copy_over(copy.grad, original.grad)
 
 
 def needed(parameters: Sequence[nn.Parameter]) -> bool:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
-from bwbench.base.component import Component
-from bwbench.base.errors import ConfigError, Problem
-from bwbench.base.registry import ALGORITHMS, OPTIMIZERS
+from bwbench.base.component import Component, ComponentConfig
+from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.component_parsing import split_spelling
-from bwbench.experiment.config.resolve import resolve
+from bwbench.experiment.config.resolve_method import resolve_method
 
+_NAMES = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}  # of torch's classes in experiment files
 _MIN_NODES = 2  # a script that is tried out in one process names the method that it will use on several
 
 
@@ -47,41 +46,38 @@ class Method:
 def choose(
     algorithm: Any, collective: Any, compression: Any, optimizer: torch.optim.Optimizer, num_ranks: int
 ) -> Method:
-    """The components of a method in any spelling of an experiment file.
+    """The components of a method in any spelling of an experiment file, for this optimizer with its options.
 
     Raises ConfigError with everything that is wrong: unknown names and options, combinations that make no sense, an
-    optimizer that the algorithm's update rule does not know.
+    optimizer that the method does not go with.
     """
-    raw = {
-        "algorithm": algorithm,
-        "collective": _for_this_machine(collective),
-        "compression": compression,
-        "nodes": max(num_ranks, _MIN_NODES),
-        "link": "unshaped",
-        "model": "logistic",  # this and the data set have to be there, and have no influence
-        "dataset": "synthetic",
-        "optimizer": _name_of(optimizer) or "sgd",
-    }
-    resolved = resolve({key: value for key, value in raw.items() if value is not None}, (), Path.cwd(), combine=True)
-    if resolved.config is None:
-        raise ConfigError([Problem(finding.message) for finding in resolved.findings])
-    config = resolved.config
-    if num_ranks > 1 and config.nodes != num_ranks:
+    asked = {"algorithm": algorithm, "collective": _for_this_machine(collective), "compression": compression}
+    for component in components_of(optimizer):
+        resolved = resolve_method(asked, max(num_ranks, _MIN_NODES), component)
+    if num_ranks > 1 and resolved.nodes != num_ranks:
         raise ConfigError(
-            f"algorithm {config.algorithm.name!r} trains on 1 node, and this is one of {num_ranks} processes; "
+            f"algorithm {resolved.algorithm.name!r} trains on 1 node, and this is one of {num_ranks} processes; "
             f"start one process, or choose another algorithm"
         )
-    known = ALGORITHMS.load(config.algorithm.name).optimizers
-    if known and _name_of(optimizer) not in known:
-        raise ConfigError(
-            f"algorithm {config.algorithm.name!r} has its own update rule, which belongs to {' or '.join(known)}; "
-            f"the optimizer is a {type(optimizer).__name__}"
-        )
-    warnings = [*resolved.warnings, *(f"{key!r} changes nothing here" for key in resolved.idle if key in _ASKED)]
-    return Method(config.algorithm, config.collective, config.compression, resolved.notes, tuple(warnings))
+    warnings = [*resolved.warnings, *(f"{key!r} changes nothing here" for key in resolved.idle if key in asked)]
+    return Method(resolved.algorithm, resolved.collective, resolved.compression, resolved.notes, tuple(warnings))
 
 
-_ASKED = ("collective", "compression")
+def components_of(optimizer: torch.optim.Optimizer) -> list[Component]:
+    """Each parameter group's optimizer as experiment files would name it: torch's own options are its options.
+
+    An optimizer that they do not know has the name of its class.
+    """
+    names = (_NAMES.get(kind.__name__) for kind in type(optimizer).__mro__)
+    name = next((name for name in names if name is not None), type(optimizer).__name__)
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return [Component(name, OptimizerOptions(**group)) for group in groups]
+
+
+class OptimizerOptions(ComponentConfig):
+    """Options of an optimizer of torch's, by the names that torch gives them."""
+
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, protected_namespaces=())
 
 
 def _for_this_machine(collective: Any) -> Any:
@@ -97,10 +93,3 @@ def _for_this_machine(collective: Any) -> Any:
     if not workers.isdigit() or int(workers) < 2:
         return collective
     return {"hierarchical": {**spelling.options, "workers_per_host": int(workers)}}
-
-
-def _name_of(optimizer: torch.optim.Optimizer) -> str | None:
-    """The name under which experiment files know this kind of optimizer; None for any other."""
-    names = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}
-    name = names.get(type(optimizer).__name__)
-    return name if name in OPTIMIZERS else None

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bwbench.base.errors import ConfigError
+from bwbench.methods.buffers import bytes_of, copy_over, moved_to_host
 
 
 def check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -49,9 +50,9 @@ def make_equal(model: nn.Module, group: dist.ProcessGroup) -> bool:
         return False
     with torch.no_grad():
         for tensor in _tensors(model):
-            host = tensor.detach().cpu().contiguous()
+            host = moved_to_host(tensor)
             group.broadcast(host, 0).wait()
-            tensor.copy_(host)
+            copy_over(host, tensor)
     return True
 
 
@@ -60,7 +61,7 @@ def digest(tensors: Iterable[torch.Tensor]) -> bytes:
     found = hashlib.sha256()
     for tensor in tensors:
         found.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        found.update(bytes_of(tensor))
     return found.digest()
 
 

@@ -26,10 +26,10 @@ from bwbench.base.data_spec import DataSpec
 from bwbench.base.errors import BwbenchError
 from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_component
-from bwbench.training.datasets.base import AbstractDataset
+from bwbench.training.datasets.dataset import AbstractDataset
 from bwbench.training.datasets.folder import data_folder
 from bwbench.training.loop.evaluation import EVALUATION_BATCH, training_loss
-from bwbench.training.models.contract import example_batch
+from bwbench.training.models.model_contract import example_batch
 
 _MAX_STEPS = 9  # a median needs no more
 _MAX_TIMING_S = 1.0  # a plan should not wait long for a large model

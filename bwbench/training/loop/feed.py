@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from bwbench.base.errors import ConfigError
-from bwbench.training.datasets.base import Samples
+from bwbench.training.datasets.dataset import Samples
 from bwbench.training.datasets.partition import AbstractPartition
 
 SMALLEST_SHARE = 25  # samples of a split that a rank scores, if the ranks are to divide it

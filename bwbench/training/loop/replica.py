@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from bwbench.methods.buffers import bytes_of
+
 
 def seed_everything(*numbers: int) -> None:
     """Seed all random generators from ``numbers``; equal numbers give equal streams."""
@@ -22,7 +24,7 @@ def seed_everything(*numbers: int) -> None:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ReplicaSnapshot:
     """Parameters, buffers, optimizer and random state at one moment."""
 
     model: dict[str, Any]
@@ -30,7 +32,7 @@ class Snapshot:
     random: dict[str, Any]
 
     @classmethod
-    def take(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
+    def take(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> ReplicaSnapshot:
         """Copies of everything, in types that ``torch.load(..., weights_only=True)`` reads."""
         return cls(copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()), _random_state())
 
@@ -62,5 +64,5 @@ def fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(bytes_of(tensor))
     return digest.hexdigest()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from bwbench.experiment.config import CellConfig
-from bwbench.methods.algorithms.saved_state import load_saved_state, saved_state
+from bwbench.methods.memory import load_saved_state, saved_state
 from bwbench.training.loop.feed import BatchFeed
 from bwbench.training.loop.progress import Progress
-from bwbench.training.loop.replica import Snapshot
+from bwbench.training.loop.replica import ReplicaSnapshot
 from bwbench.training.loop.trial import Trial
 
 
@@ -23,8 +23,8 @@ def save_trial(trial: Trial, feed: BatchFeed, progress: Progress, clock_s: float
     """
     control = trial.groups.control
     return {
-        "replica": vars(Snapshot.take(trial.model, trial.optimizer)),
-        "method": saved_state(trial.algorithm, control.rank, control.size, _method(trial.config)),
+        "replica": vars(ReplicaSnapshot.take(trial.model, trial.optimizer)),
+        "method": saved_state(trial.method, control.rank, control.size, _method(trial.config)),
         "feed": feed.state_dict(),
         "progress": progress.state_dict(),
         "clock_s": clock_s,
@@ -37,8 +37,8 @@ def restore_trial(state: dict[str, Any], trial: Trial, feed: BatchFeed, progress
     Raises ValueError where the state is another rank's, or of another method or number of ranks.
     """
     control = trial.groups.control
-    Snapshot(**state["replica"]).restore(trial.model, trial.optimizer)
-    load_saved_state(trial.algorithm, state["method"], control.rank, control.size, _method(trial.config))
+    ReplicaSnapshot(**state["replica"]).restore(trial.model, trial.optimizer)
+    load_saved_state(trial.method, state["method"], control.rank, control.size, _method(trial.config))
     feed.load_state_dict(state["feed"])
     progress.load_state_dict(state["progress"], state["clock_s"])
     return float(state["clock_s"])

@@ -7,6 +7,8 @@ import statistics
 import time
 from dataclasses import dataclass
 
+import torch
+
 from bwbench.methods.algorithms import ExchangeReport
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import training_loss
@@ -49,25 +51,25 @@ class Stepper:
             samples: trained on so far, over all ranks; decides the learning rate.
             stop: this rank wants training to end after this step.
         """
-        trial, algorithm = self._trial, self._trial.algorithm
+        trial, method = self._trial, self._trial.method
         accumulate = trial.config.accumulate
         begin_mono_s = time.monotonic()
         ledger = StepLedger(trial.clock)
-        last_step = algorithm.agreement_step(number)
+        last_step = method.agreement_step(number)
         self._control.begin_step(number, last_step)
         if stop is not None:
             self._control.publish_stop(stop, last_step)
         lr = trial.schedule.lr_at(samples, trial.config.global_batch)
         for group in trial.optimizer.param_groups:
             group["lr"] = lr
-        algorithm.clear_gradients()
+        method.begin_step()
         loss_sum = 0.0
         for micro_step in range(accumulate):
             last = micro_step == accumulate - 1
             inputs, targets = self._feed.next()
             ledger.lap("other_s")
-            with algorithm.micro_step(last):
-                loss = training_loss(algorithm.module(inputs), targets)
+            with method.micro_step(last):
+                loss = training_loss(method.module(inputs), targets)
                 loss_sum += loss.item()
                 ledger.lap("compute_s")
                 if not math.isfinite(loss_sum):
@@ -76,29 +78,31 @@ class Stepper:
                     ledger.lap("other_s")
                     self._pacer.pad(ledger.elapsed_s)
                     ledger.lap("pad_s")
-                algorithm.backward(loss / accumulate if accumulate > 1 else loss)
+                backward_began_mono_s = time.monotonic()
+                torch.autograd.backward(loss / accumulate if accumulate > 1 else loss)
                 if last:
-                    algorithm.check_gradients()
+                    method.gradients_ready(backward_began_mono_s)
                 backward_s = ledger.lap("compute_s")
-        report = algorithm.finish()
+        report = method.finish()
         ledger.exchange(report)
-        algorithm.update()
+        method.update()
         optimizer_s = ledger.lap("optimizer_s")
-        if (more := algorithm.after_update()) is not None:
+        if (more := method.after_update()) is not None:
             ledger.exchange(more)
             report = report.plus(more)
         self._pacer.observe(backward_s - report.hidden_s + optimizer_s)
         return StepResult(begin_mono_s, loss_sum / accumulate, lr, report, ledger)
 
-    def measure_plain_backward(self) -> None:
-        """Tell the algorithm what a backward pass takes without communication. Changes gradients, nothing else."""
+    def plain_backward_s(self) -> float:
+        """Measure what a backward pass takes without communication. Changes gradients, nothing else."""
+        method = self._trial.method
         durations_s = []
         for _ in range(PLAIN_BACKWARDS):
             inputs, targets = self._feed.next()
-            with self._trial.algorithm.micro_step(last=False):
-                loss = training_loss(self._trial.algorithm.module(inputs), targets)
+            with method.micro_step(last=False):
+                loss = training_loss(method.module(inputs), targets)
                 begin_mono_s = time.monotonic()
-                self._trial.algorithm.backward(loss)
+                torch.autograd.backward(loss)
                 durations_s.append(time.monotonic() - begin_mono_s)
-        self._trial.algorithm.plain_backward_s = statistics.median(durations_s)
-        self._trial.algorithm.clear_gradients()
+        method.begin_step()
+        return statistics.median(durations_s)

@@ -17,7 +17,7 @@ from bwbench.training.loop.feed import BatchFeed
 from bwbench.training.loop.pacer import Pacer
 from bwbench.training.loop.progress import Progress
 from bwbench.training.loop.recorder import Recorder
-from bwbench.training.loop.replica import Snapshot, fingerprint
+from bwbench.training.loop.replica import ReplicaSnapshot, fingerprint
 from bwbench.training.loop.saved_trial import restore_trial, save_trial
 from bwbench.training.loop.step import Stepper, StepResult
 from bwbench.training.loop.trial import Trial
@@ -45,6 +45,7 @@ class TrainingLoop:
         self._progress = Progress(trial.config.global_batch)
         self._evaluator = Evaluator(trial, self._progress)
         self._feed: BatchFeed = trial.make_feed()
+        self._plain_backward_s = 0.0  # measured while warming up: what overlap is judged by
 
     def run(self) -> None:
         """Train until the target, a limit or divergence; everything is recorded when this returns."""
@@ -57,33 +58,33 @@ class TrainingLoop:
         else:
             self._go_on(resumed)
         pacer = Pacer(self._trial.config.compute.step_time_s)
-        pacer.observe(self._trial.algorithm.plain_backward_s)
+        pacer.observe(self._plain_backward_s)
         stop = self._train(Stepper(self._trial, self._feed, pacer), stop)
         with self._clock.held():
             self._finish(stop)
-        self._trial.algorithm.close()
+        self._trial.method.close()
 
     def _warm_up(self) -> None:
         """Whole steps and the measurement that overlap is judged by, then everything as it was before."""
         trial = self._trial
-        before = Snapshot.take(trial.model, trial.optimizer)
+        before = ReplicaSnapshot.take(trial.model, trial.optimizer)
         stepper = Stepper(trial, trial.make_feed(), Pacer(None))
-        trial.algorithm.resume()
+        trial.method.resume()
         for number in range(1, WARM_UP_STEPS + 1):
             stepper.step(number, samples=0)
-        stepper.measure_plain_backward()
-        trial.algorithm.rehearse()
-        trial.algorithm.drain()
+        self._plain_backward_s = stepper.plain_backward_s()
+        trial.method.rehearse(self._plain_backward_s)
+        trial.method.drain()
         before.restore(trial.model, trial.optimizer)
-        trial.algorithm.reset()
+        trial.method.reset()
 
     def _begin(self) -> Stop | None:
         """Score the initial replica, and start the clock at zero."""
         evaluation = self._evaluator.validation(clock_s=0.0)
-        facts = self._trial.facts()
+        facts = self._trial.facts(self._plain_backward_s)
         self._meet()
         self._recorder.start(facts, self._clock.start())
-        self._trial.algorithm.resume()
+        self._trial.method.resume()
         self._recorder.evaluation(evaluation)
         return self._evaluator.verdict(evaluation)
 
@@ -96,12 +97,12 @@ class TrainingLoop:
             step=self._progress.steps,
             samples=self._progress.samples,
             clock_s=clock_s,
-            plain_backward_s=self._trial.algorithm.plain_backward_s,
+            plain_backward_s=self._plain_backward_s,
             tcp=tcp_settings(),
         )
         self._meet()
         self._recorder.resume(facts, self._clock.start(clock_s))
-        self._trial.algorithm.resume()
+        self._trial.method.resume()
 
     def _meet(self) -> None:
         """Everybody ready, nothing in flight, and the parent has read its counters."""
@@ -158,7 +159,7 @@ class TrainingLoop:
 
         Returns why training ends here, None where it does not.
         """
-        self._progress.payload_bytes += self._trial.algorithm.drain()
+        self._progress.payload_bytes += self._trial.method.drain()
         self._control.barrier()  # on the clock: all clocks stop at the same moment, whoever was last
         waited_s = self._clock.now_s() - self._progress.step_end_s
         with self._clock.held():
@@ -174,12 +175,12 @@ class TrainingLoop:
             if stop is None and not last and self._between is not None:
                 self._between(clock_s)
             self._control.barrier()  # and go on together
-        self._trial.algorithm.resume()
+        self._trial.method.resume()
         return stop
 
     def _finish(self, stop: Stop) -> None:
         """Let the parent read its counters, evaluate on the test split once, write the end."""
-        self._progress.payload_bytes += self._trial.algorithm.drain()
+        self._progress.payload_bytes += self._trial.method.drain()
         clock_s = self._clock.now_s()
         self._control.barrier()
         self._channel.phase("drained")

@@ -11,9 +11,10 @@ from torch import nn
 
 from bwbench.base import registry
 from bwbench.experiment.config import CellConfig
-from bwbench.methods.algorithms import AbstractAlgorithm, Context
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, trainable
 from bwbench.methods.collectives.pacing import pace
+from bwbench.methods.collectives.transport import Members
 from bwbench.methods.compression import build_codec
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
@@ -31,6 +32,7 @@ class Trial:
     """Everything that the training loop works with on one rank.
 
     Attributes:
+        method: at work on the model.
         make_feed: a feed at the begin of the first epoch; a new one each time.
         metrics: names that evaluations report.
     """
@@ -41,7 +43,7 @@ class Trial:
     model: nn.Module
     schedule: AbstractOptimizer
     optimizer: torch.optim.Optimizer
-    algorithm: AbstractAlgorithm
+    method: AbstractRunning
     make_feed: Callable[[], BatchFeed]
     num_train: int
     validation: TensorSamples
@@ -53,8 +55,12 @@ class Trial:
         """Trained values of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
-    def facts(self) -> Start:
-        """What the record begins with, but for the moment; once warmed up."""
+    def facts(self, plain_backward_s: float) -> Start:
+        """What the record begins with, but for the moment; once warmed up.
+
+        Args:
+            plain_backward_s: what a backward pass took without communication.
+        """
         return Start(
             pid=os.getpid(),
             rank=self.groups.control.rank,
@@ -65,11 +71,11 @@ class Trial:
             num_train=self.num_train,
             num_validation=len(self.validation),
             num_test=len(self.test),
-            bucket_bytes=tuple(self.algorithm.bucket_bytes),
+            bucket_bytes=tuple(self.method.bucket_bytes),
             threads=self.config.compute.threads,
             torch_version=str(torch.__version__),
-            overlap_estimated=self.algorithm.overlap_estimated,
-            plain_backward_s=self.algorithm.plain_backward_s,
+            overlap_estimated=self.method.overlap_estimated,
+            plain_backward_s=plain_backward_s,
             tcp=tcp_settings(),
         )
 
@@ -101,9 +107,16 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(config.link, flows=0)
     optimizer = schedule.build(model.parameters())
-    algorithm.attach(
+    method = algorithm.attach(
         Context(
-            model, optimizer, collective, lambda: build_codec(config.compression), groups.data, groups.control, clock
+            model=model,
+            optimizer=optimizer,
+            collective=collective,
+            make_codec=lambda: build_codec(config.compression),
+            data_group=groups.data,
+            control=groups.control,
+            clock=clock,
+            members=Members.all_of(groups.data),
         )
     )
     if schedule.options.flat:
@@ -115,7 +128,7 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
         model=model,
         schedule=schedule,
         optimizer=optimizer,
-        algorithm=algorithm,
+        method=method,
         make_feed=make_feed,
         num_train=len(splits.train),
         validation=TensorSamples(splits.validation),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from bwbench.training.models.base import AbstractModel, AbstractPictureModel
+from bwbench.training.models.model import AbstractModel, AbstractPictureModel
 
 __all__ = ["AbstractModel", "AbstractPictureModel"]

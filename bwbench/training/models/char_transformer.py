@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import LANGUAGE_MODELLING, DataSpec
-from bwbench.training.models.base import AbstractModel
+from bwbench.training.models.model import AbstractModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.models.base import AbstractPictureModel
+from bwbench.training.models.model import AbstractPictureModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

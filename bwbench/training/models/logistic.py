@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.models.base import AbstractModel
+from bwbench.training.models.model import AbstractModel
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.models.base import AbstractModel
+from bwbench.training.models.model import AbstractModel
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,6 +10,19 @@ import pytest
 
 from bwbench.base.old_names import MOVED, new_name
 
+BASES = {
+    "bwbench.algorithms.base": "AbstractAlgorithm",
+    "bwbench.collectives.base": "AbstractCollective",
+    "bwbench.compression.base": "AbstractCodec",
+    "bwbench.compression.contract": "violations",
+    "bwbench.compression.none": "NoCompression",
+    "bwbench.compression.linear": "AbstractLinearCodec",
+    "bwbench.models.base": "AbstractModel",
+    "bwbench.models.contract": "violations",
+    "bwbench.datasets.base": "AbstractDataset",
+    "bwbench.datasets.contract": "dataset_violations",
+}
+
 
 @pytest.mark.parametrize("old", MOVED)
 def test_an_old_name_is_the_new_module(old: str) -> None:
@@ -18,15 +31,21 @@ def test_an_old_name_is_the_new_module(old: str) -> None:
     assert new.__spec__ is not None and new.__spec__.name == MOVED[old]
 
 
+@pytest.mark.parametrize(("module", "name"), BASES.items())
+def test_what_plugins_derive_from_is_found(module: str, name: str) -> None:
+    code = f"from {module} import {name}; assert {name}.__module__.startswith(('bwbench.methods', 'bwbench.training'))"
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+
 def test_modules_below_a_moved_package_are_found() -> None:
     code = (
         "from bwbench.compression.base import AbstractCodec, as_flat_fp32\n"
         "from bwbench.compression.contract import violations\n"
         "from bwbench.config.component import ComponentConfig\n"
         "from bwbench.registry import COMPRESSIONS, load_plugin\n"
-        "import bwbench.algorithms.base, bwbench.methods.algorithms.base\n"
-        "assert bwbench.algorithms.base is bwbench.methods.algorithms.base\n"
-        "from bwbench.methods.compression.base import AbstractCodec as new\n"
+        "import bwbench.algorithms.every_step, bwbench.methods.algorithms.every_step\n"
+        "assert bwbench.algorithms.every_step is bwbench.methods.algorithms.every_step\n"
+        "from bwbench.methods.compression.codec import AbstractCodec as new\n"
         "assert new is AbstractCodec\n"
     )
     subprocess.run([sys.executable, "-c", code], timeout=120, check=True)

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from bwbench.base.errors import ConfigError
 from bwbench.cli.machine_commands import data, open_display
-from bwbench.training.datasets.base import RemoteFile
-from bwbench.training.datasets.fetch import FetchError, Progress
+from bwbench.training.datasets.dataset import RemoteFile
+from bwbench.training.datasets.fetch import DownloadProgress, FetchError
 from bwbench.training.datasets.tinyshakespeare import TinyShakespeare
 from tests.unit.training.datasets.local_server import serve
 
@@ -83,6 +83,6 @@ def test_a_terminal_sees_a_bar_with_names_as_they_are(monkeypatch):
     stream = Terminal()
     with open_display("set", stream) as report:
         for received in (0, 5_000_000, 10_000_000):
-            report(Progress(RemoteFile("set/[red]x[/red].gz"), received, 10_000_000))
+            report(DownloadProgress(RemoteFile("set/[red]x[/red].gz"), received, 10_000_000))
     assert "[red]x[/red].gz" in stream.getvalue()
     assert "10.0" in stream.getvalue()

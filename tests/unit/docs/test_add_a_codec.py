@@ -15,8 +15,8 @@ from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.experiment.config import load_experiment
 from bwbench.methods.compression import ErrorFeedback, build_codec
-from bwbench.methods.compression.contract import violations
-from tests.ranks import run_ranks
+from bwbench.methods.compression.codec_contract import violations
+from tests.ranks import round_of, run_ranks
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "add-a-codec.md").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_replicas_agree_and_the_mean_is_right_over_many_steps(folder):
         total = torch.zeros(1000)
         for _ in range(num_steps):
             bucket = gradients[rank].clone()
-            collective.average(bucket, codec, tag=0)
+            collective.average(bucket, codec, round_of(group, 0))
             total += bucket
         return total
 

@@ -10,7 +10,7 @@ from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.auto_collective import auto_collective
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.methods.algorithms.every_step import EveryStep
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.compression.codec import AbstractCodec
 
 
 class Dense(AbstractCodec):

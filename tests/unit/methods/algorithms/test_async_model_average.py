@@ -11,9 +11,8 @@ import torch
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COMPRESSIONS
-from bwbench.methods.algorithms.async_model_average import AsyncModelAverage, AsyncModelAverageConfig
-from bwbench.methods.algorithms.background_averaging import VOTE_BYTES
-from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.algorithms.async_model_average import VOTE_BYTES, AsyncModelAverage, AsyncModelAverageConfig
+from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.traffic import Traffic
 from tests.ranks import run_ranks
@@ -29,7 +28,7 @@ def algorithm(interval_ms=2.0, warmup_steps=0):
 
 def shift(node, amount):
     """Change all weights, as an optimizer would."""
-    with node.algorithm._background.lock, torch.no_grad():
+    with node.running._background.lock, torch.no_grad():
         for parameter in node.model.parameters():
             parameter.add_(amount)
 
@@ -40,12 +39,12 @@ def test_without_training_all_meet_at_the_mean(num_ranks):
         node = attached(group, rank, algorithm())
         node.drain()
         shift(node, float(rank))
-        node.algorithm.resume()
+        node.running.resume()
         deadline = time.monotonic() + 60
-        while node.algorithm._background.rounds < 2 and time.monotonic() < deadline:
+        while node.running._background.rounds < 2 and time.monotonic() < deadline:
             time.sleep(0.001)
         node.drain()
-        node.algorithm.close()
+        node.running.close()
         return vector(node.model)
 
     expected = Simulation(1).x[0] + (num_ranks - 1) / 2
@@ -61,10 +60,10 @@ class Gate(Ring):
         self.entered = threading.Event()
         self.is_open = threading.Event()
 
-    def _average(self, bucket, codec, tag):
+    def _average(self, bucket, codec, round_):
         self.entered.set()
         assert self.is_open.wait(60)
-        super()._average(bucket, codec, tag)
+        super()._average(bucket, codec, round_)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 5])
@@ -79,16 +78,16 @@ def test_equals_the_plain_definition_where_rounds_lie_between_known_steps(num_ra
             node.train(steps)
             gate.entered.clear()
             gate.is_open.clear()
-            node.algorithm.resume()
+            node.running.resume()
             assert gate.entered.wait(60)
             ending = threading.Thread(target=node.drain)
             ending.start()  # no second round
-            while not node.algorithm._background._told_to_end():
+            while not node.running._background._told_to_end():
                 time.sleep(0.001)
             node.train(steps)
             gate.is_open.set()
             ending.join(60)
-        node.algorithm.close()
+        node.running.close()
         return vector(node.model), node.payload_bytes
 
     nodes = Simulation(num_ranks)
@@ -115,9 +114,9 @@ class Recording(Ring):
         super().__init__()
         self.rounds = []
 
-    def _average(self, bucket, codec, tag):
+    def _average(self, bucket, codec, round_):
         copy = bucket.clone()
-        super()._average(bucket, codec, tag)
+        super()._average(bucket, codec, round_)
         self.rounds.append((copy, bucket.clone()))
 
 
@@ -135,7 +134,7 @@ def test_every_difference_counts_once_whenever_it_arrives(num_ranks):
         while len(node.collective.rounds) < 4:  # however seldom the machine lets threads have their turn
             time.sleep(0.001)
         node.drain()
-        node.algorithm.close()
+        node.running.close()
         return [*node.trajectory, vector(node.model)], node.collective.rounds
 
     results = run_ranks(num_ranks, work)
@@ -185,10 +184,10 @@ def test_ranks_of_very_different_speed_drain_at_different_times(num_ranks):
                 node.train(1)
             node.drain()
             group.barrier().wait()  # nothing is on its way: evaluations follow
-            node.algorithm.resume()
+            node.running.resume()
         node.drain()
         node.drain()
-        node.algorithm.close()
+        node.running.close()
 
     run_ranks(num_ranks, work)
 
@@ -202,10 +201,10 @@ def test_ends_right_after_the_start(num_ranks, interval_ms):
             time.sleep(pause_s * rank)
             node.drain()
             time.sleep(pause_s * (num_ranks - rank))
-            node.algorithm.resume()
+            node.running.resume()
         node.drain()
-        node.algorithm.close()
-        return not node.algorithm._background._thread.is_alive()
+        node.running.close()
+        return not node.running._background._thread.is_alive()
 
     assert all(run_ranks(num_ranks, work))  # nobody waits for an interval to pass
 
@@ -225,7 +224,7 @@ def test_others_go_on_training_while_one_has_drained():
             node.train(3)
             assert not torch.equal(weights, vector(node.model))
             node.drain()
-        node.algorithm.close()
+        node.running.close()
 
     run_ranks(3, work)
 
@@ -234,8 +233,8 @@ def test_a_close_that_nobody_expects_returns():
     def work(group, rank):
         node = attached(group, rank, algorithm(HOUR_MS))
         if rank == 0:
-            node.algorithm.close()
-            node.algorithm.close()
+            node.running.close()
+            node.running.close()
 
     run_ranks(2, work)
 
@@ -246,17 +245,17 @@ def test_warm_up_averages_gradients():
         node.train(3)
         sent = node.payload_bytes
         node.drain()  # an evaluation within the warm-up: nobody votes
-        assert node.algorithm._background.rounds == 0
+        assert node.running._background.rounds == 0
         assert node.payload_bytes == sent > 0
-        node.algorithm.resume()
+        node.running.resume()
         node.train(1)
         assert torch.equal(node.trajectory[-1], vector(node.model))
         deadline = time.monotonic() + 60
-        while node.algorithm._background.rounds < 1 and time.monotonic() < deadline:
+        while node.running._background.rounds < 1 and time.monotonic() < deadline:
             time.sleep(0.001)
         node.drain()
-        node.algorithm.close()
-        return node.trajectory[3], node.algorithm._background.rounds
+        node.running.close()
+        return node.trajectory[3], node.running._background.rounds
 
     nodes = Simulation(3)
     for step in range(1, 5):
@@ -274,19 +273,19 @@ def test_the_loops_own_warm_up_leaves_no_trace(warmup_steps):
         node = attached(group, rank, algorithm(1, warmup_steps))
         before = {key: value.clone() for key, value in node.model.state_dict().items()}
         node.train(2)
-        node.algorithm.rehearse()
+        node.running.rehearse(0.0)
         node.drain()
         node.model.load_state_dict(before)
         node.optimizer.state.clear()
-        node.algorithm.reset()
+        node.running.reset()
         assert node.drain() is None
-        assert node.algorithm.state_dict()["num_steps"] == 0
-        assert all(not pending.any() for pending in node.algorithm._background._pending)
-        node.algorithm.resume()
+        assert node.running.state_dict()["num_steps"] == 0
+        assert all(not pending.any() for pending in node.running._background._pending)
+        node.running.resume()
         node.train(1)
         node.drain()
-        assert node.algorithm.state_dict()["num_steps"] == 1
-        node.algorithm.close()
+        assert node.running.state_dict()["num_steps"] == 1
+        node.running.close()
         return vector(node.model)
 
     run_ranks(3, work)
@@ -300,7 +299,7 @@ class Breaking(AbstractCollective):
     def traffic(self, num_nodes, bucket_payload_bytes):
         return Traffic.none(num_nodes)
 
-    def _average(self, bucket, codec, tag):
+    def _average(self, bucket, codec, round_):
         raise ValueError("the cable is gone")
 
 
@@ -313,7 +312,7 @@ def test_a_failure_surfaces_at_the_next_step_and_in_drain():
                 time.sleep(0.005)
         with pytest.raises(RuntimeError, match="the cable is gone"):
             node.drain()
-        node.algorithm.close()
+        node.running.close()
 
     run_ranks(2, work)
 
@@ -351,8 +350,8 @@ def test_stops_only_at_evaluations():
     def work(group, rank):
         node = attached(group, rank, algorithm())
         node.drain()
-        node.algorithm.close()
-        return node.algorithm.agreement_step(7)
+        node.running.close()
+        return node.running.agreement_step(7)
 
     assert run_ranks(2, work) == [None, None]
 

@@ -11,8 +11,14 @@ from torch import nn
 
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.methods.algorithms import Context
-from bwbench.methods.algorithms.bucket_tuning import CANDIDATES_BYTES, best_bucket_bytes, end_of_exchange_s
-from bwbench.methods.algorithms.every_step import EveryStep, EveryStepConfig
+from bwbench.methods.algorithms.every_step import (
+    CANDIDATES_BYTES,
+    EveryStep,
+    EveryStepConfig,
+    best_bucket_bytes,
+    end_of_exchange_s,
+)
+from bwbench.methods.collectives import Members
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.network.link import Link
 from tests.ranks import run_ranks
@@ -60,18 +66,26 @@ def test_all_nodes_choose_alike_in_the_rehearsal_and_average_as_before():
         collective.connect(group, Link(bandwidth="1 Gbit/s", latency="0.1 ms"))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         algorithm = EveryStep(EveryStepConfig(bucket_bytes="auto"))
-        algorithm.attach(
-            Context(model, optimizer, collective, COMPRESSIONS.load("none"), group, Control(group), nullcontext())
+        running = algorithm.attach(
+            Context(
+                model,
+                optimizer,
+                collective,
+                COMPRESSIONS.load("none"),
+                group,
+                Control(group),
+                nullcontext(),
+                Members.all_of(group),
+            )
         )
-        algorithm.plain_backward_s = 0.5 * (1 + rank)
-        algorithm.rehearse()
-        algorithm.reset()
-        algorithm.clear_gradients()
-        with algorithm.micro_step(last=True):
-            algorithm.backward(model(torch.full((4, 6), float(rank))).square().mean())
-        algorithm.finish()
-        algorithm.close()
-        return algorithm.bucket_bytes, [parameter.grad.clone() for parameter in model.parameters()]
+        running.rehearse(0.5 * (1 + rank))
+        running.reset()
+        running.begin_step()
+        with running.micro_step(last=True):
+            torch.autograd.backward(model(torch.full((4, 6), float(rank))).square().mean())
+        running.finish()
+        running.close()
+        return running.bucket_bytes, [parameter.grad.clone() for parameter in model.parameters()]
 
     (sizes, gradients), *others = run_ranks(3, work)
     assert len(sizes) > 1
@@ -91,25 +105,28 @@ def test_a_checkpoint_brings_back_the_chosen_size_with_its_residuals():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         algorithm = EveryStep(EveryStepConfig(bucket_bytes="auto"))
         make_codec = lambda: ErrorFeedback(COMPRESSIONS.load("int8")())  # noqa: E731
-        algorithm.attach(Context(model, optimizer, collective, make_codec, group, Control(group), nullcontext()))
-        return model, algorithm
+        running = algorithm.attach(
+            Context(
+                model, optimizer, collective, make_codec, group, Control(group), nullcontext(), Members.all_of(group)
+            )
+        )
+        return model, running
 
     def work(group, rank):
-        model, algorithm = attached(group)
-        algorithm.plain_backward_s = 1.0
-        algorithm.rehearse()
-        algorithm.clear_gradients()
-        with algorithm.micro_step(last=True):
-            algorithm.backward(model(torch.full((4, 6), float(rank))).square().mean())
-        algorithm.finish()
-        state = algorithm.state_dict()
-        algorithm.close()
+        model, running = attached(group)
+        running.rehearse(1.0)
+        running.begin_step()
+        with running.micro_step(last=True):
+            torch.autograd.backward(model(torch.full((4, 6), float(rank))).square().mean())
+        running.finish()
+        state = running.state_dict()
+        running.close()
         _, again = attached(group)
         few = len(again.bucket_bytes)
         again.load_state_dict(state)
         again.close()
-        assert len(algorithm.bucket_bytes) > few
-        assert again.bucket_bytes == algorithm.bucket_bytes
+        assert len(running.bucket_bytes) > few
+        assert again.bucket_bytes == running.bucket_bytes
         found = again.state_dict()
         assert found.keys() == state.keys()
         assert all(torch.equal(found[key], state[key]) for key in state)

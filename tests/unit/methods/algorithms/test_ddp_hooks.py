@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
-from bwbench.methods.algorithms.ddp_hooks import hook_buckets, hook_payloads
-from bwbench.methods.algorithms.torch_post_local_sgd import TorchPostLocalSgd, TorchPostLocalSgdConfig
+from bwbench.methods.algorithms.ddp_exchange import hook_buckets, hook_payloads
+from bwbench.methods.algorithms.torch_post_local_sgd import TorchPostLocalSgd, TorchPostLocalSgdConfig, next_agreement
 from bwbench.methods.collectives.torch_ddp import TorchDdp
+from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.compression.fp16 import Fp16
-from bwbench.methods.compression.none import NoCompression
 from bwbench.methods.compression.powersgd import PowerSgd, PowerSgdConfig
 
 SHAPES = [(100, 64), (100,), (10, 100), (10,), (2, 3)]
@@ -51,8 +51,7 @@ def test_post_local_sgd_is_torchs_alone() -> None:
 
 @pytest.mark.parametrize(("step", "expected"), [(1, 1), (10, 10), (11, 11), (12, 15), (15, 15), (16, 19)])
 def test_ranks_stop_where_all_have_heard_of_it(step: int, expected: int) -> None:
-    algorithm = TorchPostLocalSgd(TorchPostLocalSgdConfig(warmup=10, period=4))
-    assert algorithm.agreement_step(step) == expected
+    assert next_agreement(step, warmup=10, period=4) == expected
 
 
 def test_post_local_sgd_sends_all_parameters_once_a_period() -> None:

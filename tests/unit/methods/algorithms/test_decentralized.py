@@ -12,7 +12,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.experiment.config import load_experiment
 from bwbench.methods.algorithms.decentralized import Decentralized, DecentralizedConfig
-from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.gossip_pair import peer_of
 from bwbench.methods.traffic import Traffic
 from tests.ranks import run_ranks
@@ -57,7 +57,7 @@ def train(num_ranks, collective, interval=1, steps=STEPS):
     def work(group, rank):
         node = attached(group, rank, Decentralized(DecentralizedConfig(interval=interval)), collective)
         node.train(steps)
-        node.algorithm.close()
+        node.running.close()
         return node
 
     return run_ranks(num_ranks, work)
@@ -84,7 +84,7 @@ def test_fp16_stays_near():
     def work(group, rank):
         node = attached(group, rank, Decentralized(), "ring", ["fp16"])
         node.train(STEPS)
-        node.algorithm.close()
+        node.running.close()
         return node.trajectory[-1]
 
     last = torch.stack(run_ranks(3, work))
@@ -98,16 +98,16 @@ def test_training_goes_on_bit_for_bit_from_a_checkpoint(collective):
         node = attached(group, rank, Decentralized(options), collective)
         node.train(7)
         node.drain()
-        parts = node.model, node.optimizer, node.algorithm
+        parts = node.model, node.optimizer, node.running
         saved = [copy.deepcopy(part.state_dict()) for part in parts]
         node.train(6)
-        node.algorithm.close()
+        node.running.close()
         again = attached(group, rank, Decentralized(options), collective)
-        for part, state in zip((again.model, again.optimizer, again.algorithm), saved, strict=True):
+        for part, state in zip((again.model, again.optimizer, again.running), saved, strict=True):
             part.load_state_dict(state)
         again.num_steps = 7
         again.train(6)
-        again.algorithm.close()
+        again.running.close()
         assert torch.equal(vector(again.model), vector(node.model))
 
     run_ranks(4, work)
@@ -118,15 +118,15 @@ def test_the_warm_up_leaves_no_trace():
         node = attached(group, rank, Decentralized(DecentralizedConfig(interval=2)), "gossip-pair")
         before = {key: value.clone() for key, value in node.model.state_dict().items()}
         node.train(2)
-        node.algorithm.clear_gradients()  # as after a measurement: begun, never finished
-        node.algorithm.rehearse()
+        node.running.begin_step()  # as after a measurement: begun, never finished
+        node.running.rehearse(0.0)
         node.drain()
         node.model.load_state_dict(before)
         node.optimizer.state.clear()
-        node.algorithm.reset()
+        node.running.reset()
         node.num_steps = 0
         node.train(5)
-        node.algorithm.close()
+        node.running.close()
         return node.trajectory[-1]
 
     assert (torch.stack(run_ranks(4, work)) - simulate(4, "gossip-pair", 2)[4]).abs().max() < 1e-5
@@ -146,7 +146,7 @@ class Held(AbstractCollective):
     def traffic(self, num_nodes, bucket_payload_bytes):
         return Traffic.none(num_nodes)
 
-    def _average(self, bucket, codec, tag):
+    def _average(self, bucket, codec, round_):
         if self.error:
             raise self.error
         self.begun.set()
@@ -157,10 +157,10 @@ def test_weights_travel_while_the_node_computes():
     def work(group, rank):
         held = Held()
         node = attached(group, rank, Decentralized(), held)
-        node.algorithm.clear_gradients()
+        node.running.begin_step()
         assert held.begun.wait(60)  # before and during forward and backward pass
         held.over.set()
-        node.algorithm.finish()
+        node.running.finish()
 
     run_ranks(2, work)
 
@@ -203,7 +203,7 @@ def test_codecs_that_keep_weights_are_accepted(codec):
 def test_ranks_agree_to_stop_in_a_later_exchange(collective, interval, step, expected):
     def work(group, rank):
         node = attached(group, rank, Decentralized(DecentralizedConfig(interval=interval)), collective)
-        return node.algorithm.agreement_step(step)
+        return node.running.agreement_step(step)
 
     assert run_ranks(4, work) == [expected] * 4
 

@@ -16,8 +16,9 @@ from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.methods.algorithms import Context
 from bwbench.methods.algorithms.every_step import EveryStep, EveryStepConfig
-from bwbench.methods.algorithms.no_communication import NoCommunication
-from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.algorithms.single import NoCommunication
+from bwbench.methods.collectives import Members
+from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression import build_codec
 from bwbench.methods.traffic import Traffic
 from tests.ranks import run_ranks
@@ -88,15 +89,16 @@ def context(group, model, collective, codec="none"):
     collective.connect(group)
     chain = [Component(codec, COMPRESSIONS.load(codec).Config())]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return Context(model, optimizer, collective, lambda: build_codec(chain), group, LocalControl(group), Clock())
+    control, members = LocalControl(group), Members.all_of(group)
+    return Context(model, optimizer, collective, lambda: build_codec(chain), group, control, Clock(), members)
 
 
-def take_step(algorithm, model, rank, accumulate=1):
-    algorithm.clear_gradients()
+def take_step(running, model, rank, accumulate=1):
+    running.begin_step()
     for k in range(accumulate):
-        with algorithm.micro_step(last=k == accumulate - 1):
-            algorithm.backward(loss_of(algorithm.module, batch(rank, k)) / accumulate)
-    report = algorithm.finish()
+        with running.micro_step(last=k == accumulate - 1):
+            torch.autograd.backward(loss_of(running.module, batch(rank, k)) / accumulate)
+    report = running.finish()
     return [p.grad.clone() for p in model.parameters()], report
 
 
@@ -107,15 +109,15 @@ def test_gradients_are_the_mean_of_all(collective, bucket_bytes):
         model = replica()
         algorithm = EveryStep(EveryStepConfig(bucket_bytes=f"{bucket_bytes} B" if bucket_bytes else None))
         ours = COLLECTIVES.load(collective)()
-        algorithm.attach(context(group, model, ours))
-        take_step(algorithm, model, rank)
-        gradients, report = take_step(algorithm, model, rank)  # the second step meets used buffers
-        algorithm.close()
+        running = algorithm.attach(context(group, model, ours))
+        take_step(running, model, rank)
+        gradients, report = take_step(running, model, rank)  # the second step meets used buffers
+        running.close()
         elements = [p.numel() for p in model.parameters()]
         shapes = [tuple(p.shape) for p in model.parameters()]
         predicted = algorithm.traffic(shapes, group.size(), ours, COMPRESSIONS.load("none"))
         assert report.payload_bytes == pytest.approx(predicted.payload_bytes_per_rank[rank], rel=0.02)
-        assert sum(algorithm.bucket_bytes) == 4 * sum(elements)
+        assert sum(running.bucket_bytes) == 4 * sum(elements)
         return gradients
 
     results = run_ranks(3, work)
@@ -129,11 +131,11 @@ def test_micro_steps_are_exchanged_once():
     def work(group, rank):
         model = replica()
         algorithm = EveryStep(EveryStepConfig(bucket_bytes="400 B"))
-        algorithm.attach(context(group, model, COLLECTIVES.load("ring")()))
-        once, report_once = take_step(algorithm, model, rank)
-        gradients, report = take_step(algorithm, model, rank, accumulate=3)
+        running = algorithm.attach(context(group, model, COLLECTIVES.load("ring")()))
+        once, report_once = take_step(running, model, rank)
+        gradients, report = take_step(running, model, rank, accumulate=3)
         assert report.payload_bytes == report_once.payload_bytes
-        algorithm.close()
+        running.close()
         return gradients
 
     for gradients in run_ranks(2, work):
@@ -145,12 +147,12 @@ def test_residuals_are_forgotten_after_the_warm_up():
     def work(group, rank):
         model = replica()
         algorithm = EveryStep()
-        algorithm.attach(context(group, model, COLLECTIVES.load("parameter-server")(), "threshold"))
-        first, _ = take_step(algorithm, model, rank)
-        second, _ = take_step(algorithm, model, rank)
-        algorithm.reset()
-        again, _ = take_step(algorithm, model, rank)
-        algorithm.close()
+        running = algorithm.attach(context(group, model, COLLECTIVES.load("parameter-server")(), "threshold"))
+        first, _ = take_step(running, model, rank)
+        second, _ = take_step(running, model, rank)
+        running.reset()
+        again, _ = take_step(running, model, rank)
+        running.close()
         assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
@@ -163,8 +165,8 @@ def test_no_communication_averages_off_the_clock():
         algorithm = NoCommunication()
         collective = COLLECTIVES.load("none")()
         given = context(group, model, collective)
-        algorithm.attach(given)
-        gradients, report = take_step(algorithm, model, rank)
+        running = algorithm.attach(given)
+        gradients, report = take_step(running, model, rank)
         assert report.payload_bytes == 0
         assert given.clock.times_held == 1
         return gradients
@@ -188,8 +190,8 @@ class Breaking(AbstractCollective):
     def traffic(self, num_nodes, bucket_payload_bytes):
         return Traffic.none(num_nodes)
 
-    def _average(self, bucket, codec, tag):
-        if tag == 1:
+    def _average(self, bucket, codec, round_):
+        if round_.tag == 1:
             raise ValueError("the cable is gone")
         self.over.wait(60)
         self.ended = True
@@ -200,9 +202,9 @@ def test_an_error_in_a_communication_thread_surfaces_at_once():
         model = replica()
         algorithm = EveryStep(EveryStepConfig(bucket_bytes="4 B"))
         collective = Breaking()
-        algorithm.attach(context(group, model, collective))
+        running = algorithm.attach(context(group, model, collective))
         with pytest.raises(RuntimeError, match="the cable is gone"):
-            take_step(algorithm, model, rank)
+            take_step(running, model, rank)
         assert not collective.ended
         collective.over.set()
 
@@ -216,13 +218,13 @@ def test_a_gradient_that_is_not_finite_is_named_where_it_arises_and_spoils_nobod
         model = replica()
         algorithm = EveryStep(EveryStepConfig(bucket_bytes="400 B"))
         given = context(group, model, COLLECTIVES.load("all-gather")(), codec)
-        algorithm.attach(given)
+        running = algorithm.attach(given)
         if rank == 1:
             model.layers[2].bias.register_hook(lambda gradient: gradient.masked_fill(gradient == gradient, value))
-        gradients, _ = take_step(algorithm, model, rank)
+        gradients, _ = take_step(running, model, rank)
         assert all(torch.isfinite(gradient).all() for gradient in gradients)
-        assert all(torch.isfinite(kept).all() for kept in algorithm.state_dict().values())
-        algorithm.close()
+        assert all(torch.isfinite(kept).all() for kept in running.state_dict().values())
+        running.close()
         return getattr(given.control, "found", None)
 
     found = "nan" if math.isnan(value) else "inf"
@@ -239,8 +241,8 @@ class Recording(AbstractCollective):
     accepts = Breaking.accepts
     traffic = Breaking.traffic
 
-    def _average(self, bucket, codec, tag):
-        self.order.append(tag)
+    def _average(self, bucket, codec, round_):
+        self.order.append(round_.tag)
 
 
 def test_buckets_leave_in_order_and_during_backward():
@@ -248,14 +250,14 @@ def test_buckets_leave_in_order_and_during_backward():
         model = replica()
         collective = Recording()
         algorithm = EveryStep(EveryStepConfig(bucket_bytes="4 B"))
-        algorithm.attach(context(group, model, collective))
-        algorithm.clear_gradients()
+        running = algorithm.attach(context(group, model, collective))
+        running.begin_step()
         seen_before_finish = 0
-        with algorithm.micro_step(last=True):
-            algorithm.backward(loss_of(model, batch(rank)))
+        with running.micro_step(last=True):
+            torch.autograd.backward(loss_of(model, batch(rank)))
             time.sleep(0.2)
             seen_before_finish = len(collective.order)
-        algorithm.finish()
+        running.finish()
         return sorted(collective.order), seen_before_finish
 
     for order, seen_before_finish in run_ranks(2, work):
@@ -269,10 +271,10 @@ def test_used_buckets_leave_during_backward():
         model = replica().layers
         collective = Recording()
         algorithm = EveryStep(EveryStepConfig(bucket_bytes="4 B"))
-        algorithm.attach(context(group, model, collective))
-        algorithm.clear_gradients()
-        with algorithm.micro_step(last=True):
-            algorithm.backward(loss_of(model, batch(rank)))
+        running = algorithm.attach(context(group, model, collective))
+        running.begin_step()
+        with running.micro_step(last=True):
+            torch.autograd.backward(loss_of(model, batch(rank)))
         deadline = time.monotonic() + 60
         while len(collective.order) < 6 and time.monotonic() < deadline:
             time.sleep(0.01)

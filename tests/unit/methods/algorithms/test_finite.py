@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bwbench.methods.algorithms.finite import is_finite, watch_parameters
+from bwbench.methods.algorithms.buckets import is_finite, watch_parameters
 from bwbench.methods.algorithms.single import Single
 
 
@@ -38,20 +38,20 @@ def test_local_gradients_are_named_and_set_to_zero() -> None:
     model, control = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), Control()
     algorithm = Single()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    algorithm.attach(SimpleNamespace(model=model, optimizer=optimizer, control=control))
-    algorithm.clear_gradients()
-    algorithm.backward(model(torch.ones(2, 3)).sum())
-    algorithm.check_gradients()
+    running = algorithm.attach(SimpleNamespace(model=model, optimizer=optimizer, control=control))
+    running.begin_step()
+    torch.autograd.backward(model(torch.ones(2, 3)).sum())
+    running.gradients_ready()
     assert control.found is None
     model[0].weight.grad[1, 1] = float("nan")
-    algorithm.check_gradients()
+    running.gradients_ready()
     assert control.found == "the gradient of 0.weight holds nan"
     assert not model[0].weight.grad.any()
 
 
 def test_hooks_on_parameters_do_the_same() -> None:
     model, control = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), Control()
-    watch_parameters(model, control)
+    watch_parameters(model, control.diverged)
     (model(torch.ones(2, 3)).sum() * float("inf")).backward()
     assert control.found is not None and control.found.startswith("the gradient of 1.")
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())

@@ -53,7 +53,7 @@ def train(num_ranks, codec, steps=STEPS):
     def work(group, rank):
         node = attached(group, rank, LowPrecisionDecentralized(), "neighbours", [codec])
         node.train(steps)
-        node.algorithm.close()
+        node.running.close()
         return node
 
     return run_ranks(num_ranks, work)
@@ -74,8 +74,8 @@ def test_equals_the_plain_definition(num_ranks, codec):
 def test_replicas_are_bit_equal_to_what_they_stand_for(num_ranks, codec):
     nodes = train(num_ranks, codec, steps=10)
     for rank, node in enumerate(nodes):
-        state = node.algorithm.state_dict()
-        left, right = (nodes[(rank + shift) % num_ranks].algorithm._weights.flat[0] for shift in (-1, 1))
+        state = node.running.state_dict()
+        left, right = (nodes[(rank + shift) % num_ranks].running._weights.flat[0] for shift in (-1, 1))
         assert torch.equal(state["left.0"], left)
         assert num_ranks == 2 or torch.equal(state["right.0"], right)
 
@@ -99,8 +99,8 @@ def test_without_gradients_all_meet_at_the_mean(num_ranks):
             for parameter in node.model.parameters():
                 parameter.add_(rank)
         for _ in range(40):
-            node.algorithm.after_update()
-        node.algorithm.close()
+            node.running.after_update()
+        node.running.close()
         return vector(node.model)
 
     ends = torch.stack(run_ranks(num_ranks, work))
@@ -113,15 +113,15 @@ def test_training_goes_on_bit_for_bit_from_a_checkpoint():
         node = attached(group, rank, LowPrecisionDecentralized(), "neighbours", ["int8"])
         node.train(7)
         node.drain()
-        saved = [copy.deepcopy(part.state_dict()) for part in (node.model, node.optimizer, node.algorithm)]
+        saved = [copy.deepcopy(part.state_dict()) for part in (node.model, node.optimizer, node.running)]
         node.train(6)
-        node.algorithm.close()
+        node.running.close()
         again = attached(group, rank, LowPrecisionDecentralized(), "neighbours", ["int8"])
-        for part, state in zip((again.model, again.optimizer, again.algorithm), saved, strict=True):
+        for part, state in zip((again.model, again.optimizer, again.running), saved, strict=True):
             part.load_state_dict(state)
         again.num_steps = 7
         again.train(6)
-        again.algorithm.close()
+        again.running.close()
         assert torch.equal(vector(again.model), vector(node.model))
 
     run_ranks(3, work)
@@ -135,10 +135,10 @@ def test_the_warm_up_leaves_no_trace():
         node.drain()
         node.model.load_state_dict(before)
         node.optimizer.state.clear()
-        node.algorithm.reset()
+        node.running.reset()
         node.num_steps = 0
         node.train(5)
-        node.algorithm.close()
+        node.running.close()
         return node.trajectory[-1]
 
     assert (torch.stack(run_ranks(3, work)) - simulate(3, "fp16")[4]).abs().max() < 2e-4
@@ -173,6 +173,6 @@ def test_dense_codecs_are_accepted(codec):
 def test_a_request_to_stop_travels_by_one_rank_a_step(num_ranks, expected):
     def work(group, rank):
         node = attached(group, rank, LowPrecisionDecentralized(), "neighbours", ["none"])
-        return node.algorithm.agreement_step(5)
+        return node.running.agreement_step(5)
 
     assert run_ranks(num_ranks, work) == [expected] * num_ranks

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from bwbench.base.registry import COLLECTIVES
-from bwbench.methods.algorithms.diloco import Diloco, DilocoConfig
-from bwbench.methods.algorithms.layout import in_fragments
+from bwbench.methods.algorithms.diloco import Diloco, DilocoConfig, StreamingDiloco, StreamingDilocoConfig
 from bwbench.methods.algorithms.local_sgd import LocalSgd, LocalSgdConfig
-from bwbench.methods.algorithms.streaming_diloco import StreamingDiloco, StreamingDilocoConfig
-from bwbench.methods.collectives.base import AbstractCollective
+from bwbench.methods.algorithms.periodic import in_fragments
+from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
@@ -101,7 +100,7 @@ def train(num_nodes, make_algorithm, steps=STEPS, collective="ring", codecs=("no
     def work(group, rank):
         node = attached(group, rank, make_algorithm(), collective, codecs, optimizer)
         node.train(steps)
-        node.algorithm.close()
+        node.running.close()
         return node
 
     return run_ranks(num_nodes, work)
@@ -158,7 +157,7 @@ def test_the_outer_step_is_that_of_torch():
 def test_streaming_diloco_is_the_plain_definition(num_nodes, period, overlap, fragments):
     options = StreamingDilocoConfig(period=period, overlap=overlap, fragments=fragments, mix=0.4)
     nodes = train(num_nodes, lambda: StreamingDiloco(options), optimizer=adamw)
-    sizes = [size // 4 for size in nodes[0].algorithm.bucket_bytes]
+    sizes = [size // 4 for size in nodes[0].running.bucket_bytes]
     assert len(sizes) == fragments
     expected = simulate(num_nodes, STEPS, period, overlap, 0.7, 0.9, optimizer=adamw, fragments=sizes, mix=0.4)
     check(nodes, expected, atol=1e-5)
@@ -179,7 +178,7 @@ def test_replicas_are_bit_equal_after_a_round(make_algorithm, round_steps, colle
     for step in range(1, STEPS + 1):
         equal = all(torch.equal(node.trajectory[step - 1], nodes[0].trajectory[step - 1]) for node in nodes)
         assert equal == (step in round_steps)
-        assert (nodes[0].algorithm.agreement_step(step) == step) == (step in round_steps)
+        assert (nodes[0].running.agreement_step(step) == step) == (step in round_steps)
 
 
 @pytest.mark.parametrize("overlap", [0, 2, 6, "auto"])
@@ -190,12 +189,12 @@ def test_payload_over_whole_periods_is_the_estimate(algorithm, options, overlap)
         node = attached(group, rank, ours, "all-gather", ["fp16"])
         node.train(12)
         node.drain()
-        node.algorithm.close()
+        node.running.close()
         return node
 
     chain = codec_chain("fp16")
     for node in run_ranks(3, work):
-        traffic = node.algorithm.traffic(SHAPES, 3, node.collective, lambda: nest(chain))
+        traffic = node.running.traffic(SHAPES, 3, node.collective, lambda: nest(chain))
         assert traffic.in_background == (overlap != 0)
         assert node.payload_bytes == pytest.approx(12 * traffic.payload_bytes_per_rank[node.rank])
 
@@ -215,20 +214,20 @@ def test_training_resumes_bit_exactly_in_the_middle_of_a_period(name):
         whole = attached(group, rank, MAKERS[name](), "all-gather", ["threshold"])
         whole.train(7)
         whole.drain()
-        saved = whole.algorithm.state_dict()
+        saved = whole.running.state_dict()
         model, optimizer = whole.model.state_dict(), copy.deepcopy(whole.optimizer.state_dict())
         saved_vector = vector(whole.model)
         resumed = attached(group, rank, MAKERS[name](), "all-gather", ["threshold"])
         resumed.model.load_state_dict(model)
         resumed.optimizer.load_state_dict(optimizer)
-        resumed.algorithm.load_state_dict({key: value.clone() for key, value in saved.items()})
+        resumed.running.load_state_dict({key: value.clone() for key, value in saved.items()})
         resumed.num_steps = 7
         assert torch.equal(vector(resumed.model), saved_vector)
         whole.train(12)
         whole.drain()  # what it averages in the background would meet the other's messages in the same group
         resumed.train(12)
-        whole.algorithm.close()
-        resumed.algorithm.close()
+        whole.running.close()
+        resumed.running.close()
         return whole.trajectory[7:], resumed.trajectory
 
     for whole, resumed in run_ranks(3, work):
@@ -241,17 +240,17 @@ def test_reset_forgets_everything(name):
         node = attached(group, rank, MAKERS[name](), "all-gather", ["threshold"])
         model, optimizer = replica().state_dict(), node.optimizer.state_dict()
         node.train(9)
-        node.algorithm.rehearse()
+        node.running.rehearse(0.0)
         node.drain()
         first = node.trajectory
         node.model.load_state_dict(model)
         node.optimizer.load_state_dict(optimizer)
         node.optimizer.state.clear()
-        node.algorithm.reset()
+        node.running.reset()
         node.trajectory, node.num_steps = [], 0
         node.train(9)
         node.drain()
-        node.algorithm.close()
+        node.running.close()
         return first, node.trajectory
 
     for first, again in run_ranks(2, work):
@@ -265,10 +264,10 @@ class GatedRing(Ring):
         super().__init__()
         self.begun, self.gate = [], threading.Event()
 
-    def _average(self, bucket, codec, tag):
-        self.begun.append(tag)
+    def _average(self, bucket, codec, round_):
+        self.begun.append(round_.tag)
         assert self.gate.wait(60)
-        super()._average(bucket, codec, tag)
+        super()._average(bucket, codec, round_)
 
 
 @pytest.mark.parametrize("overlap", [3, "auto"])
@@ -281,7 +280,7 @@ def test_a_round_goes_on_while_the_node_computes(overlap):
             node.train(3)  # begins a round and goes on, though nothing arrives
             node.collective.gate.set()
             node.train(1)
-        node.algorithm.close()
+        node.running.close()
         return node.collective.begun
 
     assert run_ranks(2, work) == [[0, 0, 0]] * 2
@@ -296,7 +295,7 @@ def test_whoever_is_early_waits_and_says_so():
         begun_s = time.monotonic()
         node.train(1)
         took_s = time.monotonic() - begun_s
-        node.algorithm.close()
+        node.running.close()
         return node.exposed_s, took_s
 
     for exposed_s, took_s in run_ranks(2, work):
@@ -317,11 +316,11 @@ def test_ranks_of_different_speed_begin_the_same_rounds(overlap):
             if step % 5 == 0:  # an evaluation, in the middle of rounds
                 node.drain()
                 group.barrier().wait()
-        node.algorithm.close()
+        node.running.close()
         return node
 
     nodes = run_ranks(3, work)
-    agreed = [torch.cat([bucket.agreed for bucket in node.algorithm.buckets]) for node in nodes]
+    agreed = [torch.cat([bucket.agreed for bucket in node.running.buckets]) for node in nodes]
     assert all(torch.equal(values, agreed[0]) for values in agreed)
 
 
@@ -336,7 +335,7 @@ def test_draining_applies_what_is_on_its_way_and_begins_nothing():
         drained = vector(node.model)
         node.drain()
         assert torch.equal(drained, vector(node.model))
-        node.algorithm.close()
+        node.running.close()
         return before, drained, node
 
     results = run_ranks(2, work)
@@ -358,7 +357,7 @@ class Breaking(AbstractCollective):
     def traffic(self, num_nodes, bucket_payload_bytes):
         return Traffic.none(num_nodes)
 
-    def _average(self, bucket, codec, tag):
+    def _average(self, bucket, codec, round_):
         raise ValueError("the cable is gone")
 
 
@@ -368,7 +367,7 @@ def test_what_fails_in_the_background_surfaces_within_the_period(name):
         node = attached(group, rank, MAKERS[name](), Breaking())
         with pytest.raises(RuntimeError, match="the cable is gone"):
             node.train(12)
-        node.algorithm.close()
+        node.running.close()
 
     run_ranks(2, work)
 
@@ -379,7 +378,7 @@ def test_a_lost_peer_is_an_error_and_not_a_hang(name):
         node = attached(group, rank, MAKERS[name]())
         if rank == 1:
             node.train(2)
-            node.algorithm.close()
+            node.running.close()
             return  # its group goes away
         with pytest.raises(RuntimeError):
             node.train(20)

@@ -54,7 +54,7 @@ def train(num_ranks, codec="none", collective="ring", optimizer="adam", steps=ST
         options = QAdamConfig(warmup_steps=warmup, send=send)
         node = attached(group, rank, QAdam(options), collective, [codec], OPTIMIZERS[optimizer])
         node.train(steps)
-        node.algorithm.close()
+        node.running.close()
         return node
 
     return run_ranks(num_ranks, work)
@@ -75,7 +75,7 @@ def test_is_torchs_adam_until_the_variance_is_frozen():
     def work(group, rank):
         node = attached(group, rank, QAdam(QAdamConfig(warmup_steps=STEPS)), "ring", ["none"], OPTIMIZERS["adam"])
         node.train(STEPS)
-        node.algorithm.close()
+        node.running.close()
         return node.trajectory[-1]
 
     nodes = Simulation(3, OPTIMIZERS["adam"])
@@ -132,15 +132,15 @@ def test_training_goes_on_bit_for_bit_from_a_checkpoint(codec, collective, saved
         node = attached(group, rank, QAdam(options), collective, [codec], OPTIMIZERS["adamw"])
         node.train(saved_after)
         node.drain()
-        saved = [copy.deepcopy(part.state_dict()) for part in (node.model, node.optimizer, node.algorithm)]
+        saved = [copy.deepcopy(part.state_dict()) for part in (node.model, node.optimizer, node.running)]
         node.train(8)
-        node.algorithm.close()
+        node.running.close()
         again = attached(group, rank, QAdam(options), collective, [codec], OPTIMIZERS["adamw"])
-        for part, state in zip((again.model, again.optimizer, again.algorithm), saved, strict=True):
+        for part, state in zip((again.model, again.optimizer, again.running), saved, strict=True):
             part.load_state_dict(state)
         again.num_steps = saved_after
         again.train(8)
-        again.algorithm.close()
+        again.running.close()
         assert torch.equal(vector(again.model), vector(node.model))
         assert again.optimizer.state_dict()["state"].keys() == node.optimizer.state_dict()["state"].keys()
 
@@ -154,14 +154,14 @@ def test_the_loops_own_warm_up_leaves_no_trace(codec, collective):
         node = attached(group, rank, QAdam(options), collective, [codec], OPTIMIZERS["adam"])
         before = copy.deepcopy((node.model.state_dict(), node.optimizer.state_dict()))
         node.train(2)
-        node.algorithm.rehearse()
+        node.running.rehearse(0.0)
         node.drain()
         node.model.load_state_dict(before[0])
         node.optimizer.load_state_dict(before[1])
-        node.algorithm.reset()
+        node.running.reset()
         node.num_steps, node.trajectory = 0, []
         node.train(4)
-        node.algorithm.close()
+        node.running.close()
         return node.trajectory[-1]
 
     again = run_ranks(3, work)
@@ -178,7 +178,7 @@ def test_entries_without_a_gradient_in_the_warm_up_stay_where_they_are():
         node.train(6)
         node.optimizer.state[first]["exp_avg"][:, 0] = 1.0  # what a codec such as sign would make of a zero
         node.train(2)
-        node.algorithm.close()
+        node.running.close()
         assert torch.equal(first.detach()[:, 0], before[:, 0])
         assert not torch.equal(first.detach()[:, 1], before[:, 1])
         assert torch.isfinite(vector(node.model)).all()
@@ -196,7 +196,7 @@ def test_micro_steps_are_sent_once():
         node.train(2)
         before = node.payload_bytes
         node.train(2, accumulate=3)
-        node.algorithm.close()
+        node.running.close()
         assert node.payload_bytes == 2 * before
         return vector(node.model)
 

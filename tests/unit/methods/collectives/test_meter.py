@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from bwbench.methods.collectives.meter import Meter, MeterReading
+from bwbench.methods.collectives.transport import Meter, MeterReading
 
 
 def test_codec_work_of_two_threads_counts_once_where_it_overlaps():

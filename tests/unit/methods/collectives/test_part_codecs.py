@@ -3,9 +3,9 @@ from __future__ import annotations
 import torch
 
 from bwbench.base.registry import COMPRESSIONS
-from bwbench.methods.collectives.part_codecs import PartCodecs
+from bwbench.methods.collectives.scatter_gather import PartCodecs
+from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
-from bwbench.methods.compression.none import NoCompression
 
 X = torch.randn(1000, generator=torch.Generator().manual_seed(0))
 

@@ -11,8 +11,8 @@ from bwbench.methods.collectives.segments import (
     segment_count,
     split,
 )
+from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.fp16 import Fp16
-from bwbench.methods.compression.none import NoCompression
 from bwbench.network.link import UNSHAPED, Link
 
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from bwbench.methods.compression.bf16 import Bf16
+from bwbench.methods.compression.fp16 import Bf16
 from tests.unit.methods.compression.plain import normal, roundtrip
 
 

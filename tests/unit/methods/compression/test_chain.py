@@ -13,8 +13,8 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.compression import ErrorFeedback, build_codec
 from bwbench.methods.compression.chain import chain_refusal, nest
+from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.fp16 import Fp16
-from bwbench.methods.compression.none import NoCompression
 from bwbench.methods.compression.threshold import Threshold, ThresholdConfig
 
 

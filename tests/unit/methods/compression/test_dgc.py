@@ -12,7 +12,7 @@ from bwbench.experiment.config import load_experiment
 from bwbench.methods.compression import build_codec
 from bwbench.methods.compression.dgc import Dgc, DgcConfig
 from bwbench.training.loop.optimizers import AdamConfig, SgdConfig
-from tests.ranks import run_ranks
+from tests.ranks import round_of, run_ranks
 
 
 def normal(n, seed=0):
@@ -120,7 +120,7 @@ def test_what_comes_back_has_one_momentum(collective):
         total = torch.zeros(300)
         for _ in range(40):
             bucket = torch.ones(300)
-            ours.average(bucket, codec, tag=0)
+            ours.average(bucket, codec, round_of(group, 0))
             total += bucket
         return total
 

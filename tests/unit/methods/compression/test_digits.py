@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.methods.compression.digits import digits_per_byte, pack, packed_bytes, unpack
+from bwbench.methods.compression.blocks import digits_per_byte, pack, packed_bytes, unpack
 
 
 @given(st.integers(2, 256), st.integers(0, 50), st.integers(0, 2**32 - 1))

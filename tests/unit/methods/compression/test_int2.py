@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bwbench.methods.compression.contract import violations
+from bwbench.methods.compression.codec_contract import violations
 from bwbench.methods.compression.int2 import Int2, Int2Config
 from tests.unit.methods.compression.plain import SIZES, in_blocks, normal, roundtrip, two_magnitudes
 

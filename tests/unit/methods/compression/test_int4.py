@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.methods.compression.contract import violations
+from bwbench.methods.compression.codec_contract import violations
 from bwbench.methods.compression.int4 import Int4, Int4Config
 from tests.unit.methods.compression.plain import SIZES, in_blocks, nearest_of_fifteen, normal, roundtrip
 

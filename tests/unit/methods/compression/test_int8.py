@@ -5,7 +5,7 @@ import torch
 
 from bwbench.base.component import Component
 from bwbench.methods.compression import build_codec
-from bwbench.methods.compression.contract import violations
+from bwbench.methods.compression.codec_contract import violations
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.compression.int8 import Int8, Int8Config
 from tests.unit.methods.compression.plain import SIZES, in_blocks, minmax_uint8, normal, roundtrip

@@ -9,9 +9,8 @@ import torch
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.methods.compression import build_codec
-from bwbench.methods.compression.low_rank import Layout, gram_schmidt
-from bwbench.methods.compression.powersgd import PowerSgd, PowerSgdConfig
-from tests.ranks import run_ranks
+from bwbench.methods.compression.powersgd import LowRankLayout, PowerSgd, PowerSgdConfig, gram_schmidt
+from tests.ranks import round_of, run_ranks
 
 SHAPES = [(10,), (16, 3, 3, 3), (4, 5), (2, 2), (32, 20), ()]
 NUM_ELEMENTS = sum(math.prod(shape) for shape in SHAPES)
@@ -59,7 +58,7 @@ def plain_powersgd(inputs, starts):
 
 
 def starts():
-    layout = Layout.of(SHAPES, NUM_ELEMENTS, 2)
+    layout = LowRankLayout.of(SHAPES, NUM_ELEMENTS, 2)
     flat = normal(layout.right_elements, seed=3)  # bucket 3
     lengths = [2 * matrix.cols for matrix in layout.matrices]
     return [part.view(2, -1).t().double().numpy() for part in torch.split(flat, lengths)]
@@ -78,7 +77,7 @@ def test_three_ranks_against_a_plain_loop(collective):
         means = []
         for step in range(steps):
             bucket = inputs[step][rank].clone()
-            ours.average(bucket, codec, tag=0)
+            ours.average(bucket, codec, round_of(group, 0))
             means.append(bucket)
         return means, codec.residual
 
@@ -95,7 +94,7 @@ def test_what_is_sent():
     codec = PowerSgd()
     codec.prepare(SHAPES)
     plain = 10 + 20 * 0 + 4 + 1
-    assert [matrix.rows for matrix in Layout.of(SHAPES, NUM_ELEMENTS, 2).matrices] == [16, 4, 32]
+    assert [matrix.rows for matrix in LowRankLayout.of(SHAPES, NUM_ELEMENTS, 2).matrices] == [16, 4, 32]
     assert codec.message_elements(NUM_ELEMENTS) == [plain + 2 * (16 + 4 + 32), 2 * (27 + 5 + 20)]
     assert codec.payloads(NUM_ELEMENTS) == [4 * length for length in codec.message_elements(NUM_ELEMENTS)]
 
@@ -167,7 +166,7 @@ def test_half_precision_inside():
             codec = build_codec(names)
             codec.prepare(SHAPES)
             bucket = x[rank].clone()
-            ring.average(bucket, codec, tag=0)
+            ring.average(bucket, codec, round_of(group, 0))
             return bucket, codec.payloads(NUM_ELEMENTS)
 
         return run_ranks(3, run)

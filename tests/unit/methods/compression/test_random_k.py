@@ -9,7 +9,7 @@ from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.compression import ErrorFeedback, build_codec
 from bwbench.methods.compression.random_k import RandomK, RandomKConfig, places
-from tests.ranks import run_ranks
+from tests.ranks import round_of, run_ranks
 
 
 def normal(n, seed=0):
@@ -52,7 +52,7 @@ def test_along_a_ring_against_a_plain_loop(num_ranks):
         means = []
         for step in range(steps):
             bucket = inputs[step][rank].clone()
-            ring.average(bucket, codec, tag=0)
+            ring.average(bucket, codec, round_of(group, 0))
             means.append(bucket)
         return means, codec.residual, ring.meter.take().payload_bytes
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bwbench.methods.compression.selection import at_least, bits_of, largest
+from bwbench.methods.compression.sparse import at_least, bits_of, largest
 
 
 def normal(n, seed=0):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bwbench.methods.compression import ErrorFeedback
-from bwbench.methods.compression.contract import violations
+from bwbench.methods.compression.codec_contract import violations
 from bwbench.methods.compression.sign import Sign, SignConfig
 from tests.unit.methods.compression.plain import SIZES, in_blocks, normal, roundtrip, scaled_sign
 

@@ -7,10 +7,9 @@ import math
 import pytest
 import torch
 
-from bwbench.methods.compression.contract import violations
+from bwbench.methods.compression.codec_contract import violations
 from bwbench.methods.compression.natural import Natural
-from bwbench.methods.compression.qsgd import Qsgd, QsgdConfig
-from bwbench.methods.compression.terngrad import TernGrad, TernGradConfig
+from bwbench.methods.compression.stochastic import Qsgd, QsgdConfig, TernGrad, TernGradConfig
 from tests.unit.methods.compression.plain import SIZES, bf16_upwards, blocks_of, normal, roundtrip
 
 REPEATS = 400

@@ -13,7 +13,7 @@ import pytest
 
 from bwbench.base.registry import DATASETS
 from bwbench.training.datasets import fetch as download
-from bwbench.training.datasets.base import FileDigest, RemoteFile
+from bwbench.training.datasets.dataset import FileDigest, RemoteFile
 from bwbench.training.datasets.fetch import FetchError, fetch
 from tests.unit.training.datasets.local_server import serve
 

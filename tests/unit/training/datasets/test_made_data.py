@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from bwbench.training.datasets import digits, folder
-from bwbench.training.datasets.base import Samples, split_validation
+from bwbench.training.datasets.dataset import Samples, split_validation
 from bwbench.training.datasets.digits import Digits
 from bwbench.training.datasets.synthetic import Synthetic
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError
-from bwbench.training.datasets.contract import partition_violations
+from bwbench.training.datasets.dataset_contract import partition_violations
 from bwbench.training.datasets.partition import Dirichlet, IidFixed, IidReshuffled, fit_counts
 
 RESHUFFLED, FIXED = IidReshuffled(IidReshuffled.Config()), IidFixed(IidFixed.Config())

@@ -12,10 +12,17 @@ import torch
 from bwbench.base.errors import ConfigError
 from bwbench.training.library.method import Method, choose
 
+PARAMETERS = [torch.zeros(1, requires_grad=True)]
 
-def chosen(algorithm: Any, collective: Any = None, compression: Any = None, num_ranks: int = 4) -> Method:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-    return choose(algorithm, collective, compression, optimizer, num_ranks)
+
+def chosen(
+    algorithm: Any,
+    collective: Any = None,
+    compression: Any = None,
+    num_ranks: int = 4,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Method:
+    return choose(algorithm, collective, compression, optimizer or torch.optim.SGD(PARAMETERS, lr=0.1), num_ranks)
 
 
 def test_a_preset_is_a_point_on_three_axes() -> None:
@@ -58,6 +65,35 @@ def test_what_replaces_a_part_of_a_preset_is_said() -> None:
 def test_mistakes_get_the_message_of_an_experiment_file(words: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         chosen(*words)
+
+
+class OwnAdam(torch.optim.Adam):
+    """Somebody's own."""
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, OwnAdam])
+def test_qadam_goes_with_every_plain_adam(kind: type[torch.optim.Adam]) -> None:
+    assert chosen("qadam", optimizer=kind(PARAMETERS)).algorithm.name == "qadam"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "optimizer", "message"),
+    [
+        ("dgc", torch.optim.SGD(PARAMETERS, lr=0.1, momentum=0.9), "'sgd' does not go with compression 'dgc'"),
+        ("dgc", torch.optim.RMSprop(PARAMETERS, momentum=0.9), "'RMSprop' does not go with compression 'dgc'"),
+        ("qadam", torch.optim.RMSprop(PARAMETERS), "belongs to adam or adamw; .*got 'RMSprop'"),
+        ("qadam", torch.optim.Adam(PARAMETERS, amsgrad=True), "Adam with amsgrad=True cannot go on"),
+    ],
+)
+def test_the_optimizer_that_is_there_decides_with_its_options(
+    algorithm: str, optimizer: torch.optim.Optimizer, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        chosen(algorithm, optimizer=optimizer)
+
+
+def test_more_processes_than_an_emulated_network_has_nodes() -> None:
+    assert chosen("ring", num_ranks=1000).collective.name == "ring"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def train(
     model = small_model(seed=0 if state is None else 7)
     known = ALGORITHMS.load(PRESETS[name].algorithm).optimizers
     optimizer: torch.optim.Optimizer = (
-        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if "dgc" in name else 0.9)
         if not known or "sgd" in known
         else torch.optim.Adam(model.parameters(), lr=0.01)
     )

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bwbench.training.library import distribution
-from bwbench.training.library.groups import Groups
+from bwbench.training.library.groups import ScriptGroups
 from tests.ranks import run_ranks
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def together(num_ranks: int, work: Callable[[int], T], timeout_s: float = 120.0)
     def with_group(group: dist.ProcessGroup, rank: int) -> T:
         data = dist.ProcessGroup(dist.HashStore(), rank, num_ranks)  # torch's DDP takes no bare gloo group
         data._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, group)
-        _own.groups = Groups(data, data, made=(), began=False)
+        _own.groups = ScriptGroups(data, data, made=(), began=False)
         return work(rank)
 
     with patch.object(distribution, "join", lambda group, timeout_s: _own.groups):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from bwbench.training.datasets.base import Samples
+from bwbench.training.datasets.dataset import Samples
 from bwbench.training.loop.evaluation import evaluate, meets, training_loss
 from bwbench.training.loop.feed import TensorSamples
 

@@ -5,7 +5,7 @@ import pytest
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.training.datasets.base import Samples
+from bwbench.training.datasets.dataset import Samples
 from bwbench.training.datasets.partition import IidReshuffled
 from bwbench.training.loop.feed import BatchFeed
 

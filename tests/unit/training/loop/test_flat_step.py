@@ -42,11 +42,11 @@ def trained(config, num_steps: int) -> list[list[torch.Tensor]]:
         num_updated = len(trial.optimizer.param_groups[0]["params"])
         assert (num_updated < len(list(trial.model.parameters()))) == config.optimizer.options.flat
         stepper = Stepper(trial, trial.make_feed(), Pacer(None))
-        trial.algorithm.resume()
+        trial.method.resume()
         for number in range(1, num_steps + 1):
             stepper.step(number, samples=0)
-        trial.algorithm.drain()
-        trial.algorithm.close()
+        trial.method.drain()
+        trial.method.close()
         return [parameter.detach().clone() for parameter in trial.model.parameters()]
 
     return run_ranks(config.nodes, work)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bwbench.training.loop.replica import Snapshot, fingerprint, seed_everything
+from bwbench.training.loop.replica import ReplicaSnapshot, fingerprint, seed_everything
 
 
 def make(seed):
@@ -28,7 +28,7 @@ def test_equal_seeds_equal_replicas():
 def test_nothing_is_learnt_while_warming_up():
     expected = train(*make(1))
     model, optimizer = make(1)
-    before = Snapshot.take(model, optimizer)
+    before = ReplicaSnapshot.take(model, optimizer)
     storage = model[0].weight.data_ptr()
     train(model, optimizer)
     before.restore(model, optimizer)

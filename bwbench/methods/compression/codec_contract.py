@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from bwbench.methods.compression.base import AbstractCodec
+from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bwbench.base.data_spec import CLASSIFICATION, LANGUAGE_MODELLING, DataSpec
-from bwbench.training.models.base import AbstractModel
+from bwbench.training.models.model import AbstractModel
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bwbench.base.data_spec import CLASSIFICATION, LANGUAGE_MODELLING
-from bwbench.training.datasets.base import MAX_VALIDATION, AbstractDataset, Samples, Splits
+from bwbench.training.datasets.dataset import MAX_VALIDATION, AbstractDataset, Samples, Splits
 from bwbench.training.datasets.partition import AbstractPartition
 
 

@@ -1,18 +1,26 @@
-"""What every codec offers: a gradient in, bytes for the wire out, and back."""
+"""What every codec offers: a gradient in, bytes for the wire out, and back.
+
+Beside the base class stand the codec that changes nothing, and the base of those whose messages are plain sums.
+"""
 
 from __future__ import annotations
 
 import abc
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from bwbench.base.component import ComponentConfig
+from bwbench.methods.buffers import on_host
 
 if TYPE_CHECKING:
     import torch
 
+
 Shape = tuple[int, ...]
+# Replaces an fp32 vector by its mean over all ranks, the same bits everywhere. A collective gives it to a codec.
+AverageMessage = Callable[["torch.Tensor"], None]
+ALIGNMENT_BYTES = 8  # of the messages inside a payload, so that they can be read as any type of number
 
 
 class AbstractCodec(abc.ABC):
@@ -130,7 +138,109 @@ class AbstractCodec(abc.ABC):
 
 
 def as_flat_fp32(x: torch.Tensor) -> torch.Tensor:
-    """``x`` as a contiguous fp32 vector; the same memory where it is one already."""
-    import torch
+    """``x`` as a contiguous fp32 vector in host memory; the same memory where it is one already."""
+    return on_host(x)
 
-    return x.detach().reshape(-1).to(torch.float32).contiguous()
+
+class NoCompression(AbstractCodec):
+    """Sends the memory of the tensor itself, without a copy on either side."""
+
+    lossless = True
+
+    def payload_bytes(self, num_elements: int) -> int:
+        """4 bytes an element, exactly."""
+        return 4 * num_elements
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """The bytes of ``x``, sharing its memory."""
+        import torch
+
+        return as_flat_fp32(x).view(torch.uint8)
+
+    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
+        """The values, sharing the payload's memory."""
+        import torch
+
+        return payload.view(torch.float32)
+
+
+class AbstractLinearCodec(AbstractCodec):
+    """A codec that takes part in the averaging, because the mean of what all ranks send is the message of the mean.
+
+    Low-rank factors and entries at positions that all ranks share are such: their sums do not fill in, and travel along
+    a ring as dense vectors do. ``inner`` encodes the messages and must be a codec that the collective accepts.
+    ``encode`` and ``decode`` are those of a rank on its own: the payload is its messages behind one another.
+    """
+
+    linear = True
+    carries = True
+    sums_on_ring = False  # its messages do, a payload does not
+
+    @abc.abstractmethod
+    def average(self, x: torch.Tensor, average_message: AverageMessage) -> tuple[torch.Tensor, torch.Tensor]:
+        """The mean of ``x`` over all ranks as far as this codec can tell it, by one or more averaged messages.
+
+        Collective: all ranks call it with equally long vectors.
+
+        Args:
+            x: fp32 of shape [num_elements]. Not changed.
+            average_message: called once for each entry of ``payloads``, with vectors of those sizes.
+
+        Returns:
+            mean: fp32 of shape [num_elements], the same bits on every rank.
+            sent: of the same shape, what of this rank's ``x`` has gone into the mean; the rest is a residual. What
+                ``inner`` rounds away is not told apart.
+        """
+
+    @abc.abstractmethod
+    def message_elements(self, num_elements: int) -> list[int]:
+        """Lengths of the vectors that ``average`` averages, in order. Pure; imports no torch."""
+
+    def payloads(self, num_elements: int) -> list[int]:
+        """Bytes of each averaged message, as ``inner`` encodes it."""
+        return [self._bytes(length) for length in self.message_elements(num_elements)]
+
+    def _bytes(self, length: int) -> int:
+        return 4 * length if self.inner is None else self.inner.payload_bytes(length)
+
+    def _alone(self, messages: list[torch.Tensor]) -> AverageMessage:
+        """An ``average_message`` of a rank on its own: keeps each payload, gives back what it decodes to."""
+
+        def keep(message: torch.Tensor) -> None:
+            import torch
+
+            if self.inner is None:
+                messages.append(message.clone().view(torch.uint8))
+            else:
+                messages.append(self.inner.encode(message).clone())
+                message.copy_(self.inner.decode(messages[-1], message.numel()))
+
+        return keep
+
+    def _joined(self, payloads: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Payloads behind one another, each but the last padded to the alignment."""
+        import torch
+
+        parts: list[torch.Tensor] = []
+        for payload in payloads:
+            padding = -sum(part.numel() for part in parts) % ALIGNMENT_BYTES
+            parts += [torch.zeros(padding, dtype=torch.uint8), payload]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+    def _joined_bytes(self, sizes: Sequence[int]) -> int:
+        total = 0
+        for size in sizes:
+            total += -total % ALIGNMENT_BYTES + size
+        return total
+
+    def _messages(self, payload: torch.Tensor, num_elements: int) -> list[torch.Tensor]:
+        """The messages, fp32, in a payload that ``_joined`` has made."""
+        import torch
+
+        messages, offset = [], 0
+        for length, size in zip(self.message_elements(num_elements), self.payloads(num_elements), strict=True):
+            offset += -offset % ALIGNMENT_BYTES
+            part = payload[offset : offset + size]
+            messages.append(part.view(torch.float32) if self.inner is None else self.inner.decode(part, length))
+            offset += size
+        return messages

@@ -1,4 +1,7 @@
-"""Memory for results and for work, and the size of the pieces in which dense codecs work.
+"""Memory for values: on which device they lie, host memory for results and for work, views of it as arrays.
+
+Codecs, sockets and gloo work in host memory. Parameters and gradients lie where the model is. ``on_host`` and
+``give_back`` are the one way from there and back again; on the CPU both cost nothing, because nothing is copied.
 
 A pass over a large tensor costs what its memory costs, and new memory costs most: the kernel clears it page by page,
 which takes as long as copying as much some ten times. So codecs work piece by piece, each small enough that all passes
@@ -25,6 +28,48 @@ _free: dict[int, list[Any]] = {}  # numpy arrays by size; lists, because append 
 _local = threading.local()
 
 
+def on_host(values: torch.Tensor) -> torch.Tensor:
+    """Float values as a contiguous fp32 vector in host memory; the same memory where they are one already."""
+    import torch
+
+    return values.detach().reshape(-1).to(device="cpu", dtype=torch.float32).contiguous()
+
+
+def give_back(changed: torch.Tensor, values: torch.Tensor) -> None:
+    """Write what ``on_host(values)`` gave, changed since then, to where it came from; nothing where both are one."""
+    if changed.data_ptr() != values.data_ptr() or changed.dtype != values.dtype:
+        copy_over(changed.view(values.shape), values)
+
+
+def copy_over(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Write the values of ``source`` into ``target``, which may lie on another device."""
+    target.copy_(source)
+
+
+def moved_to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor in host memory, of the same type and shape; the same memory where it is one already."""
+    return tensor.detach().cpu().contiguous()
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """The values of a tensor, of any type and on any device, as they lie in memory."""
+    import torch
+
+    return bytes(array_of(moved_to_host(tensor).reshape(-1).view(torch.uint8)).tobytes())
+
+
+def array_of(tensor: torch.Tensor) -> Any:
+    """The memory of a tensor on the host as a numpy array: what is written there stands in the tensor."""
+    return tensor.numpy()
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """The memory of a numpy array as a tensor."""
+    import torch
+
+    return torch.from_numpy(array)
+
+
 def empty_fp32(num_elements: int) -> torch.Tensor:
     """An fp32 vector without content, whose memory is used again when the last tensor that sees it is gone."""
     import torch
@@ -47,7 +92,7 @@ def empty_bytes(num_bytes: int) -> torch.Tensor:
     # A tensor made from an array holds on to that very array, so that the array's end tells of the last tensor's.
     lent = memory[:num_bytes]
     weakref.finalize(lent, _give_back, memory).atexit = False
-    return torch.from_numpy(lent)
+    return tensor_of(lent)
 
 
 def _give_back(memory: Any) -> None:
@@ -95,7 +140,7 @@ class Scratch:
         """
         count = values.numel()
         self.numbers[:count].copy_(self.shorts[:count].copy_(values.view(-1)))
-        numbers = self.numbers.numpy()
+        numbers = array_of(self.numbers)
         numbers[count : count + 8] = 0
         return numbers
 
@@ -106,7 +151,8 @@ class Scratch:
 
         count = values.numel()
         numbers = self.numbers[:count]
-        np.subtract(numbers.numpy(), np.uint8(zero), out=numbers.numpy())  # modulo 256: below zero as an int8
+        array = array_of(numbers)
+        np.subtract(array, np.uint8(zero), out=array)  # modulo 256: below zero as an int8
         values.view(-1).copy_(numbers.view(torch.int8))
 
 

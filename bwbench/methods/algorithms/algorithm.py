@@ -1,0 +1,327 @@
+"""What every algorithm offers: what it says of itself, what it does on a rank, and what it remembers there.
+
+An algorithm decides when replicas agree, and on what. The class that is registered (``AbstractAlgorithm``) only says
+so: it is built from its options, and plans ask it without torch. ``attach`` gives it a model and an optimizer, and the
+result (``AbstractRunning``) is one rank at work: a few verbs for the training loop, and a state for checkpoints.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.algorithms.buckets import GradientBuffers, GradientWatch, assign, trainable
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import Members, Round
+from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.memory import Memory
+from bwbench.methods.phases import Phase
+from bwbench.methods.roles import Role
+from bwbench.methods.traffic import Traffic
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+
+class AbstractAlgorithm(abc.ABC):
+    """What a method says of itself. Built from its options, ``cls(options)``; imports no torch before ``attach``.
+
+    Attributes:
+        Config: the class of its options.
+        needs_peers: makes no sense on one node.
+        sends: uses a collective and a codec; otherwise both are ``none``.
+        averages_partially: can use a collective that is not exact (gossip).
+        preferred_collective: name of the collective that it is made for; ``collective: auto`` takes it where it fits.
+        optimizers: names of the optimizers that it works with; empty for all.
+        replicas_equal: when all ranks hold the same bits, with default options but for lengths of time and an exact
+            collective: ``after every step``; ``after a round``, which is a step that is its own ``agreement_step``; or
+            ``never``.
+        role: what the arm is in a comparison: a ``method`` that could be used, the ``reference`` of one node alone, or
+            the ``headroom`` that averages at no cost.
+        mean_of: what it averages over all ranks in every step, where it does nothing else; None for all others. Arms
+            that average the same without loss are kin: they learn alike, and only their times differ.
+    """
+
+    Config: ClassVar[type[ComponentConfig]] = ComponentConfig
+    needs_peers: ClassVar[bool] = True
+    sends: ClassVar[bool] = True
+    averages_partially: ClassVar[bool] = False
+    preferred_collective: ClassVar[str | None] = None
+    optimizers: ClassVar[tuple[str, ...]] = ()
+    replicas_equal: ClassVar[Literal["after every step", "after a round", "never"]] = "after every step"
+    role: ClassVar[Role] = "method"
+    mean_of: ClassVar[str | None] = None
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        self.options = options if options is not None else self.Config()
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """What has to be installed before this algorithm can run here; None where nothing has."""
+        return None
+
+    @classmethod
+    def accepts(cls, collective: type[AbstractCollective]) -> str | None:
+        """Why this algorithm cannot use ``collective``; None where it can."""
+        if not cls.sends and collective.needs_peers:
+            return "this algorithm sends nothing over the link; use collective: none"
+        if cls.sends and not collective.needs_peers:
+            return "this algorithm needs a collective that sends something"
+        if cls.sends and not collective.exact and not cls.averages_partially:
+            return "it averages over some of the ranks only, and this algorithm needs the mean over all"
+        return None
+
+    @classmethod
+    def accepts_codec(cls, codec: type[AbstractCodec]) -> str | None:
+        """Why what this algorithm sends cannot be sent with ``codec``; None where it can."""
+        return None
+
+    @classmethod
+    def accepts_optimizer(cls, name: str, options: ComponentConfig) -> str | None:
+        """Why this algorithm cannot work with an optimizer of this name and these options; None where it can."""
+        if not cls.optimizers or name in cls.optimizers:
+            return None
+        return f"it has its own update rule, which belongs to {' or '.join(cls.optimizers)}"
+
+    @abc.abstractmethod
+    def traffic(
+        self,
+        parameter_shapes: Sequence[Shape],
+        num_nodes: int,
+        collective: AbstractCollective,
+        make_codec: Callable[[], AbstractCodec],
+    ) -> Traffic:
+        """Payload of one optimizer step, the mean over a period where steps differ. Pure.
+
+        Args:
+            parameter_shapes: shape of each parameter tensor, in the model's order.
+            make_codec: a codec without error feedback, not prepared yet.
+        """
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Which kinds of steps there are, so that a few of each can stand for all of them. Pure.
+
+        Empty, the default, says nothing about it: times to accuracy then cannot be composed.
+        """
+        return ()
+
+    def depends_on_link(self) -> str | None:
+        """Why what a step computes depends on the link's speed; None where it only takes longer or shorter. Pure."""
+        return None
+
+    def for_timing(self) -> ComponentConfig:
+        """Options with which a short run meets steps of every kind, each taking as long as with its own options. Pure.
+
+        Phases that have an end are shortened to ``LEAST_STEPS``, rounds that wait at once come more often.
+        """
+        return self.options
+
+    @abc.abstractmethod
+    def attach(self, context: Context) -> AbstractRunning:
+        """The method at work on this rank, in charge of the model's gradients. Sends nothing to speak of.
+
+        Raises ConfigError where the method cannot work with what the context holds.
+        """
+
+
+class Control(Protocol):
+    """The control path, as an algorithm sees it: free of charge, beside the shaped link."""
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+
+    def average(self, values: torch.Tensor) -> None:
+        """Replace ``values`` by their mean over all ranks, the same bits everywhere."""
+
+    def diverged(self, what: str) -> None:
+        """Something of the present step is not finite here: let training end, on all ranks, saying so.
+
+        To be called before this rank sends what it has found wanting, from any thread.
+        """
+
+
+class Clock(Protocol):
+    """The training clock, as an algorithm sees it."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """The clock stands still inside."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method gets to work with on one rank.
+
+    Attributes:
+        model: the replica of this rank, initialised equally on all ranks.
+        optimizer: over the model's parameters.
+        collective: connected to the data network where there are peers.
+        make_codec: a new codec; use ``codec_of``, once a bucket, for residuals belong to buckets.
+        data_group: process group of the data network; None on one node.
+        control: barrier and average on the control path.
+        clock: the training clock.
+        members: who trains together, and this rank's place among them.
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    collective: AbstractCollective
+    make_codec: Callable[[], AbstractCodec]
+    data_group: dist.ProcessGroup | None
+    control: Control
+    clock: Clock
+    members: Members
+
+    def codec_of(self, shapes: Sequence[Shape], bucket: int) -> AbstractCodec:
+        """The codec of a bucket that holds tensors of these shapes behind one another."""
+        codec = self.make_codec()
+        codec.prepare(shapes, self.members.place, bucket)
+        return codec
+
+    def rounds(self, num_buckets: int) -> list[Round]:
+        """The round of each bucket, over all members, tagged with the bucket's number."""
+        return [Round(number, self.members) for number in range(num_buckets)]
+
+
+@dataclass(frozen=True)
+class ExchangeReport:
+    """What agreeing cost in one step, in seconds of the training clock.
+
+    Attributes:
+        ready_mono_s: monotonic time at which this rank's own gradients were all there.
+        exposed_s: the loop stood still for communication, codec work not counted.
+        codec_s: the loop stood still while this rank encoded, decoded or added.
+        hidden_s: the part of ``exposed_s`` that passed inside ``backward`` already (an estimate, torch's DDP).
+        payload_bytes: sent by this rank.
+    """
+
+    ready_mono_s: float
+    exposed_s: float = 0.0
+    codec_s: float = 0.0
+    hidden_s: float = 0.0
+    payload_bytes: int = 0
+
+    def plus(self, other: ExchangeReport) -> ExchangeReport:
+        """Both of one step; ``ready_mono_s`` is that of the one that took longer."""
+        longer = self if self.exposed_s >= other.exposed_s else other
+        return ExchangeReport(
+            ready_mono_s=longer.ready_mono_s,
+            exposed_s=self.exposed_s + other.exposed_s,
+            codec_s=self.codec_s + other.codec_s,
+            hidden_s=self.hidden_s + other.hidden_s,
+            payload_bytes=self.payload_bytes + other.payload_bytes,
+        )
+
+
+class AbstractRunning(Memory, abc.ABC):
+    """A method at work on one rank: what it does, and what it remembers there apart from parameters and optimizer.
+
+    The loop calls, in every optimizer step: ``begin_step``; ``micro_step`` around each forward and backward pass;
+    ``gradients_ready``; ``finish``; ``update``; ``after_update``. All ranks do so the same number of times.
+
+    Around them: ``resume``, steps that warm up, ``rehearse``, ``drain``, ``reset``; ``resume``, training, ``drain``
+    before each evaluation and ``resume`` behind it; at the end ``drain`` and ``close``. ``reset`` forgets what was
+    learnt while warming up, residuals and counters, once the parameters are as at the begin. ``state_dict`` is asked
+    after ``drain``; what it gave is taken back once parameters and optimizer have been restored.
+
+    Attributes:
+        module: what the loop calls in the forward pass: the model, or what wraps it.
+        bucket_bytes: sizes of the buckets that are averaged, as fp32, in the order in which they are sent.
+        overlap_estimated: exposed time is an estimate, because waiting hides inside torch.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.module: Callable[..., torch.Tensor] = context.model
+        self.bucket_bytes: list[int] = []
+        self.overlap_estimated = False
+
+    @abc.abstractmethod
+    def begin_step(self) -> None:
+        """Begin an optimizer step: gradients are zero."""
+
+    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+        """Stands around one forward and backward pass; sending begins in the last micro-step only, while it runs."""
+        return nullcontext()
+
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:  # noqa: B027 (see below)
+        """The last backward pass of the step is over: look for values that are not finite, unless that is done.
+
+        They are reported by ``Control.diverged`` and set to zero. Whoever sends gradients looks at them before.
+
+        Args:
+            backward_began_mono_s: monotonic time at which that pass began; None where nobody has seen it begin.
+        """
+
+    @abc.abstractmethod
+    def finish(self) -> ExchangeReport:
+        """Wait until the gradients are those to step with.
+
+        Raises what a communication thread raised, as soon as it did.
+        """
+
+    def update(self) -> None:
+        """Update the parameters with the gradients that are there."""
+        self._context.optimizer.step()
+
+    def after_update(self) -> ExchangeReport | None:
+        """What follows the update, e.g. averaging parameters; None where nothing was sent or waited for."""
+        return None
+
+    def agreement_step(self, step: int) -> int | None:
+        """The first step from ``step`` on that no rank completes before all others have their gradients of ``step``.
+
+        Ranks that want to stop ask for it there. None where there is no such step: they then stop at an evaluation.
+        """
+        return step
+
+    def rehearse(self, plain_backward_s: float) -> None:  # noqa: B027 (who exchanges in every step has done so)
+        """Exchange once off the clock what is exchanged rarely, so that connections are warm. Results are undone.
+
+        Args:
+            plain_backward_s: what a backward pass takes without communication.
+        """
+
+    def drain(self) -> int:
+        """Wait until nothing of this rank is on its way, and start nothing before ``resume``.
+
+        Returns the payload bytes that this rank has sent since its last report.
+        """
+        return 0
+
+    def resume(self) -> None:  # noqa: B027 (most do nothing in the background)
+        """Go on with what ``drain`` has stopped."""
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to close)
+        """End threads. Safe to call twice."""
+
+
+class RunningLocally(AbstractRunning):
+    """Plain training on one rank: the base of every method that leaves gradients where they are.
+
+    They lie in flat buffers as in the other arms, so that computing costs the same. What is left to a subclass is when
+    to average what.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._parameters = trainable(context.model)
+        self._buckets = assign([p.numel() for p in self._parameters], None)
+        self._gradients = GradientBuffers(self._parameters, self._buckets)
+
+    def begin_step(self) -> None:
+        """Zeros everywhere."""
+        self._gradients.clear()
+
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
+        """One pass over them."""
+        GradientWatch(self._context.model, self._gradients, self._context.control.diverged).check_all()
+
+    def finish(self) -> ExchangeReport:
+        """Nobody to agree with before the update."""
+        return ExchangeReport(ready_mono_s=time.monotonic())

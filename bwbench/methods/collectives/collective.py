@@ -1,0 +1,165 @@
+"""What every collective offers: the average of one bucket over the members of a round."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from bwbench.base.component import ComponentConfig
+from bwbench.base.errors import ConfigError
+from bwbench.methods.buffers import give_back, on_host
+from bwbench.methods.collectives.pacing import pace
+from bwbench.methods.collectives.transport import Meter, Round, Transport
+from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, NoCompression
+from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.methods.memory import Memory
+from bwbench.methods.traffic import Traffic
+from bwbench.network.link import Link
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+
+class AbstractCollective(Memory, abc.ABC):
+    """Decides how an average is formed: who sends what to whom. Built as ``cls(options)``, without torch.
+
+    Several threads may call ``average`` at once, each with a round of its own. What it remembers from one round to the
+    next, such as residuals of a way back, is forgotten by ``reset``; most remember nothing.
+
+    Attributes:
+        Config: the class of its options.
+        needs_peers: makes no sense on one node.
+        exact: every member gets the mean over all members, the same bits; otherwise a mean over some of them.
+        wraps_model: exchanges gradients inside a model wrapper of its own (torch's DDP), so that an algorithm that
+            averages gradients leaves buckets and overlap to it.
+        meter: counts what this rank sends and the time of its codec work.
+        link: what the network is asked to be; None where that is not known.
+    """
+
+    Config: ClassVar[type[ComponentConfig]] = ComponentConfig
+    needs_peers: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
+    wraps_model: ClassVar[bool] = False
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        self.options = options if options is not None else self.Config()
+        self.meter = Meter()
+        self.link: Link | None = None
+        self._transport: Transport | None = None
+
+    @classmethod
+    @abc.abstractmethod
+    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
+        """Why this collective cannot carry payloads of ``codec``; None where it can."""
+
+    def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
+        """Why these options do not go with so many nodes or these codecs; None where they do. Pure.
+
+        Asked when a cell is planned and, without codecs, by ``connect``.
+        """
+        return None
+
+    @classmethod
+    def remark(cls, codecs: Sequence[type[AbstractCodec]]) -> str | None:
+        """What a plan should say about sending these codecs' payloads this way; None for most."""
+        return None
+
+    @abc.abstractmethod
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """What one exchange of buckets with these payloads moves. Pure: knows nothing of the group."""
+
+    @abc.abstractmethod
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        """``average`` for two members or more and an fp32 vector in host memory."""
+
+    def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
+        """Use ``group`` from now on, never the default one: it decides which network the payload crosses.
+
+        Args:
+            group: connected to all ranks.
+            link: what that network is asked to be, for collectives that adapt to it; None where it is not known. Has
+                no influence on results.
+            num_members: how many ranks will average together; None for all. Connections are paced for as many.
+
+        Raises:
+            ConfigError: the options make no sense with so many ranks.
+        """
+        num_members = group.size() if num_members is None else num_members
+        reason = self.check(num_members) if num_members > 1 else None
+        if reason is not None:
+            raise ConfigError(reason)
+        self._transport = Transport(group, self.meter)
+        self.link = link
+        pace(link, self._flows(num_members))
+
+    @property
+    def transport(self) -> Transport:
+        """The way to the other ranks, once there is one. Raises RuntimeError before ``connect``."""
+        if self._transport is None:
+            raise RuntimeError(f"{type(self).__name__} is not connected to a process group")
+        return self._transport
+
+    def _flows(self, num_members: int) -> int:
+        """How many connections a rank sends on at the same time; 0 leaves them as fast as TCP makes them."""
+        return 0
+
+    def average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        """Replace ``bucket`` by its mean over the members, the same bits on every one (but see ``exact``).
+
+        Args:
+            bucket: float tensor, equally long on all members; changed in place. An fp32 vector in host memory is
+                worked on directly, anything else through a copy.
+            codec: this rank's codec of this bucket. With one member nothing is sent, so nothing is encoded.
+            round_: who takes part, and the tag of this bucket's messages.
+
+        Raises:
+            RuntimeError: a peer is gone, or has sent nothing for the group's timeout.
+        """
+        if round_.size == 1 or bucket.numel() == 0:
+            return
+        flat = on_host(bucket)
+        if codec.linear:
+            self._average_linear(flat, codec, round_)
+        else:
+            self._average(flat, codec, round_)
+        give_back(flat, bucket)
+
+    def _average_linear(self, flat: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        """Let a linear codec form the mean; its messages are averaged here as dense vectors."""
+        message_codec = codec.inner if codec.inner is not None else NoCompression()
+        work_began = time.monotonic()
+
+        def average_message(message: torch.Tensor) -> None:
+            nonlocal work_began
+            self.meter.codec_worked(work_began, time.monotonic())
+            self._average(message, message_codec, round_)
+            work_began = time.monotonic()
+
+        if isinstance(codec, ErrorFeedback):
+            mean = codec.average(flat, average_message)
+        else:
+            assert isinstance(codec, AbstractLinearCodec)
+            mean, _ = codec.average(flat, average_message)
+        flat.copy_(mean)
+        self.meter.codec_worked(work_began, time.monotonic())
+
+
+class NoCollective(AbstractCollective):
+    """For algorithms without communication: a bucket stays what it is."""
+
+    needs_peers = False
+
+    @classmethod
+    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
+        """Nothing to compress."""
+        return None if codec is NoCompression else "nothing is sent, so there is nothing to compress"
+
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """Nothing."""
+        return Traffic.none(num_nodes)
+
+    def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        """Leave the bucket as it is."""

@@ -1,0 +1,248 @@
+"""QSGD and TernGrad: rounding at random to a few levels of a block's scale, and where the random numbers come from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+from typing_extensions import Self
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
+from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, packed_bytes, reciprocal, unpack, up_to_bf16
+from bwbench.methods.compression.codec import Shape
+
+if TYPE_CHECKING:
+    import torch
+
+
+TABLE_LENGTHS = (32_768, 32_749)  # a power of two and a prime: the sums repeat after 10^9
+
+
+class Dither:
+    """Where a codec's random numbers come from: a generator seeded by rank, bucket, stream and number of the call.
+
+    So nothing but the number of calls has to be kept for a training to go on as if it had not been interrupted.
+
+    Attributes:
+        stream: tells several codecs of one rank and bucket apart.
+        calls: drawn from so far.
+    """
+
+    def __init__(self) -> None:
+        self.rank = self.bucket = self.stream = self.calls = 0
+
+    def other(self, stream: int) -> Dither:
+        """The same rank and bucket, no call made yet."""
+        other = copy.copy(self)
+        other.stream, other.calls = stream, 0
+        return other
+
+    def integers(self, lengths: Sequence[int], dtype: Literal["int16", "int32"]) -> Iterator[Any]:
+        """The numbers for one tensor, piece by piece, uniform over the whole range of their type.
+
+        Drawing costs as much as ten passes over a tensor. So two short tables are drawn, both are repeated again and
+        again, and their sums, modulo 2^bits, are the numbers. That is as good for rounding: each number is uniform, and
+        any two are independent, because the lengths of the tables have no common divisor.
+
+        Args:
+            lengths: of the pieces, at most ``PIECE`` each.
+            dtype: numpy's name for the type.
+
+        Yields:
+            numpy arrays of these lengths, each valid until the next one.
+        """
+        import numpy as np
+
+        generator = np.random.SFC64(np.random.SeedSequence((self.rank, self.bucket, self.stream, self.calls)))
+        self.calls += 1
+        longest, total, begin = max(lengths, default=0), sum(lengths), 0
+        per_word = 8 // np.dtype(dtype).itemsize
+        tables = []
+        for period in TABLE_LENGTHS:
+            table = generator.random_raw(-(-min(period, total) // per_word)).view(dtype)[:period]
+            tables.append(np.tile(table, 1 + -(-longest // period)) if total > period else table)
+        numbers = np.empty(longest, dtype)
+        for length in lengths:
+            first, second = (tables[i][begin % TABLE_LENGTHS[i] :][:length] for i in range(2))
+            yield np.add(first, second, out=numbers[:length])
+            begin += length
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """How many calls have been made."""
+        import torch
+
+        return {"calls": torch.tensor(self.calls, dtype=torch.int64)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on behind as many calls; from the start again where ``state`` is empty."""
+        self.calls = int(state["calls"]) if state else 0
+
+
+class AbstractStochasticCodec(AbstractBlockCodec):
+    """Unbiased by rounding at random: the mean of many decoded payloads of a tensor is that tensor.
+
+    Random numbers differ between ranks, so that errors average out over nodes as well as over steps. The only memory
+    is the number of calls.
+    """
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._dither = Dither()
+
+    def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
+        """Take rank and bucket for the seed."""
+        self._dither.rank, self._dither.bucket = rank, bucket
+
+    def fresh(self) -> Self:
+        """A codec that has not been called yet and will draw the same numbers."""
+        return self._with(self._dither.stream)
+
+    def answering(self) -> Self:
+        """A codec that draws other numbers: the rounding of a mean must not follow that of its summands."""
+        return self._with(self._dither.stream + 1)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """``calls``: how often this codec has drawn random numbers."""
+        return self._dither.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on where that count was; from the start where ``state`` is empty."""
+        self._dither.load_state_dict(state)
+
+    def _with(self, stream: int) -> Self:
+        other = copy.copy(self)
+        other._dither = self._dither.other(stream)
+        return other
+
+
+class AbstractLevelsCodec(AbstractStochasticCodec):
+    """A value x of a block with the scale c becomes a multiple of c/s: the one below or above, x on average.
+
+    s is the number of levels a sign. Payload: a bfloat16 scale a block, then numbers from 0 to 2s, as many to a byte as
+    fit. Rounding the scale up to bfloat16 costs nothing in bias, because values are rounded relative to what is sent.
+    """
+
+    scale_type = "bfloat16"
+
+    @property
+    def _levels(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _base(self) -> int:
+        return 2 * self._levels + 1
+
+    def _code_bytes(self, num_elements: int) -> int:
+        return packed_bytes(num_elements, self._base)
+
+    def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
+        return self._dither.integers(lengths, "int16")
+
+    def _scales(self, measures: torch.Tensor) -> torch.Tensor:
+        return up_to_bf16(measures)
+
+    def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
+        import numpy as np
+
+        return tensor_of(reciprocal(array_of(scales)) * np.float32(self._levels))
+
+    def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
+        return scales / self._levels
+
+    def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
+        import torch
+
+        values = torch.mul(rows, factors[0], out=room.like(rows)).view(-1)
+        uniform = room.more_floats[: rows.numel()].copy_(tensor_of(noise))
+        # The integer below (value + a random number from 0 to 1). Shifted by s, which makes cutting off rounding down.
+        values.add_(uniform, alpha=2.0**-16).add_(torch.tensor(self._levels + 0.5 + 2.0**-17)).clamp_(0, self._base - 1)
+        pack(room.to_numbers(values), self._base, codes)
+
+    def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
+        unpack(codes, self._base, array_of(room.numbers))
+        room.from_numbers(self._levels, rows)
+        rows.mul_(factors[0])
+
+
+class QsgdConfig(ComponentConfig):
+    """Options of ``qsgd``.
+
+    Attributes:
+        levels: s, of each sign; with zero 2s + 1 different values: 7 take 4 bits an element, 1 takes 1.6, 127 take 8.
+        block: elements that share a norm; 512 as in the paper's experiments (there a bucket).
+        norm: what levels are parts of: the largest magnitude, as in the paper's experiments, or the Euclidean norm of
+            its theory.
+    """
+
+    levels: int = Field(7, ge=1, le=127)
+    block: int = Field(512, ge=8, le=PIECE)
+    norm: Literal["max", "l2"] = "max"
+
+
+class Qsgd(AbstractLevelsCodec):
+    """Alistarh et al. 2017: x becomes norm · sign(x) · l/s, l one of the two integers around s|x|/norm, x on average.
+
+    Levels are packed at a fixed size where the paper uses Elias codes, whose length depends on the values.
+    """
+
+    Config = QsgdConfig
+    options: QsgdConfig
+
+    @property
+    def _levels(self) -> int:
+        return self.options.levels
+
+    def _block(self, num_elements: int) -> int:
+        return self.options.block
+
+    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
+        import torch
+
+        if self.options.norm == "max":
+            torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
+        else:
+            # Of fp64 sums, as the square of 1e-20 or 1e20 is none of fp32's numbers.
+            measures[0].copy_(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64))
+
+
+class TernGradConfig(ComponentConfig):
+    """Options of ``terngrad``.
+
+    Attributes:
+        block: elements that share a scale.
+        clip: first cut values off at so many standard deviations of their block, 2.5 in the paper: less noise, but
+            what is cut off is lost for good. None: nothing is cut off, and the codec is unbiased.
+    """
+
+    block: int = Field(512, ge=8, le=PIECE)
+    clip: float | None = Field(None, gt=0.0)
+
+
+class TernGrad(AbstractLevelsCodec):
+    """Wen et al. 2017: sign(x)·c with probability \\|x\\|/c, else 0, where c is the largest magnitude of the block.
+
+    Five elements share a byte (3^5 = 243).
+    """
+
+    Config = TernGradConfig
+    options: TernGradConfig
+
+    @property
+    def _levels(self) -> int:
+        return 1
+
+    def _block(self, num_elements: int) -> int:
+        return self.options.block
+
+    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
+        import torch
+
+        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
+        if self.options.clip is not None and rows.shape[1] > 1:
+            deviation = rows.double().std(dim=1, correction=0)
+            # A constant block has no deviation; nothing of it is an outlier.
+            limit = torch.where(deviation > 0, self.options.clip * deviation, float("inf"))
+            torch.where(measures[0].isfinite(), torch.minimum(measures[0], limit.float()), measures[0], out=measures[0])

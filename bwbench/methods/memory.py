@@ -1,0 +1,92 @@
+"""What is remembered from step to step, as flat dicts of tensors: by codecs, collectives and methods, on each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+State = dict[str, "torch.Tensor"]
+STATE_FORMAT = 1
+
+
+class Remembers(Protocol):
+    """Whatever has a state of its own: a codec, a collective, a running method."""
+
+    def state_dict(self) -> State:
+        """Copies of everything that is remembered."""
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave."""
+
+
+class Memory:
+    """The three ways to a state, for what remembers nothing; what does remember overrides all three."""
+
+    def reset(self) -> None:
+        """Forget what was learnt while warming up."""
+
+    def state_dict(self) -> State:
+        """What is remembered from one step to the next, apart from parameters and optimizer; on every rank its own."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave. Raises ValueError where that is another's."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
+
+
+def remembered(codecs: Sequence[Remembers], collective: Remembers) -> State:
+    """``codec.<bucket>.<key>`` and ``collective.<key>``; on every rank its own."""
+    state = below("collective.", collective.state_dict())
+    for number, codec in enumerate(codecs):
+        state |= below(f"codec.{number}.", codec.state_dict())
+    return state
+
+
+def remember(state: State, codecs: Sequence[Remembers], collective: Remembers) -> None:
+    """Take back what ``remembered`` gave, whatever stands beside it; an empty dict forgets everything."""
+    collective.load_state_dict(part(state, "collective."))
+    for number, codec in enumerate(codecs):
+        codec.load_state_dict(part(state, f"codec.{number}."))
+
+
+def below(prefix: str, state: State) -> State:
+    """The entries with a prefix before their keys."""
+    return {f"{prefix}{key}": value for key, value in state.items()}
+
+
+def part(state: State, prefix: str) -> State:
+    """The entries below a prefix, without it."""
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+def saved_state(method: Remembers, rank: int, world_size: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """Copies of all that a method remembers besides model and optimizer, and whose it is; after ``drain``.
+
+    Plain numbers, text and tensors, which ``torch.load(..., weights_only=True)`` reads.
+
+    Args:
+        asked: ``algorithm``, ``collective`` and ``compression`` as they would stand in an experiment file.
+    """
+    state = {key: value.clone() for key, value in method.state_dict().items()}
+    return {**_identity(rank, world_size, asked), "algorithm": state}
+
+
+def load_saved_state(
+    method: Remembers, state: dict[str, Any], rank: int, world_size: int, asked: dict[str, Any]
+) -> None:
+    """Take back what ``saved_state`` gave; model and optimizer have been restored already.
+
+    Raises ValueError where the state is another rank's, or of another method or number of ranks.
+    """
+    for key, value in _identity(rank, world_size, asked).items():
+        if state.get(key) != value:
+            raise ValueError(f"the state is of {key} {state.get(key)!r}, and this is {key} {value!r}")
+    method.load_state_dict(state["algorithm"])
+
+
+def _identity(rank: int, world_size: int, asked: dict[str, Any]) -> dict[str, Any]:
+    return {"format": STATE_FORMAT, "rank": rank, "world_size": world_size, "method": asked}
