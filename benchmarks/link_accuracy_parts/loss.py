@@ -70,13 +70,7 @@ def _bursts(options: Options, loss: float, burst: float) -> list[Row]:
 
 
 def _share(
-    setting: str,
-    options: Options,
-    loss: float,
-    lost: int,
-    sent: int,
-    interval: tuple[float, float],
-    overflows: int,
+    setting: str, options: Options, loss: float, lost: int, sent: int, interval: tuple[float, float], overflows: int
 ) -> Row:
     """The share lost; well if it lies where 99 of 100 fair experiments do."""
     low, high = interval

@@ -100,21 +100,9 @@ ALGORITHMS = Registry(
             "torch's own: DDP at first, later models are averaged every so many steps",
         ),
         ("single", "single:Single", "one node alone: is a second one worth it at all?"),
-        (
-            "local-sgd",
-            "local_sgd:LocalSgd",
-            "train alone, average the parameters every so many steps",
-        ),
-        (
-            "diloco",
-            "diloco:Diloco",
-            "train alone, an outer Nesterov step every so many steps",
-        ),
-        (
-            "streaming-diloco",
-            "diloco:StreamingDiloco",
-            "DiLoCo in fragments that are sent while the nodes compute",
-        ),
+        ("local-sgd", "local_sgd:LocalSgd", "train alone, average the parameters every so many steps"),
+        ("diloco", "diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),
+        ("streaming-diloco", "diloco:StreamingDiloco", "DiLoCo in fragments that are sent while the nodes compute"),
         (
             "decentralized",
             "decentralized:Decentralized",
@@ -149,21 +137,9 @@ COLLECTIVES = Registry(
     [
         ("none", "collective:NoCollective", "nothing crosses the link"),
         ("torch", "torch_ddp:TorchDdp", "torch's own DistributedDataParallel over gloo"),
-        (
-            "ring",
-            "ring:Ring",
-            "our pipelined ring all-reduce: reduce-scatter, then all-gather",
-        ),
-        (
-            "all-gather",
-            "all_gather:AllGather",
-            "every node sends its payload to all others",
-        ),
-        (
-            "parameter-server",
-            "parameter_server:ParameterServer",
-            "all send to one node, which averages and sends back",
-        ),
+        ("ring", "ring:Ring", "our pipelined ring all-reduce: reduce-scatter, then all-gather"),
+        ("all-gather", "all_gather:AllGather", "every node sends its payload to all others"),
+        ("parameter-server", "parameter_server:ParameterServer", "all send to one node, which averages and sends back"),
         (
             "scatter-gather",
             "scatter_gather:ScatterGather",
@@ -171,11 +147,7 @@ COLLECTIVES = Registry(
         ),
         ("gossip-pair", "gossip_pair:GossipPair", "averages with one other node, in turn"),
         ("neighbours", "neighbours:Neighbours", "averages with both neighbours on a ring"),
-        (
-            "hierarchical",
-            "hierarchical:Hierarchical",
-            "one node of each host crosses the link for all of its host",
-        ),
+        ("hierarchical", "hierarchical:Hierarchical", "one node of each host crosses the link for all of its host"),
     ],
 )
 COMPRESSIONS = Registry(
@@ -190,41 +162,17 @@ COMPRESSIONS = Registry(
         ("int2", "int2:Int2", "2 bits: the sign, and which of two magnitudes of a block"),
         ("sign", "sign:Sign", "1 bit and a scale for each block of elements"),
         ("qsgd", "stochastic:Qsgd", "rounded at random to a few levels of a block's norm"),
-        (
-            "terngrad",
-            "stochastic:TernGrad",
-            "minus one, zero or one times a scale, at random",
-        ),
-        (
-            "natural",
-            "natural:Natural",
-            "powers of two, at random: sign and exponent in 8 bits",
-        ),
-        (
-            "threshold",
-            "threshold:Threshold",
-            "only entries above a threshold, the rest kept back",
-        ),
-        (
-            "top-k",
-            "top_k:TopK",
-            "only the largest entries, a fixed share; the rest kept back",
-        ),
+        ("terngrad", "stochastic:TernGrad", "minus one, zero or one times a scale, at random"),
+        ("natural", "natural:Natural", "powers of two, at random: sign and exponent in 8 bits"),
+        ("threshold", "threshold:Threshold", "only entries above a threshold, the rest kept back"),
+        ("top-k", "top_k:TopK", "only the largest entries, a fixed share; the rest kept back"),
         (
             "random-k",
             "random_k:RandomK",
             "entries at random places, the same on all nodes: no indices, and a ring adds them up",
         ),
-        (
-            "dgc",
-            "dgc:Dgc",
-            "deep gradient compression: the largest entries of a momentum kept by each node",
-        ),
-        (
-            "powersgd",
-            "powersgd:PowerSgd",
-            "PowerSGD: matrices of low rank, averaged by factors",
-        ),
+        ("dgc", "dgc:Dgc", "deep gradient compression: the largest entries of a momentum kept by each node"),
+        ("powersgd", "powersgd:PowerSgd", "PowerSGD: matrices of low rank, averaged by factors"),
     ],
 )
 MODELS = Registry(
@@ -237,31 +185,19 @@ MODELS = Registry(
         ("cnn-large", "cnn:CnnLarge", "convolutional network of 1-2 M parameters"),
         ("resnet8", "resnet:Resnet8", "residual network of 8 layers for 32x32 images"),
         ("resnet20", "resnet:Resnet20", "residual network of 20 layers for 32x32 images"),
-        (
-            "char-transformer",
-            "char_transformer:CharTransformer",
-            "small decoder for characters",
-        ),
+        ("char-transformer", "char_transformer:CharTransformer", "small decoder for characters"),
     ],
 )
 DATASETS = Registry(
     "dataset",
     "bwbench.training.datasets",
     [
-        (
-            "digits",
-            "digits:Digits",
-            "1,797 grey 8x8 digits, inside scikit-learn: no download",
-        ),
+        ("digits", "digits:Digits", "1,797 grey 8x8 digits, inside scikit-learn: no download"),
         ("mnist", "mnist:Mnist", "70,000 grey 28x28 digits"),
         ("fashion-mnist", "mnist:FashionMnist", "70,000 grey 28x28 pictures of clothes"),
         ("cifar10", "cifar10:Cifar10", "60,000 colour 32x32 pictures in 10 classes"),
         ("tinyshakespeare", "tinyshakespeare:TinyShakespeare", "1.1 M characters of plays"),
-        (
-            "synthetic",
-            "synthetic:Synthetic",
-            "Gaussian classes of any shape: for tests and timing",
-        ),
+        ("synthetic", "synthetic:Synthetic", "Gaussian classes of any shape: for tests and timing"),
     ],
 )
 OPTIMIZERS = Registry(
@@ -277,33 +213,17 @@ PARTITIONS = Registry(
     "partition",
     "bwbench.training.datasets",
     [
-        (
-            "iid-reshuffled",
-            "partition:IidReshuffled",
-            "a new common shuffle every epoch, dealt out",
-        ),
+        ("iid-reshuffled", "partition:IidReshuffled", "a new common shuffle every epoch, dealt out"),
         ("iid-fixed", "partition:IidFixed", "every node keeps its own random share"),
-        (
-            "dirichlet",
-            "partition:Dirichlet",
-            "every node keeps a share with its own mix of classes",
-        ),
+        ("dirichlet", "partition:Dirichlet", "every node keeps a share with its own mix of classes"),
     ],
 )
 FIGURES = Registry(
     "figure",
     "bwbench.results.figures",
     [
-        (
-            "accuracy-over-time",
-            "accuracy_over_time:AccuracyOverTime",
-            "accuracy by training time",
-        ),
-        (
-            "accuracy-over-bytes",
-            "accuracy_over_bytes:AccuracyOverBytes",
-            "accuracy by bytes on the wire",
-        ),
+        ("accuracy-over-time", "accuracy_over_time:AccuracyOverTime", "accuracy by training time"),
+        ("accuracy-over-bytes", "accuracy_over_bytes:AccuracyOverBytes", "accuracy by bytes on the wire"),
         ("time-to-accuracy", "time_to_accuracy:TimeToAccuracy", "who reached the target first"),
         ("step-time", "step_time:StepTime", "where the time of a step goes"),
         (
@@ -311,31 +231,15 @@ FIGURES = Registry(
             "bandwidth:TimeToAccuracyByBandwidth",
             "time to accuracy against bandwidth, where the matrix has one",
         ),
-        (
-            "speedup",
-            "speedup:SpeedUp",
-            "speed-up over ddp against bandwidth, and where it ends",
-        ),
+        ("speedup", "speedup:SpeedUp", "speed-up over ddp against bandwidth, and where it ends"),
         ("throughput", "throughput:Throughput", "samples per second against bandwidth"),
-        (
-            "best-algorithm",
-            "best_algorithm:BestAlgorithm",
-            "first to the target, by bandwidth and latency",
-        ),
+        ("best-algorithm", "best_algorithm:BestAlgorithm", "first to the target, by bandwidth and latency"),
         ("batch-size", "batch_size:BatchSize", "samples and time to accuracy by batch"),
         ("nodes", "nodes:Nodes", "speed-up over one node by number of nodes"),
         ("viability", "viability:Viability", "speed-up over one node by load of the link"),
-        (
-            "topology",
-            "topology:TopologyByMedium",
-            "central against decentral averaging, by medium",
-        ),
+        ("topology", "topology:TopologyByMedium", "central against decentral averaging, by medium"),
         ("links", "links_compared:LinksCompared", "time to accuracy on links of several kinds"),
-        (
-            "pareto",
-            "pareto:Pareto",
-            "time or accuracy against bytes, with the best arms marked",
-        ),
+        ("pareto", "pareto:Pareto", "time or accuracy against bytes, with the best arms marked"),
         ("precision", "precision:Precision", "accuracy lost to compression against bytes"),
         ("link", "link:LinkAskedAndAchieved", "links: asked against achieved, over all cells"),
     ],

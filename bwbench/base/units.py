@@ -11,13 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    PlainSerializer,
-    ValidatorFunctionWrapHandler,
-    WithJsonSchema,
-    WrapValidator,
-)
+from pydantic import BeforeValidator, PlainSerializer, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*")
@@ -98,10 +92,7 @@ BANDWIDTH = Dimension(
     "10 Mbit/s",
 )
 DURATION = Dimension(
-    "duration",
-    {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
-    ("us", "ms", "s", "min", "h"),
-    "2.5 ms",
+    "duration", {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}, ("us", "ms", "s", "min", "h"), "2.5 ms"
 )
 MEMORY = Dimension(
     "size",

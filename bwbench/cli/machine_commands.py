@@ -100,9 +100,7 @@ def data_path() -> None:
 
 
 @data.command("fetch")
-def data_fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Data sets, or 'all'.")],
-) -> None:
+def data_fetch(names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Data sets, or 'all'.")]) -> None:
     """Download data sets from their official addresses into the data folder, checked and resumable.
 
     What is there already with the right checksum is not downloaded again.

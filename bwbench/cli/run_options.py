@@ -70,8 +70,7 @@ class SweepOptions:
     mode: Annotated[
         str | None,
         typer.Option(
-            metavar="full|composed",
-            help="Run every cell whole, or compose most of them; in place of the key `mode`.",
+            metavar="full|composed", help="Run every cell whole, or compose most of them; in place of the key `mode`."
         ),
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run, as `bwbench plan` does.")] = (

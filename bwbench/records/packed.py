@@ -22,15 +22,7 @@ from pydantic import ValidationError
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.records.cell_files import AbstractCellFiles
 from bwbench.records.files import sync_folder
-from bwbench.records.schema import (
-    Digest,
-    Json,
-    JsonObject,
-    PublishedHead,
-    PublishedPlan,
-    PublishedRun,
-    parse_content,
-)
+from bwbench.records.schema import Digest, Json, JsonObject, PublishedHead, PublishedPlan, PublishedRun, parse_content
 from bwbench.records.schema.record import R, refusal
 
 PACKED = "cells.jsonl.gz"

@@ -20,17 +20,7 @@ from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import REMEDIES, read_events
 from bwbench.records.packed import PACKED, id_of, read_packed
-from bwbench.records.schema import (
-    CellRecord,
-    Composed,
-    Config,
-    Digest,
-    Environment,
-    Event,
-    Json,
-    LinkRecord,
-    Status,
-)
+from bwbench.records.schema import CellRecord, Composed, Config, Digest, Environment, Event, Json, LinkRecord, Status
 from bwbench.records.schema.record import R
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")

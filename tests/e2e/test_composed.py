@@ -9,10 +9,7 @@ import pytest
 
 from tests.e2e.program import TINY, run
 
-pytestmark = [
-    pytest.mark.netns,
-    pytest.mark.timeout(500),
-]  # a dozen runs on a machine that may be busy
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(500)]  # a dozen runs on a machine that may be busy
 
 COMPOSED = (
     TINY.replace("target: {accuracy: 0.99}", "target: {accuracy: 0.8}").replace("samples: 1280", "samples: 6400")

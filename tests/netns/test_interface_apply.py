@@ -9,18 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.netns.interface_lab import (
-    HERE,
-    OTHER,
-    OTHER_6,
-    OTHER_PORT,
-    PEER,
-    PEER_6,
-    PORT,
-    Machine,
-    applying,
-    wait_for,
-)
+from tests.netns.interface_lab import HERE, OTHER, OTHER_6, OTHER_PORT, PEER, PEER_6, PORT, Machine, applying, wait_for
 
 pytestmark = [pytest.mark.netns]
 

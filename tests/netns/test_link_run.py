@@ -113,10 +113,7 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
 
 @pytest.mark.parametrize(
     "script, status, reason",
-    [
-        ("exit 7", 7, "node 1 exited with status 7"),
-        ("kill -SEGV $$", 139, "node 1 was killed by SIGSEGV"),
-    ],
+    [("exit 7", 7, "node 1 exited with status 7"), ("kill -SEGV $$", 139, "node 1 was killed by SIGSEGV")],
 )
 def test_when_one_fails_the_others_are_ended_and_its_status_is_ours(script: str, status: int, reason: str) -> None:
     started_s = time.monotonic()

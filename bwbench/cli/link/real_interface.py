@@ -55,8 +55,7 @@ class Shaping:
         typer.Option(metavar="ADDRESS", help="IP address (or network) of another machine. Repeatable."),
     ] = None
     hosts: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Instead: these hosts among each other, by ssh, until Ctrl-C."),
+        Path | None, typer.Option(metavar="FILE", help="Instead: these hosts among each other, by ssh, until Ctrl-C.")
     ] = None
     port: Annotated[
         list[str] | None,

@@ -18,15 +18,7 @@ from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.component_parsing import parse_component, split_spelling
 from bwbench.experiment.config.method_names import arm_name
-from bwbench.experiment.config.tuned_table import (
-    Row,
-    Setting,
-    TunedTable,
-    named,
-    read_table,
-    setting_of,
-    without_rate,
-)
+from bwbench.experiment.config.tuned_table import Row, Setting, TunedTable, named, read_table, setting_of, without_rate
 
 USUAL = {"sgd": {"momentum": 0.9}}  # what is tuned where an experiment names only the table
 _LOC: Location = ("optimizer", "tuned")

@@ -78,11 +78,7 @@ ALWAYS: dict[str, frozenset[str]] = {
     }.items()
 }
 
-_TRACE = {
-    **dict.fromkeys(("measures", "column", "unit", "sha256", "mean")),
-    "format": "auto",
-    "start": "0 us",
-}
+_TRACE = {**dict.fromkeys(("measures", "column", "unit", "sha256", "mean")), "format": "auto", "start": "0 us"}
 DEFAULTS: dict[str, dict[str, object]] = {
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "queue", "standard", "efficiency", "aggregation")),

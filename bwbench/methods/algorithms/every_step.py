@@ -140,10 +140,7 @@ class TunedExchange(BucketExchange):
 
 
 def best_bucket_bytes(
-    parameter_elements: Sequence[int],
-    backward_s: float,
-    link: Link,
-    traffic_of_bucket: Callable[[int], Traffic],
+    parameter_elements: Sequence[int], backward_s: float, link: Link, traffic_of_bucket: Callable[[int], Traffic]
 ) -> int:
     """The candidate with which the last bucket is averaged first; the largest of equals. Pure.
 

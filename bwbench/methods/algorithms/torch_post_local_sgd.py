@@ -77,10 +77,7 @@ class TorchPostLocalSgd(AbstractAlgorithm):
 
     def for_timing(self) -> ComponentConfig:
         """With a short warm-up, and models are averaged more often."""
-        shorter = {
-            "warmup": min(self.options.warmup, LEAST_STEPS),
-            "period": min(self.options.period, TIMED_PERIOD),
-        }
+        shorter = {"warmup": min(self.options.warmup, LEAST_STEPS), "period": min(self.options.period, TIMED_PERIOD)}
         return self.options.model_copy(update=shorter)
 
     def attach(self, context: Context) -> AbstractRunning:

@@ -56,11 +56,7 @@ def control_port_name(node: int) -> str:
 
 def node_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:
     """The node's number, how many there are, and its own address on the shaped network."""
-    return {
-        "BWBENCH_RANK": str(rank),
-        "BWBENCH_NODES": str(len(nodes)),
-        "BWBENCH_ADDRESS": nodes[rank].data_address,
-    }
+    return {"BWBENCH_RANK": str(rank), "BWBENCH_NODES": str(len(nodes)), "BWBENCH_ADDRESS": nodes[rank].data_address}
 
 
 def torch_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:

@@ -52,14 +52,7 @@ RTO_MAX_MS = 5_000
 
 _SETTINGS = Path("/proc/sys/net/ipv4")
 _CONTROL = "tcp_congestion_control"
-_RECORDED = (
-    _CONTROL,
-    "tcp_rmem",
-    "tcp_wmem",
-    "tcp_slow_start_after_idle",
-    "tcp_no_metrics_save",
-    "tcp_rto_max_ms",
-)
+_RECORDED = (_CONTROL, "tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_rto_max_ms")
 _KEYS = {
     "tcp_slow_start_after_idle": "slow_start_after_idle",
     "tcp_rmem": "receive_buffer",

@@ -175,10 +175,7 @@ def _get_parameters(arguments: dict[str, Any]) -> dict[str, Any]:
     """What ``tc("add", "netem", index, qdisc=...)`` sends; called by pyroute2."""
     qdisc: NetemQdisc = arguments["qdisc"]
     limit, rate, delay_us, jitter_us, loss, chain = qdisc.words()
-    attributes: list[list[Any]] = [
-        ["TCA_NETEM_LATENCY64", delay_us * 1000],
-        ["TCA_NETEM_JITTER64", jitter_us * 1000],
-    ]
+    attributes: list[list[Any]] = [["TCA_NETEM_LATENCY64", delay_us * 1000], ["TCA_NETEM_JITTER64", jitter_us * 1000]]
     if rate:
         attributes.append(["TCA_NETEM_RATE", _RATE.pack(min(rate, MAX_U32), 0, 0, 0)])
     if rate > MAX_U32:

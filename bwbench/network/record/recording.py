@@ -198,14 +198,7 @@ IPERF3_PORT = 5201
 
 
 def record_with_iperf3(
-    to: str,
-    port: int,
-    duration_s: float,
-    direction: str,
-    out_path: Path,
-    on_second: OnSecond,
-    *,
-    bind: str = "",
+    to: str, port: int, duration_s: float, direction: str, out_path: Path, on_second: OnSecond, *, bind: str = ""
 ) -> RecordSummary:
     """As ``record``, with an iperf3 client here and ``iperf3 --server`` there; seconds come when a direction is over.
 

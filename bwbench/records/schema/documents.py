@@ -5,27 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.events import Ending
 from bwbench.records.schema.link import LinkRecord
-from bwbench.records.schema.record import (
-    ConfigContent,
-    Flag,
-    JsonObject,
-    Number,
-    Record,
-    Text,
-    Versioned,
-    Whole,
-)
+from bwbench.records.schema.record import ConfigContent, Flag, JsonObject, Number, Record, Text, Versioned, Whole
 
 PARTS = ("compute_s", "pad_s", "codec_s", "peers_s", "link_s", "exposed_s", "optimizer_s", "other_s")
 ADDITIVITY_TOLERANCE = 0.02  # the parts add up to the step within this share, or the ledger is not to be trusted

@@ -7,15 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from bwbench.base.errors import RecordError
-from bwbench.records.schema.record import (
-    Flag,
-    Number,
-    Record,
-    Text,
-    Versioned,
-    Whole,
-    refusal,
-)
+from bwbench.records.schema.record import Flag, Number, Record, Text, Versioned, Whole, refusal
 
 Ending = Literal["done", "failed", "timeout", "diverged", "invalid", "interrupted"]
 Split = Literal["validation", "test"]

@@ -7,17 +7,7 @@ from typing import Any
 
 from pydantic import model_validator
 
-from bwbench.records.schema.record import (
-    ConfigContent,
-    Flag,
-    Json,
-    JsonObject,
-    Number,
-    Record,
-    Text,
-    Versioned,
-    Whole,
-)
+from bwbench.records.schema.record import ConfigContent, Flag, Json, JsonObject, Number, Record, Text, Versioned, Whole
 
 
 class MeasuredPair(Record):

@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    AllowInfNan,
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    Strict,
-    ValidationError,
-)
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, JsonValue, Strict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import RecordError

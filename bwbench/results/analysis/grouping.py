@@ -23,14 +23,7 @@ _OF_AN_ARM = ("algorithm", "collective", "compression", "seed", "plugins", "link
 # Never taken to follow another setting: no picture mixes models because each came with a bandwidth of its own.
 _NEVER_MIXED = ("model.name", "dataset.name")
 # Where two settings vary together, the first one of these names the picture.
-_PRIORITY = (
-    "nodes",
-    "batch_size",
-    "accumulate",
-    "link.medium",
-    "link.latency",
-    "link.loss",
-)
+_PRIORITY = ("nodes", "batch_size", "accumulate", "link.medium", "link.latency", "link.loss")
 _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
 
 Key = tuple[tuple[str, Any], ...]

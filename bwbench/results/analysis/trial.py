@@ -8,16 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bwbench.records.schema import (
-    Config,
-    CurvePoint,
-    End,
-    Evaluation,
-    Event,
-    Step,
-    TrialSummary,
-    Wire,
-)
+from bwbench.records.schema import Config, CurvePoint, End, Evaluation, Event, Step, TrialSummary, Wire
 from bwbench.results.analysis.ledger import additivity_error
 
 EventsByRank = Mapping[int, Sequence[Event]]

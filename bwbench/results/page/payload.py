@@ -80,12 +80,7 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
 
 
 def _cell(
-    folder: CellFolder,
-    row: Row,
-    experiments: list[str],
-    arms: list[str],
-    pools: dict[str, Pool],
-    reader: Reader,
+    folder: CellFolder, row: Row, experiments: list[str], arms: list[str], pools: dict[str, Pool], reader: Reader
 ) -> list[Any]:
     reading = reader.read(folder)
     curve = reading.curve

@@ -13,16 +13,7 @@ from bwbench.network.namespaces.backend import lateness_between
 from bwbench.network.network import Network
 from bwbench.network.probe.verification import verify
 from bwbench.records import read_record, write_record
-from bwbench.records.schema import (
-    Applied,
-    Emulator,
-    Json,
-    JsonObject,
-    Lateness,
-    LinkRecord,
-    Measurement,
-    Wire,
-)
+from bwbench.records.schema import Applied, Emulator, Json, JsonObject, Lateness, LinkRecord, Measurement, Wire
 from bwbench.running.launch.attempt import LaunchOutcome
 
 Moment = Literal["achieved_before", "achieved_during", "achieved_after"]

@@ -50,11 +50,7 @@ class Distributed:
         self._steps = UserSteps(optimizer, parameters)
 
     def attach(
-        self,
-        running: AbstractRunning,
-        groups: ScriptGroups,
-        host: HostCopies | None,
-        undo: Callable[[], None],
+        self, running: AbstractRunning, groups: ScriptGroups, host: HostCopies | None, undo: Callable[[], None]
     ) -> None:
         """Take charge of the optimizer. For ``distribute`` alone, once the method works on the model.
 

@@ -62,12 +62,7 @@ class Cnn(AbstractPictureModel):
 
         channels, height, width = spec.input_shape
         first, second = self.options.width, 2 * self.options.width
-        layers = [
-            *_first_convolution(channels, first),
-            nn.MaxPool2d(2),
-            *_convolution(first, second),
-            nn.MaxPool2d(2),
-        ]
+        layers = [*_first_convolution(channels, first), nn.MaxPool2d(2), *_convolution(first, second), nn.MaxPool2d(2)]
         num_features = second * (height // 4) * (width // 4)
         return nn.Sequential(*layers, nn.Flatten(), *_dense(num_features, self.options.hidden, spec.num_classes))
 

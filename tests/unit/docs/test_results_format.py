@@ -27,10 +27,7 @@ SECTIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "cells.jsonl.gz: published records": (schema.PublishedHead, schema.Digest),
 }  # fmt: skip
 # Told in the section of the record that they come from.
-ELSEWHERE = {
-    "composed.json": {"link", "environment"},
-    "cells.jsonl.gz: published records": {"plan", "ledger", "curve"},
-}
+ELSEWHERE = {"composed.json": {"link", "environment"}, "cells.jsonl.gz: published records": {"plan", "ledger", "curve"}}
 
 
 def section(title: str) -> str:

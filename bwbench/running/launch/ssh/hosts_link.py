@@ -62,13 +62,7 @@ def hold_link(hosts: Sequence[Host], link: Link, duration_s: float, on_applied: 
 class _HeldLink:
     """Attributes: ``ends``, of each host that was told to shape, what it said after it was told to stop."""
 
-    def __init__(
-        self,
-        hosts: Sequence[Host],
-        link: Link,
-        duration_s: float,
-        on_applied: Told,
-    ) -> None:
+    def __init__(self, hosts: Sequence[Host], link: Link, duration_s: float, on_applied: Told) -> None:
         self._hosts, self._link, self._duration_s, self._on_applied = hosts, link, duration_s, on_applied
         self._shapers: dict[Host, Any] = {}
         self._said: dict[Host, asyncio.Queue[ShaperAnswer]] = {}

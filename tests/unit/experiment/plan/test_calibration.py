@@ -142,10 +142,7 @@ def test_a_limit_of_time_holds_whatever_was_measured(study) -> None:
 def test_cells_that_say_nothing_are_left_out(study, change) -> None:
     cells, estimates = study()
     known = Calibration(estimates)
-    known.note(
-        cells[0],
-        finished(cells[0], estimates[cells[0].id], sending=9.0, **change),
-    )
+    known.note(cells[0], finished(cells[0], estimates[cells[0].id], sending=9.0, **change))
     assert known.num_cells == 0 and known.predict(cells[0]).total_s == Calibration(estimates).predict(cells[0]).total_s
 
 

@@ -65,8 +65,7 @@ def train(num_ranks, collective, interval=1, steps=STEPS):
 
 @pytest.mark.parametrize("interval", [1, 3])
 @pytest.mark.parametrize(
-    ("num_ranks", "collective"),
-    [(n, c) for n in (2, 3, 4, 5) for c in MIXING if n % 2 == 0 or c != "gossip-pair"],
+    ("num_ranks", "collective"), [(n, c) for n in (2, 3, 4, 5) for c in MIXING if n % 2 == 0 or c != "gossip-pair"]
 )
 def test_equals_the_plain_definition(num_ranks, collective, interval):
     nodes = train(num_ranks, collective, interval)

@@ -12,17 +12,7 @@ from bwbench.network.interface import run_state
 from bwbench.network.interface.run_state import QdiscSnapshot
 from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Fifo, Filter, Qdisc, Tbf
 from bwbench.network.interface.shaping_request import PeerTraffic
-from bwbench.network.interface.steps import (
-    SHAPED,
-    UNSHAPED,
-    Add,
-    MakeIfb,
-    Names,
-    Step,
-    commands,
-    is_root_handle,
-    plan,
-)
+from bwbench.network.interface.steps import SHAPED, UNSHAPED, Add, MakeIfb, Names, Step, commands, is_root_handle, plan
 from bwbench.network.link import Link
 from bwbench.network.netem.netem_qdisc import NetemQdisc
 

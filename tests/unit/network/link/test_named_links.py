@@ -56,10 +56,7 @@ def test_lines_to_the_home_are_slower_upwards():
         ({"bandwidth_bps": "5 Mbit/s"}, {"bandwidth": "5 Mbit/s", "latency": "49 ms", "jitter": "1 ms"}),
         ({"up": "2 Mbit/s"}, {"up": "2 Mbit/s", "down": "16 Mbit/s", "latency": "49 ms", "jitter": "1 ms"}),
         ({"trace": "x"}, {"trace": "x", "latency": "49 ms", "jitter": "1 ms"}),
-        (
-            {"trace": {"up": "x"}},
-            {"trace": {"up": "x"}, "down": "16 Mbit/s", "latency": "49 ms", "jitter": "1 ms"},
-        ),
+        ({"trace": {"up": "x"}}, {"trace": {"up": "x"}, "down": "16 Mbit/s", "latency": "49 ms", "jitter": "1 ms"}),
     ],
 )
 def test_keys_on_top_win_and_drop_what_they_contradict(given, expected):

@@ -22,18 +22,12 @@ from bwbench.network.netem.tc_commands import tc_commands
             NetemQdisc(1000, delay_us=2500, jitter_us=500, loss=0.001),
             "limit 1000 delay 2500us 500us distribution normal loss random 0.1%",
         ),
-        (
-            NetemQdisc(1000, delay_us=2500, jitter_us=1000, distribution="uniform"),
-            "limit 1000 delay 2500us 1732us",
-        ),
+        (NetemQdisc(1000, delay_us=2500, jitter_us=1000, distribution="uniform"), "limit 1000 delay 2500us 1732us"),
         (
             NetemQdisc(1000, 2**32 - 1, jitter_us=500, distribution="pareto"),
             "limit 1000 delay 1us 500us distribution pareto rate 34359738360bit",
         ),
-        (
-            NetemQdisc(1000, burst=GilbertElliott(0.01, 0.25, 0.001, 0.9)),
-            "limit 1000 loss gemodel 1% 25% 90% 0.1%",
-        ),
+        (NetemQdisc(1000, burst=GilbertElliott(0.01, 0.25, 0.001, 0.9)), "limit 1000 loss gemodel 1% 25% 90% 0.1%"),
     ],
 )
 def test_the_arguments_of_a_qdisc(qdisc: NetemQdisc, arguments: str) -> None:

@@ -92,10 +92,7 @@ def test_nothing_is_due_before_the_look_ahead_is_over(asked: dict[str, object]) 
 
 
 submission = st.tuples(
-    st.integers(0, 200).map(lambda number: number * 1e-4),
-    st.integers(0, 3),
-    st.integers(0, 3),
-    st.integers(60, 1514),
+    st.integers(0, 200).map(lambda number: number * 1e-4), st.integers(0, 3), st.integers(0, 3), st.integers(60, 1514)
 ).filter(lambda one: one[1] != one[2])
 LINKS = (
     MODEL,

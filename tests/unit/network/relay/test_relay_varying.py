@@ -64,9 +64,7 @@ def test_a_link_that_was_busy_just_before_is_as_free_as_it_was(medium: str) -> N
 def test_the_directions_may_have_traces_of_their_own() -> None:
     half = RateTrace([0, 1], [1e6])
     asked = model(
-        traces={"t": STEPS, "h": half},
-        bandwidth=None,
-        trace={"up": trace_of("h", half), "down": trace_of("t", STEPS)},
+        traces={"t": STEPS, "h": half}, bandwidth=None, trace={"up": trace_of("h", half), "down": trace_of("t", STEPS)}
     )
     frames = stream(0, 2, 0.9e6, 1.0) + stream(1, 2, 0.9e6, 1.0)
     outcome = run(asked, frames, commands=PLAY)

@@ -51,11 +51,7 @@ def test_every_problem_of_every_host_is_a_line() -> None:
         (ANNA, facts(), "anna.example"),
         (ANNA, None, "anna.example"),
         (Host(address="a", network="10.9.9.9"), facts(ssh_address="192.168.1.10"), "10.9.9.9"),
-        (
-            Host(address="a", interface="wlan0"),
-            facts(addresses={"wlan0": ["10.1.1.1"]}, ssh_address="x"),
-            "10.1.1.1",
-        ),
+        (Host(address="a", interface="wlan0"), facts(addresses={"wlan0": ["10.1.1.1"]}, ssh_address="x"), "10.1.1.1"),
     ],
 )
 def test_where_the_other_hosts_reach_the_first(host: Host, said: PreflightFacts | None, expected: str) -> None:

@@ -18,10 +18,7 @@ def test_the_grids_are_powers_of_two_around_the_usual_rate():
     assert Adam.rates == AdamW.rates == (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 
 
-@pytest.mark.parametrize(
-    ("best", "tried"),
-    [(0.05, 3), (0.1, 4), (0.2, 5), (0.4, 5), (0.025, 4), (0.00625, 5)],
-)
+@pytest.mark.parametrize(("best", "tried"), [(0.05, 3), (0.1, 4), (0.2, 5), (0.4, 5), (0.025, 4), (0.00625, 5)])
 def test_a_valley_is_found_from_the_middle_outwards(best, tried):
     found = search_grid(GRID, lambda rate: abs(GRID.index(rate) - GRID.index(best)))
     assert found.best == best and len(found.tried) == tried and not found.missing
