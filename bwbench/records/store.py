@@ -10,17 +10,26 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import REMEDIES, read_events
 from bwbench.records.packed import PACKED, id_of, read_packed
-from bwbench.records.schema import CellRecord, Composed, Config, Digest, Environment, Event, Json, LinkRecord, Status
+from bwbench.records.schema import (
+    CellRecord,
+    Composed,
+    Digest,
+    Environment,
+    Event,
+    Json,
+    JsonObject,
+    LinkRecord,
+    Status,
+)
 from bwbench.records.schema.record import R
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
@@ -57,7 +66,7 @@ class CellFolder:
         return found
 
     @cached_property
-    def flat_config(self) -> dict[str, Any]:
+    def flat_config(self) -> JsonObject:
         """The cell's configuration by flat names (``link.latency``); lists as JSON."""
         return dict(_flatten(self.cell.config))
 
@@ -275,10 +284,10 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
         yield cells.pop(name)  # what has been looked at need not stay in memory
 
 
-def _flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(config: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:
     for name, value in config.items():
         key = sys.intern(f"{prefix}{name}")  # thousands of cells have the same names
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from _flatten(value, f"{key}.")
         else:
             yield key, json.dumps(value, sort_keys=True) if isinstance(value, list) else value

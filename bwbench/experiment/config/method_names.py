@@ -20,13 +20,12 @@ ALONE = "single"  # the preset of one node alone, as messages name it
 
 
 @dataclass(frozen=True)
-class MethodPreset:
+class Preset:
     """What ``algorithm: NAME`` stands for.
 
     Attributes:
         compression: as under ``compression:``: a name, a mapping with options, or a chain of them.
         options: of the algorithm, where they are not its defaults.
-        baseline: its place among what most people run, and others are compared with; None for all others.
     """
 
     name: str
@@ -35,7 +34,6 @@ class MethodPreset:
     compression: Any
     summary: str
     options: JsonObject = field(default_factory=dict)
-    baseline: int | None = None
 
     @property
     def axes(self) -> tuple[str, str, str]:
@@ -43,132 +41,89 @@ class MethodPreset:
         return self.algorithm, self.collective, codec_names(self.compression)
 
 
-PRESETS: dict[str, MethodPreset] = {
-    preset.name: preset
-    for preset in (
-        MethodPreset(
-            "ddp",
-            "every-step",
-            "torch",
-            "none",
-            "torch's DistributedDataParallel as users run it: the baseline",
-            baseline=1,
-        ),
-        MethodPreset("ddp-fp16", "every-step", "torch", "fp16", "the same with torch's own fp16 hook: half the bytes"),
-        MethodPreset("ddp-powersgd", "every-step", "torch", "powersgd", "the same with torch's own PowerSGD hook"),
-        MethodPreset(
-            "ddp-post-local-sgd",
-            "torch-post-local-sgd",
-            "torch",
-            "none",
-            "torch's own post-local SGD: DDP, then models",
-        ),
-        MethodPreset("ring", "every-step", "ring", "none", "gradient all-reduce along our ring", baseline=2),
-        MethodPreset("ring-fp16", "every-step", "ring", "fp16", "the same in half precision: half the bytes"),
-        MethodPreset(
-            "ring-bf16", "every-step", "ring", "bf16", "the same in bfloat16: half the bytes, the range of fp32"
-        ),
-        MethodPreset(
-            "threshold", "every-step", "all-gather", "threshold", "large gradient entries only, the rest kept back"
-        ),
-        MethodPreset(
-            "top-k", "every-step", "all-gather", "top-k", "the largest 1 % of the gradient, the rest kept back"
-        ),
-        MethodPreset(
-            "random-k", "every-step", "ring", "random-k", "a random 10 % of the gradient, the same on all nodes"
-        ),
-        MethodPreset(
-            "dgc", "every-step", "all-gather", "dgc", "deep gradient compression: top-k of a momentum kept locally"
-        ),
-        MethodPreset("dgc-int4", "every-step", "all-gather", ("dgc", "int4"), "the same with 4 bits an entry"),
-        MethodPreset(
-            "powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"
-        ),
-        MethodPreset(
-            "parameter-server", "every-step", "parameter-server", "none", "one node averages for all", baseline=3
-        ),
-        MethodPreset("bytegrad", "every-step", "scatter-gather", "int8", "8 bits an entry, on the way there and back"),
-        MethodPreset(
-            "ef-signsgd", "every-step", "scatter-gather", "sign", "1 bit an entry, what it loses is added next time"
-        ),
-        MethodPreset("qsgd", "every-step", "scatter-gather", "qsgd", "entries rounded at random to a few levels"),
-        MethodPreset(
-            "terngrad", "every-step", "scatter-gather", "terngrad", "minus one, zero or one times a scale, at random"
-        ),
-        MethodPreset(
-            "natural", "every-step", "scatter-gather", "natural", "entries rounded at random to powers of two"
-        ),
-        MethodPreset(
-            "parameter-server-sharded", "every-step", "scatter-gather", "none", "every node is server of a share"
-        ),
-        MethodPreset("decentralized", "decentralized", "ring", "none", "mean of all weights, sent while nodes compute"),
-        MethodPreset(
-            "decentralized-shift-one", "decentralized", "gossip-pair", "none", "weights averaged in pairs, in turn"
-        ),
-        MethodPreset(
-            "low-precision-decentralized",
-            "low-precision-decentralized",
-            "neighbours",
-            "int8",
-            "both neighbours learn how the weights have changed, in 8 bits",
-        ),
-        MethodPreset("async", "async", "ring", "none", "nobody waits: weights averaged in the background every 500 ms"),
-        MethodPreset(
-            "post-local-sgd",
-            "local-sgd",
-            "ring",
-            "fp16",
-            "gradients in every step at first, later parameters every so many steps",
-            {"warmup": 100},
-        ),
-        MethodPreset(
-            "local-sgd", "local-sgd", "ring", "fp16", "train alone, average the parameters every so many steps"
-        ),
-        MethodPreset(
-            "overlapped-local-sgd",
-            "local-sgd",
-            "ring",
-            "fp16",
-            "the same with the average on its way while the nodes compute: nobody waits for the link",
-            {"period": 64, "overlap": "auto"},
-        ),
-        MethodPreset("diloco", "diloco", "ring", "fp16", "train alone, an outer Nesterov step every so many steps"),
-        MethodPreset(
-            "diloco-int4", "diloco", "scatter-gather", "int4", "DiLoCo with 4 bits a value, on the way there and back"
-        ),
-        MethodPreset(
-            "sparseloco",
-            "diloco",
-            "all-gather",
-            ({"top-k": {"ratio": 0.03}}, "int2"),
-            "the largest changes only, in 2 bits, every so many steps; residuals take the place of the outer momentum",
-            {"period": 30, "outer_lr": 1.0, "outer_momentum": 0.0},
-        ),
-        MethodPreset(
-            "streaming-diloco",
-            "streaming-diloco",
-            "scatter-gather",
-            "int4",
-            "DiLoCo in fragments of 4 bits a value, sent while the nodes compute",
-            {"period": 16, "overlap": 4},
-        ),
-        MethodPreset(
-            "qadam", "qadam", "scatter-gather", "int8", "Adam: variance frozen after a warm-up, momentum in 8 bits"
-        ),
-        MethodPreset(
-            "one-bit-adam",
-            "qadam",
-            "scatter-gather",
-            "sign",
-            "Adam: variance frozen after a warm-up, momentum in 1 bit",
-            {"send": "scaled-momentum"},
-        ),
-        MethodPreset("single", "single", "none", "none", "one node alone: is a second one worth it at all?"),
-        MethodPreset(
-            "no-communication", "no-communication", "none", "none", "the headroom that a free network would give"
-        ),
-    )
-}
+_PRESETS = (
+    Preset("ddp", "every-step", "torch", "none", "torch's DistributedDataParallel as users run it: the baseline"),
+    Preset("ddp-fp16", "every-step", "torch", "fp16", "the same with torch's own fp16 hook: half the bytes"),
+    Preset("ddp-powersgd", "every-step", "torch", "powersgd", "the same with torch's own PowerSGD hook"),
+    Preset(
+        "ddp-post-local-sgd", "torch-post-local-sgd", "torch", "none", "torch's own post-local SGD: DDP, then models"
+    ),
+    Preset("ring", "every-step", "ring", "none", "gradient all-reduce along our ring"),
+    Preset("ring-fp16", "every-step", "ring", "fp16", "the same in half precision: half the bytes"),
+    Preset("ring-bf16", "every-step", "ring", "bf16", "the same in bfloat16: half the bytes, the range of fp32"),
+    Preset("threshold", "every-step", "all-gather", "threshold", "large gradient entries only, the rest kept back"),
+    Preset("top-k", "every-step", "all-gather", "top-k", "the largest 1 % of the gradient, the rest kept back"),
+    Preset("random-k", "every-step", "ring", "random-k", "a random 10 % of the gradient, the same on all nodes"),
+    Preset("dgc", "every-step", "all-gather", "dgc", "deep gradient compression: top-k of a momentum kept locally"),
+    Preset("dgc-int4", "every-step", "all-gather", ("dgc", "int4"), "the same with 4 bits an entry"),
+    Preset("powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"),
+    Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
+    Preset("bytegrad", "every-step", "scatter-gather", "int8", "8 bits an entry, on the way there and back"),
+    Preset("ef-signsgd", "every-step", "scatter-gather", "sign", "1 bit an entry, what it loses is added next time"),
+    Preset("qsgd", "every-step", "scatter-gather", "qsgd", "entries rounded at random to a few levels"),
+    Preset("terngrad", "every-step", "scatter-gather", "terngrad", "minus one, zero or one times a scale, at random"),
+    Preset("natural", "every-step", "scatter-gather", "natural", "entries rounded at random to powers of two"),
+    Preset("parameter-server-sharded", "every-step", "scatter-gather", "none", "every node is server of a share"),
+    Preset("decentralized", "decentralized", "ring", "none", "mean of all weights, sent while nodes compute"),
+    Preset("decentralized-shift-one", "decentralized", "gossip-pair", "none", "weights averaged in pairs, in turn"),
+    Preset(
+        "low-precision-decentralized",
+        "low-precision-decentralized",
+        "neighbours",
+        "int8",
+        "both neighbours learn how the weights have changed, in 8 bits",
+    ),
+    Preset("async", "async", "ring", "none", "nobody waits: weights averaged in the background every 500 ms"),
+    Preset(
+        "post-local-sgd",
+        "local-sgd",
+        "ring",
+        "fp16",
+        "gradients in every step at first, later parameters every so many steps",
+        {"warmup": 100},
+    ),
+    Preset("local-sgd", "local-sgd", "ring", "fp16", "train alone, average the parameters every so many steps"),
+    Preset(
+        "overlapped-local-sgd",
+        "local-sgd",
+        "ring",
+        "fp16",
+        "the same with the average on its way while the nodes compute: nobody waits for the link",
+        {"period": 64, "overlap": "auto"},
+    ),
+    Preset("diloco", "diloco", "ring", "fp16", "train alone, an outer Nesterov step every so many steps"),
+    Preset("diloco-int4", "diloco", "scatter-gather", "int4", "DiLoCo with 4 bits a value, on the way there and back"),
+    Preset(
+        "sparseloco",
+        "diloco",
+        "all-gather",
+        ({"top-k": {"ratio": 0.03}}, "int2"),
+        "the largest changes only, in 2 bits, every so many steps; residuals take the place of the outer momentum",
+        {"period": 30, "outer_lr": 1.0, "outer_momentum": 0.0},
+    ),
+    Preset(
+        "streaming-diloco",
+        "streaming-diloco",
+        "scatter-gather",
+        "int4",
+        "DiLoCo in fragments of 4 bits a value, sent while the nodes compute",
+        {"period": 16, "overlap": 4},
+    ),
+    Preset("qadam", "qadam", "scatter-gather", "int8", "Adam: variance frozen after a warm-up, momentum in 8 bits"),
+    Preset(
+        "one-bit-adam",
+        "qadam",
+        "scatter-gather",
+        "sign",
+        "Adam: variance frozen after a warm-up, momentum in 1 bit",
+        {"send": "scaled-momentum"},
+    ),
+    Preset("single", "single", "none", "none", "one node alone: is a second one worth it at all?"),
+    Preset("no-communication", "no-communication", "none", "none", "the headroom that a free network would give"),
+)
+PRESETS = {preset.name: preset for preset in _PRESETS}
+# What most people run, and others are compared with, the most usual one first: the first that is there is it.
+BASELINES = ("ddp", "ring", "parameter-server")
 
 
 @dataclass(frozen=True)
@@ -226,12 +181,6 @@ def is_alone(algorithm: str) -> bool:
         return False
 
 
-def baselines() -> list[str]:
-    """Names of the presets that others are compared with, the most usual one first: the first that is there is it."""
-    usual = [(preset.baseline, preset.name) for preset in PRESETS.values() if preset.baseline is not None]
-    return [name for _, name in sorted(usual)]
-
-
 def sends(algorithm: str) -> bool:
     """Whether an algorithm uses a collective and a codec at all; True where that is not known."""
     try:
@@ -240,7 +189,7 @@ def sends(algorithm: str) -> bool:
         return True
 
 
-def _replaced(preset: MethodPreset, content: JsonObject) -> list[str]:
+def _replaced(preset: Preset, content: JsonObject) -> list[str]:
     meaning = " x ".join(preset.axes)
     notes = []
     for key, own in zip(("collective", "compression"), preset.axes[1:], strict=True):
@@ -309,7 +258,7 @@ def changed_options(given: Components, usual: Components) -> dict[str, object]:
 
 def _joined(config: CellConfig) -> str:
     codecs = "+".join(codec.name for codec in config.compression)
-    parts = [] if config.algorithm.name == "every-step" else [config.algorithm.name]
+    parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
     return "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, Problem
-from bwbench.base.plain_data import JsonObject
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import Chain
 from bwbench.experiment.config.combinations import method_refusals, remarks
@@ -61,7 +61,7 @@ class _Point:
     optimizer: Component
 
 
-def resolve_method(asked: Mapping[str, Any], num_nodes: int, optimizer: Component | None = None) -> ResolvedMethod:
+def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Component | None = None) -> ResolvedMethod:
     """The components that ``asked`` names, in the words of experiment files and with their messages. Imports no torch.
 
     Args:

@@ -18,11 +18,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bwbench.base import registry
+from bwbench.base.plain_data import Json, JsonObject, mapping_at
 from bwbench.experiment.config.cell_config import CellConfig
 
 ID_LENGTH = 10  # hex digits
@@ -120,18 +119,18 @@ def identity(config: CellConfig) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:ID_LENGTH]
 
 
-def what_counts(config: CellConfig) -> Mapping[str, object]:
+def what_counts(config: CellConfig) -> JsonObject:
     """The settings that an id is made of."""
-    content: dict[str, Any] = _counted("", config.model_dump(mode="json", by_alias=True))
+    content = _counted("", config.model_dump(mode="json", by_alias=True))
     content["link"] = _of_link("link", content["link"])
     for section in ("compute", "evaluate", "limit", "target"):
-        if content.get(section) is not None:
-            content[section] = _counted(section, content[section])
+        if asked := mapping_at(content, section):
+            content[section] = _counted(section, asked)
     for kind, known in _KINDS.items():
         if kind in content:
-            content[kind] = _of_component(kind, known, content[kind])
+            content[kind] = _of_component(kind, known, mapping_at(content, kind))
     content["compression"] = [
-        _of_component("compression", registry.COMPRESSIONS, codec) for codec in content["compression"]
+        _of_component("compression", registry.COMPRESSIONS, codec.to_json()) for codec in config.compression
     ]
     content["plugins"] = [[Path(path).name, declared_version(Path(path))] for path in config.plugins]
     return content
@@ -146,7 +145,7 @@ _KINDS = {
 }
 
 
-def _counted(place: str, content: Any) -> Any:
+def _counted(place: str, content: JsonObject) -> JsonObject:
     """What counts of the keys at one place."""
     frozen = DEFAULTS.get(place)
     if frozen is None:
@@ -154,15 +153,16 @@ def _counted(place: str, content: Any) -> Any:
     return {key: value for key, value in content.items() if key not in frozen or value != frozen[key]}
 
 
-def _of_component(kind: str, known: registry.Registry, content: Any) -> Any:
-    counted = _counted(f"{kind} {content['name']}", content)
-    if "partition" in counted:
-        counted["partition"] = _of_component("partition", registry.PARTITIONS, counted["partition"])
-    revision = getattr(known.load(content["name"]), "revision", FIRST_REVISION)
+def _of_component(kind: str, known: registry.Registry, content: JsonObject) -> JsonObject:
+    name = str(content["name"])
+    counted = _counted(f"{kind} {name}", content)
+    if partition := mapping_at(counted, "partition"):
+        counted["partition"] = _of_component("partition", registry.PARTITIONS, partition)
+    revision = getattr(known.load(name), "revision", FIRST_REVISION)
     return counted if revision == FIRST_REVISION else {**counted, "revision": revision}
 
 
-def _of_link(place: str, content: Any) -> Any:
+def _of_link(place: str, content: Json) -> Json:
     """What counts of a link: what is not at its frozen default, at any depth; of a trace its content alone."""
     if isinstance(content, list):
         return [_of_link(f"{place}.*", item) for item in content]

@@ -153,7 +153,7 @@ class Evaluation(_Event):
     waited_s: Number | None = None
 
 
-class WorkerError(_Event):
+class RankError(_Event):
     """Why a rank gives up.
 
     Attributes:
@@ -191,7 +191,7 @@ class End(_Event):
     ledger_error_worst_step: Number | None = None
 
 
-Event: TypeAlias = Start | Resume | Step | Evaluation | WorkerError | End
+Event: TypeAlias = Start | Resume | Step | Evaluation | RankError | End
 KINDS = frozenset({"start", "resume", "step", "eval", "error", "end"})
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 

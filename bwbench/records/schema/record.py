@@ -8,24 +8,17 @@ the record has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, JsonValue, Strict, ValidationError
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import RecordError
 from bwbench.base.explain import explain
+from bwbench.base.plain_data import JsonObject
 
 SCHEMA = 1  # of every file in a result folder; docs/results-format.md has the history
 MOST_SAID = 3  # of what is wrong with one record: the first ones say which kind of foreign or broken it is
-
-Json: TypeAlias = JsonValue
-JsonObject: TypeAlias = dict[str, JsonValue]  # a record as it stands in its file, with fields that this version ignores
-# A cell's configuration as ``experiment/config`` writes it. It is read leniently, value by value: an analysis must not
-# need the plugins that were configured.
-Config: TypeAlias = Mapping[str, Any]
-ConfigContent: TypeAlias = dict[str, Any]  # the same as pydantic reads it fastest
 
 
 Text = Annotated[str, Strict()]

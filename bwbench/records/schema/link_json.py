@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import model_validator
 
-from bwbench.records.schema.record import ConfigContent, Flag, Json, JsonObject, Number, Record, Text, Versioned, Whole
+from bwbench.base.plain_data import Json, JsonObject
+from bwbench.records.schema.record import Flag, Number, Record, Text, Versioned, Whole
 
 
 class MeasuredPair(Record):
@@ -175,7 +176,7 @@ class Applied(Record):
         return {**kept, "nodes": nodes, "qdiscs": shapes}
 
 
-def _rates(shape: Mapping[str, Any]) -> dict[str, float]:
+def _rates(shape: Mapping[str, object]) -> dict[str, float]:
     """The rates of a netem node, out of its queueing disciplines."""
     found = {}
     for name in ("up", "down"):
@@ -263,7 +264,7 @@ class LinkRecord(Versioned):
         achieved_during: across real machines, between evaluations; absent where none was.
     """
 
-    requested: ConfigContent | None = None
+    requested: JsonObject | None = None
     backend: Text | None = None
     backend_reason: Text | None = None
     applied: Applied | None = None
