@@ -192,17 +192,9 @@ class PackedFiles(AbstractCellFiles):
         except RecordError:
             return None
 
-    def has(self, name: str) -> bool:
-        """Whether the cell had such a file."""
-        return self.content.get(name) is not None
-
     def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
         """Of the attempt that status.json speaks of, the only one that is kept."""
         return self.read(model, name)
-
-    def attempts(self) -> list[Path]:
-        """None: there are no folders."""
-        return []
 
     def num_attempts(self) -> int:
         """How many there were."""

@@ -84,15 +84,7 @@ class CellFolder:
 
         Raises PackedRecordsError where a published file is broken as a whole.
         """
-        if self.problem_at_a_glance is not None:
-            return self.problem_at_a_glance
-        try:
-            _ = self.link, self.composed_beside, self.digest if self.is_packed else None
-        except PackedRecordsError:
-            raise
-        except RecordError as error:
-            return error
-        return None
+        return self.problem_at_a_glance or self._problem_of("link", "composed_beside", *(["digest"] * self.is_packed))
 
     @cached_property
     def problem_at_a_glance(self) -> RecordError | None:
@@ -100,8 +92,12 @@ class CellFolder:
 
         Raises PackedRecordsError as ``problem``.
         """
+        return self._problem_of("cell", "status", "composed", "environment")
+
+    def _problem_of(self, *records: str) -> RecordError | None:
         try:
-            _ = self.cell, self.status, self.composed, self.environment
+            for name in records:
+                getattr(self, name)
         except PackedRecordsError:
             raise
         except RecordError as error:
@@ -161,11 +157,6 @@ class CellFolder:
     def composed_file(self) -> Path:
         """Where a cell's composed result lies, also of one that ran whole as well."""
         return self.path / "composed.json"
-
-    @property
-    def has_composed_file(self) -> bool:
-        """Whether the cell was composed, be it beside a whole run."""
-        return self._files.has("composed.json")
 
     @cached_property
     def composed_beside(self) -> Composed | None:

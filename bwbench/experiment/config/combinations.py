@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from bwbench.base.component import Component
 from bwbench.base.data_spec import LANGUAGE_MODELLING
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, nearest
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.auto_collective import algorithm_refusal, codec_refusal
-from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig, Chain
+from bwbench.experiment.config.component_parsing import ComponentOf
 from bwbench.methods.compression.chain import chain_refusal
 from bwbench.methods.roles import REFERENCE
 from bwbench.network.backend_choice import choose
@@ -31,35 +34,26 @@ class Finding:
     message: str
 
 
-class NamedMethod(Protocol):
-    """A method for a number of nodes."""
+class MethodConfig(BaseModel):
+    """A method for a number of nodes by the keys of an experiment file, without presets and ``auto``.
 
-    @property
-    def nodes(self) -> int:
-        """How many train together."""
+    Attributes:
+        optimizer: that it is to work with, never read from a file; None where that is not known.
+    """
 
-    @property
-    def algorithm(self) -> Component:
-        """When they agree, and on what."""
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @property
-    def collective(self) -> Component:
-        """How an average is formed."""
-
-    @property
-    def compression(self) -> tuple[Component, ...]:
-        """The chain of codecs."""
+    nodes: int = Field(ge=1)
+    algorithm: Annotated[Component, ComponentOf(ALGORITHMS)]
+    collective: Annotated[Component, ComponentOf(COLLECTIVES)]
+    compression: Chain
+    optimizer: Annotated[Component, ComponentOf(OPTIMIZERS)] | None = None
 
 
-class MethodPoint(NamedMethod, Protocol):
-    """A method together with the optimizer that it is to work with."""
-
-    @property
-    def optimizer(self) -> Component:
-        """What the parameters are updated with."""
+NamedMethod: TypeAlias = MethodConfig | CellConfig
 
 
-def method_refusals(point: MethodPoint) -> list[Finding]:
+def method_refusals(point: NamedMethod) -> list[Finding]:
     """Everything about a method that cannot work, whatever it trains."""
     return [finding for check in _METHOD_CHECKS for finding in check(point)]
 
@@ -141,21 +135,19 @@ def _check_installed(config: NamedMethod) -> Iterator[Finding]:
         yield Finding(("algorithm",), f"algorithm {config.algorithm.name!r} cannot run: {reason}")
 
 
-def _check_optimizer(config: MethodPoint) -> Iterator[Finding]:
+def _check_optimizer(config: NamedMethod) -> Iterator[Finding]:
+    if (optimizer := config.optimizer) is None:
+        return
     algorithm = ALGORITHMS.load(config.algorithm.name)
     known = algorithm.optimizers
-    if known and config.optimizer.name not in known:
+    if known and optimizer.name not in known:
         text = f"algorithm {config.algorithm.name!r} has its own update rule, which belongs to {' or '.join(known)}"
-        yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {config.optimizer.name!r}")
-    elif (reason := algorithm.accepts_optimizer(config.optimizer.name, config.optimizer.options)) is not None:
+        yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {optimizer.name!r}")
+    elif (reason := algorithm.accepts_optimizer(optimizer.name, optimizer.options)) is not None:
         yield Finding(("optimizer",), f"algorithm {config.algorithm.name!r} cannot use this optimizer: {reason}")
-
-
-def _check_codec_optimizer(config: MethodPoint) -> Iterator[Finding]:
     for name in (component.name for component in config.compression):
-        reason = COMPRESSIONS.load(name).accepts_optimizer(config.optimizer.options)
-        if reason is not None:
-            text = f"optimizer {config.optimizer.name!r} does not go with compression {name!r}: {reason}"
+        if (reason := COMPRESSIONS.load(name).accepts_optimizer(optimizer.options)) is not None:
+            text = f"optimizer {optimizer.name!r} does not go with compression {name!r}: {reason}"
             yield Finding(("optimizer",), text)
 
 
@@ -254,12 +246,11 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("link", name), text + "leave it out, or emulate the nodes with launcher: local")
 
 
-_METHOD_CHECKS: tuple[Callable[[MethodPoint], Any], ...] = (
+_METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
     _check_peers,
     _check_collective,
     _check_installed,
     _check_optimizer,
-    _check_codec_optimizer,
 )
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_used_link,

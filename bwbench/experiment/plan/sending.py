@@ -13,7 +13,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import NamedMethod
-from bwbench.experiment.config.resolve_method import resolve_method
+from bwbench.experiment.config.resolve import resolve_method
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
 
@@ -93,7 +93,7 @@ def named_traffic(name: str, num_parameters: int, num_nodes: int) -> NamedTraffi
     Raises ConfigError where the name has options without a default.
     """
     try:
-        method = resolve_method({"algorithm": name}, num_nodes)
+        method = resolve_method({"algorithm": name}, num_nodes).config
     except ConfigError as error:
         raise ConfigError(f"{name}: {'; '.join(map(str, error.problems))}") from None
     return NamedTraffic(

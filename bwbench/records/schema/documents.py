@@ -212,7 +212,14 @@ class GitState(Record):
     dirty: Flag | None = None
 
 
-class Environment(Versioned):
+class _OfHost(Record):
+    """Of one of several hosts; it comes first."""
+
+    address: Text | None = None
+    interface: Text | None = None
+
+
+class Environment(Versioned, _OfHost):
     """``environment.json`` of an attempt: what it ran on; of one on several hosts those of rank 0, and all of them.
 
     Attributes:
@@ -227,8 +234,6 @@ class Environment(Versioned):
         hosts: one a rank; None on one machine.
     """
 
-    address: Text | None = None
-    interface: Text | None = None
     name: Text | None = None
     time_unix_s: Number | None = None
     host: Text | None = None
@@ -248,13 +253,6 @@ class Environment(Versioned):
     root: Flag | None = None
     tcp: dict[Text, Text] = {}
     hosts: tuple[Environment, ...] | None = None
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> Any:
-        """Of one of several hosts its address comes first."""
-        content: JsonObject = write(self)
-        first = {key: content.pop(key) for key in ("address", "interface") if key in content}
-        return {**first, **content}
 
 
 def _all_parts(times_s: dict[str, float]) -> dict[str, float]:

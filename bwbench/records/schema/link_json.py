@@ -107,7 +107,18 @@ class HostApplied(Record):
     commands: Json = None
 
 
-class Applied(Record):
+class _OfAllNodes(Record):
+    """What is the same for every node; it comes first."""
+
+    offloads: Flag | None = None
+    super_packet_bytes: Whole | None = None
+    mtu: Whole | None = None
+    tcp: dict[Text, Text] = {}
+    bridge: Text | None = None
+    bandwidth_bps: Number | None = None
+
+
+class Applied(NodeApplied, _OfAllNodes):
     """The parameters that were really set, in one shape for all back ends; absent where a back end has no such thing.
 
     Attributes:
@@ -128,22 +139,6 @@ class Applied(Record):
         hosts: across real machines, by host; None for one of which nothing was heard.
     """
 
-    offloads: Flag | None = None
-    super_packet_bytes: Whole | None = None
-    mtu: Whole | None = None
-    tcp: dict[Text, Text] = {}
-    bridge: Text | None = None
-    bandwidth_bps: Number | None = None
-    up_bps: Number | None = None
-    down_bps: Number | None = None
-    latency_s: Number | None = None
-    jitter_s: Number | None = None
-    loss: Number | None = None
-    queue_bytes: Whole | None = None
-    down_queue_bytes: Whole | None = None
-    queue_packets: Whole | None = None
-    up_trace: JsonObject | None = None
-    down_trace: JsonObject | None = None
     jitter_distribution: Text | None = None
     reorder: Flag | None = None
     burst_loss: JsonObject | None = None
