@@ -20,7 +20,7 @@ from bwbench.experiment.config.experiment import Experiment, WholeConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.described_models import describe
-from bwbench.experiment.plan.estimate import estimate_cells, request_of
+from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.experiment.plan.sending import traffic_of
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
 from bwbench.methods.traffic import transfer_time_s
@@ -147,8 +147,7 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
         LaunchError: the process that describes models failed.
     """
     if shapes is None:
-        request = request_of(cell.config)
-        shapes = describe([request])[request].parameter_shapes
+        shapes = describe([cell.config])[0].parameter_shapes
     convergence = convergence_config(cell.config)
     hurried = _hurried(cell.config)
     timing_phases = _phases(hurried, shapes)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.described_models import Description, ModelRequest, describe
+from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.sending import Sending, sending_key, sending_of
 from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, transfer_time_s
@@ -80,12 +80,9 @@ def estimate_cells(cells: Sequence[Cell]) -> dict[str, CellEstimate]:
         ConfigError: a model cannot be made for its data set.
         LaunchError: the process that measures models failed.
     """
-    requests = {cell.id: request_of(cell.config) for cell in cells}
-    described = describe(list(dict.fromkeys(requests.values())))
     sending: dict[str, Sending] = {}
     estimates = {}
-    for cell in cells:
-        found = described[requests[cell.id]]
+    for cell, found in zip(cells, describe([cell.config for cell in cells]), strict=True):
         key = sending_key(cell.config, found.parameter_shapes)
         if key not in sending:
             try:
@@ -140,13 +137,6 @@ def estimate(
         + warming_up_s,
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
-    )
-
-
-def request_of(config: CellConfig) -> ModelRequest:
-    """What the describing process is asked about a cell."""
-    return ModelRequest.of(
-        config.model, config.dataset.source, config.plugins, config.batch_size, config.compute.threads
     )
 
 

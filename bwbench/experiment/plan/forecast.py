@@ -11,7 +11,7 @@ from bwbench.experiment.plan.calibration import Calibration, Prediction
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, parts_of
 from bwbench.experiment.plan.described_models import describe
-from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells, request_of
+from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells
 from bwbench.records import cell_at, read_record
 from bwbench.records.schema import Status
 
@@ -54,7 +54,8 @@ class Forecast:
         self._calibration.note(item.cell, status)
         for part, store in self._parts.get(_key(item), ()):
             for file in store.glob(f"*-{part.id}/status.json"):
-                self._note_file(part, file)
+                if (recorded := _status_in(file)) is not None:
+                    self._calibration.note(part, recorded)
 
     def note_recorded(self, item: PlannedCell) -> None:
         """Take in what is recorded of a cell that finished before."""
@@ -65,10 +66,6 @@ class Forecast:
     def note_part(self, part: Cell, status: Status) -> None:
         """Take in a run that composed cells have in common."""
         self._calibration.note(part, status)
-
-    def _note_file(self, cell: Cell, file: Path) -> None:
-        if (recorded := _status_in(file)) is not None:
-            self._calibration.note(cell, recorded)
 
 
 def foresee(planned: Sequence[PlannedCell]) -> Forecast:
@@ -84,13 +81,11 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
     cells = {item.cell.id: item.cell for item in planned}
     composed = [item for item in planned if item.way != WHOLE and item.runs]
     composed += [item for item in planned if item.way != WHOLE and item.status == "done"][-MOST_PARTED:]
-    described = describe(list({request_of(item.cell.config): None for item in composed}))
     parts_of_all: dict[tuple[Path, str], Cell] = {}
     done: dict[Path, dict[str, Status]] = {}
     missing: dict[Key, list[Part]] = {}
-    for item in composed:
-        shapes = described[request_of(item.cell.config)].parameter_shapes
-        parts, experiment = parts_of(item.cell, shapes), item.folder.parent
+    for item, described in zip(composed, describe([item.cell.config for item in composed]), strict=True):
+        parts, experiment = parts_of(item.cell, described.parameter_shapes), item.folder.parent
         for cell, store in (
             (parts.convergence, experiment.parent / CONVERGENCE_FOLDER),
             (parts.timing, experiment / TIMING_FOLDER),
