@@ -28,12 +28,12 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe wi
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
-def write_record(path: Path, record: Record, sync: bool = True) -> None:
+def write_record(path: Path, record: Record, *, sync: bool = True) -> None:
     """Write a record as ``write_json_atomic`` does."""
-    write_json_atomic(path, record.to_json(), sync)
+    write_json_atomic(path, record.to_json(), sync=sync)
 
 
-def write_json_atomic(path: Path, content: object, sync: bool = True) -> None:
+def write_json_atomic(path: Path, content: object, *, sync: bool = True) -> None:
     """Write ``content`` as JSON by rename: readers see the old file or the whole new one.
 
     With ``sync`` that holds for a machine that loses its power as well; it waits for the disk.

@@ -84,7 +84,9 @@ def claimed(cell_folder: Path) -> Iterator[Claim]:
     path = cell_folder / CLAIM
     descriptor = _take(path)
     if descriptor is None:
-        raise CellTakenError(f"{cell_folder.name}: {_holder(path)} is at it")
+        holder = _content_of(path)
+        who = "another process" if holder.pid is None else f"process {holder.pid} on {holder.host}"
+        raise CellTakenError(f"{cell_folder.name}: {who} is at it")
     try:
         claim = Claim(descriptor, ClaimNote(os.getpid(), platform.node(), time.time()))
         claim._write()
@@ -143,8 +145,3 @@ def _content_of(path: Path) -> ClaimNote:
             return ClaimNote(**{key: content.get(key) for key in ClaimNote.__dataclass_fields__})
         time.sleep(_LOOK_AGAIN_S)
     return ClaimNote()
-
-
-def _holder(path: Path) -> str:
-    content = _content_of(path)
-    return "another process" if content.pid is None else f"process {content.pid} on {content.host}"

@@ -211,14 +211,10 @@ def _check_ranges(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("evaluate", "every"), f"{config.evaluate.every_samples:g} samples is out of range: 1 to 1e12")
 
 
-def _check_link_nodes(config: CellConfig) -> Iterator[Finding]:
-    if not config.link.shaped or config.nodes == 1:
-        return
-    for key, text in unknown_nodes(config.link, config.nodes):
-        yield Finding(("link", key), f"link.{key}: {text}")
-
-
-def _check_backend(config: CellConfig) -> Iterator[Finding]:
+def _check_link(config: CellConfig) -> Iterator[Finding]:
+    if config.link.shaped and config.nodes > 1:
+        for key, text in unknown_nodes(config.link, config.nodes):
+            yield Finding(("link", key), f"link.{key}: {text}")
     try:
         choose(config.link, netem_available=True)
     except ConfigError as error:
@@ -258,7 +254,6 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_task,
     _check_target,
     _check_ranges,
-    _check_link_nodes,
-    _check_backend,
+    _check_link,
     _check_launcher,
 )

@@ -87,10 +87,8 @@ class Experiment:
 
 def read_mode(value: object) -> tuple[Mode, str | None]:
     """The mode that ``value`` names, or what is wrong with it."""
-    if value == "composed":
-        return "composed", None
-    if value == "full":
-        return "full", None
+    if value in ("full", "composed"):
+        return value, None
     return "full", f"mode: {show(value)} is no mode.{nearest(value, MODES)} Allowed: {', '.join(MODES)}"
 
 
@@ -120,9 +118,5 @@ def why_not_composed(config: CellConfig) -> str | None:
 
 def composing_problems(configs: Sequence[CellConfig]) -> Iterator[str]:
     """A message for each reason that keeps cells from being composed."""
-    reasons: dict[str, None] = {}
-    for config in configs:
-        if (reason := why_not_composed(config)) is not None:
-            reasons[reason] = None
-    for reason in reasons:
+    for reason in dict.fromkeys(filter(None, map(why_not_composed, configs))):
         yield f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"

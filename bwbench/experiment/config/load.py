@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
 
 
-def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = False) -> Experiment:
+def load_experiment(path: Path, overrides: Sequence[str] = (), *, tuning: bool = False) -> Experiment:
     """The experiment in ``path``.
 
     Args:
@@ -49,18 +49,14 @@ def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = Fa
     """
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
     if not isinstance(document.data, dict):
-        raise ConfigError(_not_an_experiment(document))
+        needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
+        if document.data is None:
+            raise ConfigError(Problem(f"the file is empty; {needs}", document.file))
+        raise ConfigError(document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}"))
     reading = _Reading(document, document.data, path.parent)
     for text in overrides:
         reading.override(text)
-    return reading.experiment(path, tuning)
-
-
-def _not_an_experiment(document: Document) -> Problem:
-    needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
-    if document.data is None:
-        return Problem(f"the file is empty; {needs}", document.file)
-    return document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}")
+    return reading.experiment(path, tuning=tuning)
 
 
 class _Reading:
@@ -131,7 +127,7 @@ class _Reading:
             except ConfigError as error:
                 self._problems.append(place.problem(f"{show_key(key)}: {error}"))
 
-    def experiment(self, path: Path, tuning: bool) -> Experiment:
+    def experiment(self, path: Path, *, tuning: bool) -> Experiment:
         """The result; raises ConfigError with everything that was found wrong."""
         for key in self._content:
             if key not in KNOWN_KEYS:
@@ -155,7 +151,7 @@ class _Reading:
             overridden=frozenset(self._overridden),
             plugins=tuple(str(plugin) for plugin in plugins),
             folder=self._folder,
-            tuned=TunedRates(str(path), self._folder, repeats, tuning),
+            tuned=TunedRates(str(path), self._folder, repeats, searching=tuning),
         )
         expanded = expand(source, self._problems)
         points = expanded.points
@@ -166,6 +162,9 @@ class _Reading:
                 self._add("mode", text)
         if self._problems:
             raise ConfigError(_shown(self._problems))
+        warnings = expanded.warnings
+        if mode == "full" and self._content.get("whole") is not None:
+            warnings += ("'whole' has no effect without mode: composed: every cell runs whole",)
         return Experiment(
             name,
             path,
@@ -174,7 +173,7 @@ class _Reading:
             seed,
             plugins,
             expanded.varying,
-            (*expanded.warnings, *self._idle_keys(mode)),
+            warnings,
             expanded.notes,
             tables=expanded.tables,
             mode=mode,
@@ -223,10 +222,6 @@ class _Reading:
         for loc, text in found:
             self._problems.append(self._where("whole", *loc).problem(text))
         return mode, whole
-
-    def _idle_keys(self, mode: Mode) -> list[str]:
-        idle = mode == "full" and self._content.get("whole") is not None
-        return ["'whole' has no effect without mode: composed: every cell runs whole"] if idle else []
 
     def _read_plugins(self) -> tuple[Path, ...]:
         value = self._content.get("plugins")

@@ -222,7 +222,11 @@ def arm_name(config: CellConfig) -> str:
     names = [component.name for component in given]
     fitting = [preset for preset in PRESETS.values() if list(_names(preset.name)) == names]
     if not fitting:
-        return _with_options(_joined(config), changed_options(given, tuple(_default(part) for part in given)))
+        codecs = "+".join(codec.name for codec in config.compression)
+        parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
+        name = "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
+        usual = tuple(Component(part.name, type(part.options)()) for part in given)
+        return _with_options(name, changed_options(given, usual))
     changes = [(changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
     options, name = min(changes, key=lambda change: len(change[0]))
     return _with_options(name, options)
@@ -256,12 +260,6 @@ def changed_options(given: Components, usual: Components) -> dict[str, object]:
     return changed
 
 
-def _joined(config: CellConfig) -> str:
-    codecs = "+".join(codec.name for codec in config.compression)
-    parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
-    return "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
-
-
 def _with_options(name: str, options: dict[str, object]) -> str:
     return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
 
@@ -277,7 +275,3 @@ def _components(preset_name: str) -> Components:
     preset = PRESETS[preset_name]
     algorithm = parse_component({preset.algorithm: dict(preset.options)}, ALGORITHMS)
     return (algorithm, parse_component(preset.collective, COLLECTIVES), *parse_chain(preset.compression))
-
-
-def _default(component: Component) -> Component:
-    return Component(component.name, type(component.options)())

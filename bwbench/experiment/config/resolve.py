@@ -54,7 +54,7 @@ class Resolved:
 
 
 def resolve(
-    raw: JsonObject, plugins: tuple[str, ...], folder: Path, combine: bool = True, tuned: TunedRates | None = None
+    raw: JsonObject, plugins: tuple[str, ...], folder: Path, *, combine: bool = True, tuned: TunedRates | None = None
 ) -> Resolved:
     """The configuration of one point.
 

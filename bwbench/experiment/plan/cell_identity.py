@@ -23,6 +23,7 @@ from pathlib import Path
 from bwbench.base import registry
 from bwbench.base.plain_data import Json, JsonObject, mapping_at
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
 
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1
@@ -126,23 +127,14 @@ def what_counts(config: CellConfig) -> JsonObject:
     for section in ("compute", "evaluate", "limit", "target"):
         if asked := mapping_at(content, section):
             content[section] = _counted(section, asked)
-    for kind, known in _KINDS.items():
-        if kind in content:
+    for kind, known in COMPONENT_KEYS.items():
+        if kind != "compression":
             content[kind] = _of_component(kind, known, mapping_at(content, kind))
     content["compression"] = [
         _of_component("compression", registry.COMPRESSIONS, codec.to_json()) for codec in config.compression
     ]
     content["plugins"] = [[Path(path).name, declared_version(Path(path))] for path in config.plugins]
     return content
-
-
-_KINDS = {
-    "algorithm": registry.ALGORITHMS,
-    "collective": registry.COLLECTIVES,
-    "model": registry.MODELS,
-    "dataset": registry.DATASETS,
-    "optimizer": registry.OPTIMIZERS,
-}
 
 
 def _counted(place: str, content: JsonObject) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -21,6 +21,7 @@ from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import DATASETS, MODELS, Registry
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.records import read_json, write_json_atomic
+from bwbench.records.environment import versions
 
 TIME_LIMIT_S = 120.0
 MAX_CACHED = 5000
@@ -130,28 +131,19 @@ def _cache_key(request: str) -> str:
     content = json.loads(request)
     sources = [Path(path) for path in content["plugins"]]
     sources += [_source_file(MODELS, content["model"]), _source_file(DATASETS, content["dataset"])]
-    parts = [request, __version__, _torch_version(), platform.node(), platform.machine(), str(os.cpu_count())]
-    parts.append(os.environ.get("BWBENCH_DATA", ""))  # reading data that are not there takes no time
-    parts.append(_MEASURED_BY)
+    parts = [request, __version__, versions().get("torch", "none")]
+    parts += [platform.node(), platform.machine(), str(os.cpu_count())]
+    parts += [os.environ.get("BWBENCH_DATA", ""), _MEASURED_BY]  # reading data that are not there takes no time
     digest = hashlib.sha256("\n".join(parts).encode())
     for source in sources:
-        try:
+        with contextlib.suppress(OSError):
             digest.update(source.read_bytes())
-        except OSError:
-            continue
     return digest.hexdigest()[:32]
 
 
 def _source_file(registry: Registry, component: JsonObject) -> Path:
     module = sys.modules.get(registry.load(str(component["name"])).__module__)
     return Path(getattr(module, "__file__", None) or "")
-
-
-def _torch_version() -> str:
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return "none"
 
 
 def _read_cache(path: Path | None) -> dict[str, JsonObject]:
@@ -162,10 +154,7 @@ def _read_cache(path: Path | None) -> dict[str, JsonObject]:
 
 def _write_cache(path: Path | None, known: dict[str, JsonObject]) -> None:
     """Keep the newest; a cache that cannot be written is no reason to fail."""
-    if path is None:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(path, dict(list(known.items())[-MAX_CACHED:]))
-    except OSError:
-        return
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(path, dict(list(known.items())[-MAX_CACHED:]))

@@ -59,12 +59,11 @@ from bwbench.records.schema.published import (
     PublishedPlan,
     PublishedRun,
 )
-from bwbench.records.schema.record import SCHEMA, Record, finite, parse, parse_content
+from bwbench.records.schema.record import Record, finite, parse_content
 
 __all__ = [
     "OUTCOMES",
     "PARTS",
-    "SCHEMA",
     "Applied",
     "Carried",
     "CellRecord",
@@ -111,7 +110,6 @@ __all__ = [
     "RankError",
     "event_of",
     "finite",
-    "parse",
     "parse_content",
     "parse_event",
 ]

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from bwbench.base import registry
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
-from bwbench.experiment.plan import cell_identity as table
+from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
 from bwbench.experiment.plan.cell_identity import ALWAYS, DEFAULTS, identity, what_counts
 from bwbench.network.link import Link
 from bwbench.network.link.node_link import NodeOverride, TcpSettings
@@ -40,8 +40,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "link.trace": Traces,
     "link.trace.up": Trace,
 }
-KINDS = {**table._KINDS, "compression": registry.COMPRESSIONS,
-         "partition": registry.PARTITIONS}  # fmt: skip
+KINDS = {**COMPONENT_KEYS, "partition": registry.PARTITIONS}
 NOT_HASHED = {"hosts"}  # where a cell runs
 REQUIRED = {"link.outages.*": {"at", "duration"}, "link.trace.up": {"file"}}  # without a default: hashed as they are
 
