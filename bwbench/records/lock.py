@@ -119,23 +119,17 @@ def _take(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_named(descriptor, path):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
         except BlockingIOError:
             time.sleep(_LOOK_AGAIN_S)
+        except FileNotFoundError:  # its last holder has removed the name in between
+            pass
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
     return None
-
-
-def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether the open file still bears this name: its last holder may have removed it in between."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _content_of(path: Path) -> ClaimNote:

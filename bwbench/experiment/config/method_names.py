@@ -155,11 +155,11 @@ def expand_preset(raw: JsonObject) -> Expanded:
     if preset is not None:
         options = {**preset.options, **spelling.options}
         content["algorithm"] = {preset.algorithm: options} if options else preset.algorithm
-    name = preset.algorithm if preset is not None else spelling.name
-    if not sends(name):
+    kind = _class_of(preset.algorithm if preset is not None else spelling.name)
+    if not getattr(kind, "sends", True):
         idle = [key for key in ("collective", "compression") if content.get(key, "none") not in ("none", "auto")]
         content.update(collective="none", compression="none")
-        if is_alone(name):
+        if as_role(getattr(kind, "role", "")) == REFERENCE:
             idle += ["nodes"] if content.get("nodes", 1) != 1 else []
             idle += ["link"] if content.get("link", "unshaped") != "unshaped" else []
             content.update(nodes=1, link="unshaped")
@@ -173,20 +173,11 @@ def expand_preset(raw: JsonObject) -> Expanded:
     return Expanded(content, preset.name, (), tuple(_replaced(preset, content)))
 
 
-def is_alone(algorithm: str) -> bool:
-    """Whether an algorithm trains on one node without a network; False where that is not known."""
+def _class_of(algorithm: str) -> type[Any] | None:
     try:
-        return as_role(ALGORITHMS.load(algorithm).role) == REFERENCE
-    except Exception:  # as for ``sends``
-        return False
-
-
-def sends(algorithm: str) -> bool:
-    """Whether an algorithm uses a collective and a codec at all; True where that is not known."""
-    try:
-        return bool(ALGORITHMS.load(algorithm).sends)
+        return ALGORITHMS.load(algorithm)
     except Exception:  # an unknown name, or a broken package: validation says so
-        return True
+        return None
 
 
 def _replaced(preset: Preset, content: JsonObject) -> list[str]:

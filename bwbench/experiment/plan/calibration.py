@@ -146,16 +146,14 @@ class Calibration:
 
     def _fit_of(self, kind: CellKind) -> Fit:
         """Of the arm at this work on any link, which starts from that of all arms at this work."""
-        arms = self._places.get(kind.work, {})
-        everything = [place for places in arms.values() for place in places.values()]
-        of_all = self._fitted((kind.work, None), everything, Fit())
-        return self._fitted((kind.work, kind.arm), [*arms.get(kind.arm, {}).values()], of_all)
-
-    def _fitted(self, name: tuple[str, str | None], places: Sequence[FinishedCells], before: Fit) -> Fit:
-        if name not in self._fits:
-            computing = self._computing.of(name[0])
-            self._fits[name] = fitted([place.usual.measured(computing) for place in places], before)
-        return self._fits[name]
+        arms, fit = self._places.get(kind.work, {}), Fit()
+        for arm, asked in ((None, list(arms.values())), (kind.arm, [arms.get(kind.arm, {})])):
+            if (kind.work, arm) not in self._fits:
+                computing = self._computing.of(kind.work)
+                measured = [place.usual.measured(computing) for places in asked for place in places.values()]
+                self._fits[kind.work, arm] = fitted(measured, fit)
+            fit = self._fits[kind.work, arm]
+        return fit
 
     def _steps_to_target(self, cell: Cell) -> int | None:
         """Median of finished repeats; None where there are none, or where half of them did not get there."""

@@ -43,10 +43,7 @@ def ways(experiment: Experiment, cells: Sequence[Cell]) -> dict[str, Way]:
     """The way of each cell by its id; cells that are not in it run whole.
 
     The choice depends on the experiment alone, so that a sweep that is interrupted goes on with the same one. Where
-    ``whole.time`` limits it, models are described for that.
-
-    Raises:
-        ConfigError, LaunchError: a model cannot be described.
+    ``whole.time`` limits it, models are described for that: raises ConfigError and LaunchError as ``describe``.
     """
     if experiment.mode != "composed":
         return {}
@@ -142,9 +139,7 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
     Args:
         shapes: of the model's parameters; without, the describing process is asked, which remembers them.
 
-    Raises:
-        ConfigError: the model cannot be made for its data set.
-        LaunchError: the process that describes models failed.
+    Raises ConfigError and LaunchError as ``describe``.
     """
     if shapes is None:
         shapes = describe([cell.config])[0].parameter_shapes

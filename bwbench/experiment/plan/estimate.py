@@ -74,12 +74,7 @@ class CellEstimate:
 
 
 def estimate_cells(cells: Sequence[Cell]) -> dict[str, CellEstimate]:
-    """The estimate of each cell by its id.
-
-    Raises:
-        ConfigError: a model cannot be made for its data set.
-        LaunchError: the process that measures models failed.
-    """
+    """The estimate of each cell by its id. Raises ConfigError and LaunchError as ``describe``."""
     sending: dict[str, Sending] = {}
     estimates = {}
     for cell, found in zip(cells, describe([cell.config for cell in cells]), strict=True):

@@ -64,9 +64,7 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
     A composed cell takes as long as those of its convergence and its timing run that are neither done nor needed by a
     cell before it. Experiments share convergence runs; a cell that two of them have runs in each.
 
-    Raises:
-        ConfigError: a model cannot be made for its data set.
-        LaunchError: the process that measures models failed.
+    Raises ConfigError and LaunchError as ``describe``.
     """
     cells = {item.cell.id: item.cell for item in planned}
     composed = [item for item in planned if item.way != WHOLE and item.runs]
