@@ -99,8 +99,7 @@ class FolderFiles(AbstractCellFiles):
         """Read from the logs of the last attempt."""
         attempts, named = self.attempts(), _RANK.search(reason)
         pattern = f"rank{named[1]}.log" if named else "rank*.log"
-        return {log.name: _last_lines(log) for log in sorted(attempts[-1].glob(pattern))} if attempts else {}
-
-
-def _last_lines(log: Path) -> list[str]:
-    return read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
+        return {
+            log.name: read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
+            for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())
+        }

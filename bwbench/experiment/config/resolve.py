@@ -15,9 +15,15 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.auto_collective import auto_collective
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
-from bwbench.experiment.config.combinations import Finding, MethodConfig, method_refusals, refusals, remarks
+from bwbench.experiment.config.combinations import (
+    Finding,
+    MethodConfig,
+    auto_collective,
+    method_refusals,
+    refusals,
+    remarks,
+)
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
