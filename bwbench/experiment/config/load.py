@@ -6,22 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from bwbench.base.errors import ConfigError, Problem
-from bwbench.base.explain import Location, show, unknown_key
+from bwbench.base.explain import Location, explain, nearest, show, unknown_key
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import load_plugin
 from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import MAX_SEED
 from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
 from bwbench.experiment.config.expand import Source, expand, on_hosts
-from bwbench.experiment.config.experiment import (
-    Experiment,
-    Mode,
-    WholeConfig,
-    composing_problems,
-    read_mode,
-    read_whole,
-)
+from bwbench.experiment.config.experiment import MODES, Experiment, Mode, WholeConfig, why_not_composed
 from bwbench.experiment.config.hosts import Host, read_hosts
 from bwbench.experiment.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
 from bwbench.experiment.config.tuned import TunedRates
@@ -158,8 +153,9 @@ class _Reading:
         if hosts or self._content.get("hosts") is None:
             points = tuple(on_hosts(points, hosts, self._where("hosts"), self._problems))
         if mode == "composed" and not self._problems:
-            for text in composing_problems([point.config for point in points]):
-                self._add("mode", text)
+            for reason in dict.fromkeys(why_not_composed(point.config) for point in points):
+                text = f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"
+                self._problems += [self._where("mode").problem(text)] if reason is not None else []
         if self._problems:
             raise ConfigError(_shown(self._problems))
         warnings = expanded.warnings
@@ -215,13 +211,18 @@ class _Reading:
         return hosts if len(self._problems) == before else ()
 
     def _read_mode(self) -> tuple[Mode, WholeConfig]:
-        mode, wrong = read_mode(self._content.get("mode", "full"))
-        if wrong is not None:
-            self._add("mode", wrong)
-        whole, found = read_whole(self._content.get("whole"))
-        for loc, text in found:
-            self._problems.append(self._where("whole", *loc).problem(text))
-        return mode, whole
+        asked, whole = self._content.get("mode", "full"), self._content.get("whole")
+        mode: Mode = "composed" if asked == "composed" else "full"
+        if asked != mode:
+            self._add("mode", f"mode: {show(asked)} is no mode.{nearest(asked, MODES)} Allowed: {', '.join(MODES)}")
+        try:
+            content = {} if whole is None else whole
+            return mode, WholeConfig.model_validate(content, strict=True, by_alias=True, by_name=False)
+        except ValidationError as error:
+            for loc, text in explain(error, WholeConfig):
+                where = ("whole", *loc)
+                self._problems.append(self._where(*where).problem(f"{'.'.join(map(str, where))}: {text}"))
+        return mode, WholeConfig()
 
     def _read_plugins(self) -> tuple[Path, ...]:
         value = self._content.get("plugins")

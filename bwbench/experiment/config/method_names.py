@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,7 +35,7 @@ class Preset:
     summary: str
     options: JsonObject = field(default_factory=dict)
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, str, str]:
         """Names of the algorithm, the collective and the codecs, these joined by ``+``."""
         return self.algorithm, self.collective, codec_names(self.compression)
@@ -210,8 +210,8 @@ def arm_name(config: CellConfig) -> str:
     it where they are not the preset's, or not the defaults.
     """
     given = (config.algorithm, config.collective, *config.compression)
-    names = [component.name for component in given]
-    fitting = [preset for preset in PRESETS.values() if list(_names(preset.name)) == names]
+    names = "+".join(component.name for component in given)
+    fitting = [preset for preset in PRESETS.values() if "+".join(preset.axes) == names]
     if not fitting:
         codecs = "+".join(codec.name for codec in config.compression)
         parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
@@ -253,12 +253,6 @@ def changed_options(given: Components, usual: Components) -> dict[str, object]:
 
 def _with_options(name: str, options: dict[str, object]) -> str:
     return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
-
-
-@lru_cache(maxsize=256)  # asked for every preset and every point of a matrix
-def _names(preset_name: str) -> tuple[str, ...]:
-    algorithm, collective, codecs = PRESETS[preset_name].axes
-    return (algorithm, collective, *codecs.split("+"))
 
 
 @lru_cache(maxsize=256)

@@ -1,11 +1,9 @@
 """The id of a cell: which of its settings count, for ever.
 
-Records are found again by their ids, so an id may never change by itself. What counts stands in the two tables below,
-which are frozen: they say nothing about the defaults of today.
-
-- ``ALWAYS``: keys that are hashed whatever their value. All keys of 0.1 outside the link, none since.
-- ``DEFAULTS``: keys that are hashed only where their value is not the one that stands here: all of the link, and every
-  key that is added from now on, with its default at that time.
+Records are found again by their ids, so an id may never change by itself. Every key is hashed, but for those at the
+values of ``DEFAULTS``: all of the link, and every key that is added from now on, with its default at that time. That
+table is frozen, and says nothing about the defaults of today; a test names the keys that are hashed whatever their
+value, all of 0.1 outside the link.
 
 A new key gets a line in ``DEFAULTS``: cells that leave it alone keep their ids. A default that changes later on changes
 no line: the new value is hashed from then on, and cells with it are other cells. Options of a component that has no
@@ -27,56 +25,6 @@ from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
 
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1
-
-_LR = ("lr", "weight_decay", "base_batch", "lr_scaling", "warmup", "flat")
-ALWAYS: dict[str, frozenset[str]] = {
-    place: frozenset(keys)
-    for place, keys in {
-        "": (
-            *("nodes", "link", "model", "dataset", "batch_size", "accumulate", "algorithm", "collective"),
-            *("compression", "optimizer", "compute", "evaluate", "target", "stop", "limit", "seed", "plugins"),
-            "launcher",  # where it is not local, which is never written
-        ),
-        "compute": ("threads", "step_time"),
-        "evaluate": ("every",),
-        "limit": ("samples", "time"),
-        "target": ("metric", "value"),
-        "algorithm every-step": ("bucket",),
-        "algorithm torch-post-local-sgd": ("warmup", "period"),
-        "algorithm local-sgd": ("period", "overlap", "warmup"),
-        "algorithm diloco": ("period", "overlap", "outer_lr", "outer_momentum"),
-        "algorithm streaming-diloco": ("period", "overlap", "outer_lr", "outer_momentum", "fragments", "mix"),
-        "algorithm decentralized": ("interval",),
-        "algorithm async": ("sync_interval", "warmup_steps"),
-        "algorithm qadam": ("warmup_steps", "send"),
-        "algorithm hivemind": ("period", "timeout"),
-        "collective parameter-server": ("server",),
-        "collective hierarchical": ("workers_per_host", "across"),
-        "compression int8": ("block", "epsilon", "error_feedback"),
-        "compression int4": ("block", "error_feedback"),
-        "compression int2": ("block", "error_feedback"),
-        "compression sign": ("block", "error_feedback"),
-        "compression qsgd": ("levels", "block", "norm"),
-        "compression terngrad": ("block", "clip"),
-        "compression threshold": ("value", "quantile", "error_feedback"),
-        "compression top-k": ("ratio", "exact", "error_feedback"),
-        "compression random-k": ("ratio", "unbiased", "error_feedback"),
-        "compression dgc": ("ratio", "momentum", "clip_norm", "warmup_steps"),
-        "compression powersgd": ("rank", "error_feedback"),
-        "model mlp": ("hidden",),
-        "model cnn": ("width", "hidden"),
-        "model cnn-large": ("width", "hidden"),
-        "model resnet8": ("width",),
-        "model resnet20": ("width",),
-        "model char-transformer": ("embedding", "heads", "layers"),
-        "dataset tinyshakespeare": ("context",),
-        "dataset synthetic": ("shape", "classes", "samples", "noise"),
-        "partition dirichlet": ("alpha",),
-        "optimizer sgd": (*_LR, "momentum", "nesterov"),
-        "optimizer adam": (*_LR, "betas", "eps"),
-        "optimizer adamw": (*_LR, "betas", "eps"),
-    }.items()
-}
 
 _TRACE = {**dict.fromkeys(("measures", "column", "unit", "sha256", "mean")), "format": "auto", "start": "0 us"}
 DEFAULTS: dict[str, dict[str, object]] = {

@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import CellConfig
@@ -29,7 +28,6 @@ FIXED_S = 0.5  # namespaces, the relay, records
 WORKER_START_S = 0.5  # of one processor: what workers import besides, and their connecting
 PROBE_START_S = 0.3  # of one processor, for each node's probe
 LEAD_S = 0.03  # from telling the probes to start until they do
-MOST_REMEMBERED = 1024  # links
 
 
 @dataclass(frozen=True)
@@ -144,8 +142,10 @@ def verification_s(link: Link, num_nodes: int, num_cores: int) -> float:
     """Seconds of both measurements of the link, before the training and behind it."""
     if num_nodes == 1:
         return 0.0
-    known = _Known(link.model_dump_json(exclude_defaults=True), link)
-    return 2 * (_probing_s(known, num_nodes) + PROBE_START_S * max(1.0, num_nodes / num_cores))
+    key = link.model_dump_json(exclude_defaults=True), num_nodes
+    if key not in _PROBED:
+        _PROBED[key] = _probing_s(link, num_nodes)
+    return 2 * (_PROBED[key] + PROBE_START_S * max(1.0, num_nodes / num_cores))
 
 
 def num_evaluations(config: CellConfig, steps: int) -> int:
@@ -162,18 +162,11 @@ def evaluation_s(config: CellConfig, description: Description, num_samples: int,
     return num_samples * description.sample_s / at_a_time
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A link by what it says: many cells have equal ones."""
-
-    text: str
-    link: Link = field(compare=False)
+_PROBED: dict[tuple[str, int], float] = {}  # by link and nodes: many cells have equal ones
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _probing_s(known: _Known, num_nodes: int) -> float:
+def _probing_s(link: Link, num_nodes: int) -> float:
     """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate."""
-    link = known.link
     pairs = probe_plan.pairs_of(link, num_nodes)
     each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
     total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, link.medium == "shared"))

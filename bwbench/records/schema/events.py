@@ -243,15 +243,8 @@ class WireTraffic(Record):
 
     def plus(self, other: WireTraffic) -> WireTraffic:
         """The sum of both."""
-        return WireTraffic(
-            bytes=self.bytes + other.bytes,
-            ack_bytes=None if self.ack_bytes is None or other.ack_bytes is None else self.ack_bytes + other.ack_bytes,
-            frames=self.frames + other.frames,
-            ack_frames=None
-            if self.ack_frames is None or other.ack_frames is None
-            else self.ack_frames + other.ack_frames,
-            drops=self.drops + other.drops,
-        )
+        both = {name: (one, getattr(other, name)) for name, one in self}
+        return WireTraffic.model_validate({name: None if None in pair else sum(pair) for name, pair in both.items()})
 
 
 class Extent(Record):
