@@ -39,7 +39,7 @@ def write_json_atomic(path: Path, content: object, *, sync: bool = True) -> None
     write_bytes_atomic(path, f"{text}\n".encode(), sync=sync)
 
 
-def write_bytes_atomic(path: Path, content: bytes, *, sync: bool = True) -> None:
+def write_bytes_atomic(path: Path, content: bytes | memoryview, *, sync: bool = True) -> None:
     """Write a file by rename: readers see the old one or the whole new one.
 
     With ``sync`` that holds for a machine that loses its power as well; it waits for the disk.

@@ -38,7 +38,7 @@ class Preset:
     @cached_property
     def axes(self) -> tuple[str, str, str]:
         """Names of the algorithm, the collective and the codecs, these joined by ``+``."""
-        return self.algorithm, self.collective, codec_names(self.compression)
+        return self.algorithm, self.collective, _codec_names(self.compression)
 
 
 _PRESETS = (
@@ -184,14 +184,13 @@ def _replaced(preset: Preset, content: JsonObject) -> list[str]:
     meaning = " x ".join(preset.axes)
     notes = []
     for key, own in zip(("collective", "compression"), preset.axes[1:], strict=True):
-        name = codec_names(content[key])
+        name = _codec_names(content[key])
         if own not in ("none", name):
             notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
     return notes
 
 
-def codec_names(compression: object) -> str:
-    """Names of a component or of a chain in any spelling, joined by ``+``."""
+def _codec_names(compression: object) -> str:
     chain = compression if isinstance(compression, (list, tuple)) else [compression]
     return "+".join(_spelling(item).name for item in chain)
 
@@ -217,8 +216,8 @@ def arm_name(config: CellConfig) -> str:
         parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
         name = "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
         usual = tuple(Component(part.name, type(part.options)()) for part in given)
-        return _with_options(name, changed_options(given, usual))
-    changes = [(changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
+        return _with_options(name, _changed_options(given, usual))
+    changes = [(_changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
     options, name = min(changes, key=lambda change: len(change[0]))
     return _with_options(name, options)
 
@@ -237,7 +236,7 @@ def role_of_arm(name: str) -> Role:
     return standing_by_name(algorithm, collective, codecs.split("+")).role
 
 
-def changed_options(given: Components, usual: Components) -> dict[str, object]:
+def _changed_options(given: Components, usual: Components) -> dict[str, object]:
     """The options of components that differ from the usual ones, as they stand in YAML.
 
     Left out are those that another option took out.

@@ -81,7 +81,7 @@ def what_counts(config: CellConfig) -> JsonObject:
     content["compression"] = [
         _of_component("compression", registry.COMPRESSIONS, codec.to_json()) for codec in config.compression
     ]
-    content["plugins"] = [[Path(path).name, declared_version(Path(path))] for path in config.plugins]
+    content["plugins"] = [[Path(path).name, _declared_version(Path(path))] for path in config.plugins]
     return content
 
 
@@ -120,7 +120,7 @@ def _of_link(place: str, content: Json) -> Json:
     }
 
 
-def declared_version(plugin: Path) -> str | None:
+def _declared_version(plugin: Path) -> str | None:
     """``__version__ = "…"`` of a plugin file, read without running it; None where it has none."""
     try:
         tree = ast.parse(plugin.read_text(encoding="utf-8"))

@@ -146,7 +146,7 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
     convergence = convergence_config(cell.config)
     hurried = _hurried(cell.config)
     timing_phases = _phases(hurried, shapes)
-    config = timing_config(cell, hurried, timing_phases, shapes)
+    config = _timing_config(cell, hurried, timing_phases, shapes)
     arm = cell.slug.rpartition("-s")[0] or cell.slug
     about = f"{cell.arm}-{convergence.model.name}-{convergence.dataset.source.name}-n{convergence.nodes}"
     return Parts(
@@ -170,7 +170,7 @@ def convergence_config(config: CellConfig) -> CellConfig:
     )
 
 
-def timing_config(
+def _timing_config(
     cell: Cell, hurried: Component, phases: Sequence[Phase], shapes: Sequence[tuple[int, ...]]
 ) -> CellConfig:
     """Some dozens of steps on the link, with the seed of the first repeat."""

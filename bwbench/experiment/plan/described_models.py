@@ -61,7 +61,7 @@ def describe(configs: Sequence[CellConfig]) -> list[Description]:
         ConfigError: a model cannot be made; names all that cannot.
         LaunchError: the process failed, or took longer than its time limit.
     """
-    cache = cache_file()
+    cache = _cache_file()
     known = _read_cache(cache)
     requests = [json.dumps(_request(config), sort_keys=True) for config in configs]
     keys = {request: _cache_key(request) for request in dict.fromkeys(requests)}
@@ -92,7 +92,7 @@ def _request(config: CellConfig) -> JsonObject:
     }
 
 
-def cache_file() -> Path | None:
+def _cache_file() -> Path | None:
     """Where descriptions are kept: in the user's cache folder; None where there is no such thing."""
     try:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -125,20 +125,20 @@ def estimate(
         warm_up_step_s=warm_up_step_s,
         steps=steps,
         predicted_s=min(training_s, config.limit.time_s or math.inf),
-        overhead_s=start_up_s(config, description, cores)
-        + verification_s(config.link, config.nodes, cores)
+        overhead_s=_start_up_s(config, description, cores)
+        + _verification_s(config.link, config.nodes, cores)
         + warming_up_s,
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
     )
 
 
-def start_up_s(config: CellConfig, description: Description, num_cores: int) -> float:
+def _start_up_s(config: CellConfig, description: Description, num_cores: int) -> float:
     """Seconds until all workers can begin: they share the processors, each of them uses one."""
     return FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / num_cores)
 
 
-def verification_s(link: Link, num_nodes: int, num_cores: int) -> float:
+def _verification_s(link: Link, num_nodes: int, num_cores: int) -> float:
     """Seconds of both measurements of the link, before the training and behind it."""
     if num_nodes == 1:
         return 0.0

@@ -96,12 +96,12 @@ def refusal(error: ValidationError, model: type[BaseModel], where: object, remed
     found = explain(error, model)
     if newer := [message for _, message in found if message.startswith("schema ")]:
         return RecordError(f"{where}: {newer[0]}")
-    said = "; ".join(f"{field_name(loc)}: {message}" if loc else message for loc, message in found[:MOST_SAID])
+    said = "; ".join(f"{_field_name(loc)}: {message}" if loc else message for loc, message in found[:MOST_SAID])
     more = f"; and {len(found) - MOST_SAID} more" if len(found) > MOST_SAID else ""
     return RecordError(f"{where}: {said}{more}; {remedy}")
 
 
-def field_name(loc: tuple[int | str, ...]) -> str:
+def _field_name(loc: tuple[int | str, ...]) -> str:
     """``achieved_before.pairs[2].src``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
     return text.removeprefix(".")
