@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
+from bwbench.base.plain_data import leaves
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import REMEDIES, read_events
 from bwbench.records.packed import PACKED, id_of, read_packed
@@ -68,7 +69,10 @@ class CellFolder:
     @cached_property
     def flat_config(self) -> JsonObject:
         """The cell's configuration by flat names (``link.latency``); lists as JSON."""
-        return dict(_flatten(self.cell.config))
+        return {  # thousands of cells have the same names
+            sys.intern(key): json.dumps(value, sort_keys=True) if isinstance(value, list) else value
+            for key, value in leaves(self.cell.config)
+        }
 
     @cached_property
     def status(self) -> Status | None:
@@ -119,21 +123,14 @@ class CellFolder:
         """The newest attempt folder."""
         return self.attempts[-1] if self.attempts else None
 
-    @cached_property
-    def ranks(self) -> list[int]:
-        """Ranks that wrote records in the last attempt."""
-        if self.last_attempt is None:
-            return []
-        return sorted(
-            int(match[1]) for entry in os.scandir(self.last_attempt) if (match := _RANK_FILE.fullmatch(entry.name))
-        )
-
-    def events(self, rank: int) -> list[Event]:
-        """The events that one rank recorded in the last attempt; none of a published or a composed cell.
+    def events(self) -> dict[int, list[Event]]:
+        """The events of the last attempt by rank; none of a published or a composed cell.
 
         Raises RecordError where a line is none.
         """
-        return read_events(self.last_attempt / f"rank{rank}.jsonl") if self.last_attempt else []
+        files = os.listdir(self.last_attempt) if self.last_attempt is not None else ()
+        ranks = sorted(int(match[1]) for name in files if (match := _RANK_FILE.fullmatch(name)))
+        return {rank: read_events(self.attempts[-1] / f"rank{rank}.jsonl") for rank in ranks}
 
     @cached_property
     def digest(self) -> Digest | None:
@@ -273,12 +270,3 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
             cells[packed_name] = CellFolder(folder / packed_name, files)
     for name in sorted(cells):
         yield cells.pop(name)  # what has been looked at need not stay in memory
-
-
-def _flatten(config: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:
-    for name, value in config.items():
-        key = sys.intern(f"{prefix}{name}")  # thousands of cells have the same names
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{key}.")
-        else:
-            yield key, json.dumps(value, sort_keys=True) if isinstance(value, list) else value

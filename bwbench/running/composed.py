@@ -351,10 +351,6 @@ def _sources(made: _Made, found: Composition) -> ComposedFrom:
     )
 
 
-def _events(folder: CellFolder) -> EventsByRank:
-    return {rank: folder.events(rank) for rank in folder.ranks}
-
-
 def _wire_ratio(timed: TrialSummary) -> float | None:
     if timed.wire_bytes is None or timed.payload_bytes is None:
         return None

@@ -112,7 +112,7 @@ def cost_of(trial: RateTrial) -> Cost:
 
 def _last_loss(folder: CellFolder) -> float | None:
     """Mean over the nodes, at the last evaluation on the validation split; None where it is not finite."""
-    last = [found[-1] for rank in folder.ranks if (found := evaluations(folder.events(rank), "validation"))]
+    last = [found[-1] for events in folder.events().values() if (found := evaluations(events, "validation"))]
     return last[0].mean.get("loss") if last else None
 
 
