@@ -39,11 +39,11 @@ def carry_out(sweep: SweepPlan, elsewhere: RayCluster | None, notify: str | None
         check_data([item.cell for item in sweep.todo if item.cell.config.launcher == "local"])
     foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
     predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in foreseen.estimates.items()}
-    left = TimeLeft(foreseen)
+    left, total = TimeLeft(foreseen, sweep.todo), len(sweep.todo)
     freeze_sweep(sweep)
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _EndTold(notifier, tally):
-        with LiveProgress(left, sweep.todo) if sys.stderr.isatty() else PlainProgress(left, sweep.todo) as progress:
+        with (LiveProgress if sys.stderr.isatty() else PlainProgress)(left, total) as progress:
             account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
             if elsewhere is None:
                 Scheduler(ThisMachine(), account, predicted_s).work_through(sweep.todo)
