@@ -28,11 +28,7 @@ async def connect(host: Host) -> Any:
         ConfigError: asyncssh is not installed.
     """
     asyncssh = load_asyncssh()
-    options: dict[str, Any] = {}
-    if host.user is not None:
-        options["username"] = host.user
-    if host.port is not None:
-        options["port"] = host.port
+    options = {name: said for name, said in (("username", host.user), ("port", host.port)) if said is not None}
     try:
         return await asyncio.wait_for(
             asyncssh.connect(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from bwbench.base.errors import LinkError
 from bwbench.experiment.config.hosts import Host
@@ -25,7 +25,7 @@ def ask_all(hosts: Sequence[Host], operation: str) -> dict[Host, ShaperAnswer]:
         try:
             if isinstance(connection, HostError):
                 raise connection
-            return dict(await ask(connection, host, SHAPER, [operation], {}))
+            return cast(ShaperAnswer, await ask(connection, host, SHAPER, [operation], {}))
         except HostError as error:
             return {"problem": str(error)}
 
@@ -145,7 +145,7 @@ class _HeldLink:
         said = self._said[host]
         try:
             while line := await self._shapers[host].stdout.readline():
-                said.put_nowait(dict(json.loads(line)))
+                said.put_nowait(json.loads(line))
         except self._broken as error:
             said.put_nowait({"problem": _broke(error)})
         said.put_nowait({})
