@@ -12,7 +12,8 @@ import typer
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
-from bwbench.cli import link, listing, machine_commands, result_commands, run_commands, written_results
+from bwbench.cli import listing, machine_commands, result_commands, run_commands, written_results
+from bwbench.cli.link import link_commands
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__
@@ -41,7 +42,7 @@ app.command()(result_commands.publish)
 app.command("list")(listing.list_)
 app.command()(machine_commands.doctor)
 app.command()(machine_commands.clean)
-app.add_typer(link.app, name="link")
+app.add_typer(link_commands.app, name="link")
 app.add_typer(machine_commands.data, name="data")
 
 
