@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bwbench.base.errors import ConfigError
-from bwbench.cli import link
+from bwbench.cli.link.link_commands import app
 from bwbench.cli.link.shown_link import expected_of_nodes, expected_of_pairs
 from bwbench.network.link import UNSHAPED, Link
 
 
 def invoke(*words: str) -> Result:
-    result = CliRunner().invoke(link.app, list(words), standalone_mode=False)
+    result = CliRunner().invoke(app, list(words), standalone_mode=False)
     if result.exception is not None:
         raise result.exception
     return result
