@@ -45,10 +45,6 @@ class _Tuning:
     seed: int
     retry: tuple[str, ...]
 
-    @property
-    def plugins(self) -> tuple[str, ...]:
-        return _plugins(self.experiment)
-
     def forecast(self) -> Forecast:
         """How long the trials take, with start-up."""
         pairs = zip(self.searches, self.estimates, strict=True)
@@ -80,7 +76,7 @@ def _search(tuning: _Tuning, *, as_json: bool) -> int:
     entries: list[TunedEntry] = []
 
     def ended(search: Search, found: SearchProgress) -> None:
-        rows = read_rows(path, tuning.seed, tuning.plugins)  # anew: others may fill the table too
+        rows = read_rows(path, tuning.seed, _plugins(experiment))  # anew: others may fill the table too
         entries.append(settled(rows, entry_of(search, found)))
         write_table(path, experiment.name, tuning.seed, merged(rows, entries))
 

@@ -12,7 +12,7 @@ import os
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,11 +21,9 @@ from bwbench.base.errors import CellTakenError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Status
 from bwbench.running.composed import run_item
-from bwbench.running.run_cell import CellObserver
+from bwbench.running.run_cell import CellObserver, RunCell
 
 COMPRESSION = 1  # records are text that shrinks eightfold at the lowest level; the machine has other work to do
-
-RunCell = Callable[[PlannedCell, float, CellObserver], Status]
 
 
 @dataclass(frozen=True)
