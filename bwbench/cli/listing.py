@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-from bwbench.base.registry import REGISTRIES, Entry, Registry
 from bwbench.cli.output import new_table, print_json, size, stderr, stdout
+
+if TYPE_CHECKING:
+    from bwbench.base.registry import Entry, Registry
 
 NUM_PARAMETERS, NUM_NODES = 1_000_000, 4
 
@@ -70,6 +72,7 @@ def list_(
     Algorithms come with the payload that the busiest node sends in one step, by their default options.
     """
     from bwbench.base.explain import nearest
+    from bwbench.base.registry import REGISTRIES  # entry points: importlib.metadata takes 10 ms
 
     if kind not in REGISTRIES:
         raise ConfigError(f"list {kind!r}: no such kind.{nearest(kind, REGISTRIES)} Known: {', '.join(REGISTRIES)}")

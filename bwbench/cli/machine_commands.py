@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, CellTakenError, ConfigError
-from bwbench.base.registry import DATASETS
 from bwbench.cli.output import new_table, print_json, stderr, stdout
 
 if TYPE_CHECKING:
@@ -106,6 +105,7 @@ def data_fetch(names: Annotated[list[str], typer.Argument(metavar="NAME…", hel
 
     What is there already with the right checksum is not downloaded again.
     """
+    from bwbench.base.registry import DATASETS  # entry points: importlib.metadata takes 10 ms
     from bwbench.training.datasets.fetch import fetch as fetch_files
     from bwbench.training.datasets.folder import data_folder
 

@@ -13,7 +13,7 @@ import typer
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
 from bwbench.cli import listing, machine_commands, result_commands, run_commands, written_results
-from bwbench.cli.link import link_commands
+from bwbench.cli.link import LINK_HELP, LinkGroup
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__
@@ -33,7 +33,7 @@ for command in (
     *(listing.list_, machine_commands.doctor, machine_commands.clean),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-app.add_typer(link_commands.app, name="link")
+app.add_typer(typer.Typer(cls=LinkGroup, help=LINK_HELP, no_args_is_help=True), name="link")
 app.add_typer(machine_commands.data, name="data")
 
 

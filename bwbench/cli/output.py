@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from json import JSONEncoder, dumps
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing
 
 def stdout() -> Console:
     """Console for data."""
-    from rich.console import Console  # inside, as all that `bwbench --help` can do without
+    from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=False, markup=False)
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
@@ -32,6 +31,8 @@ def stderr() -> Console:
 
 def print_json(content: object) -> None:
     """Print ``content`` as one JSON document on stdout."""
+    from json import dumps  # inside, as all that `bwbench --help` can do without
+
     print(dumps(content, indent=1, allow_nan=False))
 
 
@@ -41,6 +42,8 @@ def print_json_rows(key: str, rows: Iterable[object], rest: Callable[[], Mapping
     Args:
         rest: called once all rows are printed.
     """
+    from json import JSONEncoder  # as above
+
     encode = JSONEncoder(allow_nan=False).encode  # with indent it would be the encoder written in Python
     sys.stdout.write(f"{{{encode(key)}: [")
     for number, row in enumerate(rows):

@@ -6,16 +6,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from csv import DictWriter
 from enum import Enum
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError, RecordError
-from bwbench.base.registry import FIGURES
 from bwbench.cli.results_folder import ResultsFolder, check_folder, say_unreadable
 
 if TYPE_CHECKING:
@@ -92,6 +89,8 @@ def plot(
     Prints the files written, one a line. What was not drawn, and why, is said on stderr.
     """
     check_folder(folder)
+    from bwbench.base.registry import FIGURES  # entry points: importlib.metadata takes 10 ms
+
     for name in figure or []:
         if name not in FIGURES:
             raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
@@ -217,6 +216,9 @@ def export(
 
 
 def _write_rows(rows: list[Row], to: TableFormat, file: Any) -> None:
+    from csv import DictWriter  # `bwbench --help` can do without these two
+    from json import dumps
+
     if to is TableFormat.json:
         file.write('{"rows": [\n' + ",\n".join(dumps(row, allow_nan=False) for row in rows) + "\n]}\n")
         return

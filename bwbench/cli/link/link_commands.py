@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from bwbench.cli.link import LINK_HELP
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions, RecordOptions, Shaping
 from bwbench.cli.option_classes import takes_options
 
-app = typer.Typer(help="The link layer by itself: ask for a link, measure what it does.", no_args_is_help=True)
+app = typer.Typer(help=LINK_HELP, no_args_is_help=True)
 
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
