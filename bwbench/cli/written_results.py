@@ -19,45 +19,15 @@ if TYPE_CHECKING:
     from bwbench.results.analysis.cells import Row
 
 
-class Width(str, Enum):
-    """Width of the pictures: one column or both columns of a paper."""
-
-    page = "page"
-    column = "column"
-
-
-class PictureFormat(str, Enum):
-    """Of pictures, as in ``figures.save.FORMATS``."""
-
-    png = "png"
-    pdf = "pdf"
-
-
-class ReportFormat(str, Enum):
-    """What is written: one HTML file, or a section in one of two markup languages."""
-
-    html = "html"
-    latex = "latex"
-    markdown = "markdown"
-
+# What an option may be, as typer takes it: one column or both columns of a paper; pictures as in
+# ``figures.save.FORMATS``; one HTML file, or a section in one of two markup languages; an exported table and its rows.
+Width = Enum("Width", {"page": "page", "column": "column"})
+PictureFormat = Enum("PictureFormat", {"png": "png", "pdf": "pdf"})
+ReportFormat = Enum("ReportFormat", {"html": "html", "latex": "latex", "markdown": "markdown"})
+TableFormat = Enum("TableFormat", {"parquet": "parquet", "csv": "csv", "json": "json"})
+TableRows = Enum("TableRows", {"cells": "cells", "evaluations": "evaluations", "steps": "steps"})
 
 _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.tex", ReportFormat.markdown: "report.md"}
-
-
-class TableFormat(str, Enum):
-    """How an exported table is written."""
-
-    parquet = "parquet"
-    csv = "csv"
-    json = "json"
-
-
-class TableRows(str, Enum):
-    """What a row of an exported table is."""
-
-    cells = "cells"
-    evaluations = "evaluations"
-    steps = "steps"
 
 
 def plot(

@@ -132,9 +132,9 @@ def clear_interface(dev: str | None, hosts: Path | None, *, as_json: bool) -> in
     if (dev is None) == (hosts is None):
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for all that is shaped on other machines")
     if hosts is not None:
-        from bwbench.cli.link.on_hosts import clear_hosts
+        from bwbench.cli.link.on_hosts import ask_hosts
 
-        return clear_hosts(hosts, as_json=as_json)
+        return ask_hosts(hosts, "clear", as_json=as_json)
     assert dev is not None
     require_rights(_typed())
     with DeferredInterrupts(), Kernel() as kernel:

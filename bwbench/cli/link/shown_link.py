@@ -57,9 +57,9 @@ def preset_table() -> list[dict[str, str]]:
 def show_hosts_or_link(options: LinkOptions, nodes: int, hosts: Path | None, *, as_json: bool) -> int:
     """What is shaped on hosts now, where a file names some; else what a link would be."""
     if hosts is not None:
-        from bwbench.cli.link.on_hosts import show_hosts
+        from bwbench.cli.link.on_hosts import ask_hosts
 
-        return show_hosts(hosts, as_json=as_json)
+        return ask_hosts(hosts, "show", as_json=as_json)
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
     found = _found(read_link(options, nodes), nodes)
@@ -267,17 +267,8 @@ def expected_of_nodes(link: Link, num_nodes: int) -> list[ExpectedNode]:
         wired = number in link.wired
         up = _direction(link, node, node.up_bps, node.up_queue_bytes, node.up_trace)
         down = _direction(link, node, node.down_bps, node.down_queue_bytes, node.down_trace)
-        rows.append(
-            ExpectedNode(
-                node=number,
-                wired=wired,
-                up=None if wired else up,
-                down=None if wired else down,
-                latency_s=node.latency_s,
-                jitter_s=node.jitter_s,
-                loss=node.loss,
-            )
-        )
+        ends = (None, None) if wired else (up, down)
+        rows.append(ExpectedNode(number, wired, *ends, node.latency_s, node.jitter_s, node.loss))
     return rows
 
 

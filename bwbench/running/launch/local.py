@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from bwbench.experiment.plan.cell import Cell
@@ -209,15 +210,7 @@ class LocalLauncher:
         before = self._counts.get("training")
         if before is None or after is None:
             return None
-        total = after.minus(before).total()
-        since = WireTraffic(
-            bytes=total.bytes,
-            ack_bytes=total.ack_bytes,
-            frames=total.frames,
-            ack_frames=total.ack_frames,
-            drops=total.drops,
-        )
-        return self._resumption.traffic(since)
+        return self._resumption.traffic(WireTraffic(**asdict(after.minus(before).total())))
 
     def _outcome(self, status: Ending, reason: str) -> LaunchOutcome:
         before, after = self._health.get("training"), self._health.get("drained")
