@@ -267,8 +267,8 @@ def expected_of_nodes(link: Link, num_nodes: int) -> list[ExpectedNode]:
         wired = number in link.wired
         up = _direction(link, node, node.up_bps, node.up_queue_bytes, node.up_trace)
         down = _direction(link, node, node.down_bps, node.down_queue_bytes, node.down_trace)
-        ends = (None, None) if wired else (up, down)
-        rows.append(ExpectedNode(number, wired, *ends, node.latency_s, node.jitter_s, node.loss))
+        path = (node.latency_s, node.jitter_s, node.loss)
+        rows.append(ExpectedNode(number, wired, None if wired else up, None if wired else down, *path))
     return rows
 
 
