@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import LaunchError, RecordError
 from bwbench.experiment.config.hosts import Host
@@ -18,7 +17,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
 from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
-from bwbench.running.launch.ssh.connection import HostError, close, connected
+from bwbench.running.launch.ssh.connection import HostError, connected
 from bwbench.running.launch.ssh.host_session import HostSession
 from bwbench.running.launch.ssh.keeper import KeeperOrder
 from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
@@ -62,20 +61,22 @@ class SshLauncher:
 
     async def _run(self, received: Path, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         hosts = [host for host, _ in self._placed]
-        connections = await connected(hosts)
-        try:
-            reports = await examine(connections, hosts, [self._cell])
-            refuse_unfit(reports)
-            self._sessions = [
-                # A token of its own for each host's part of the run: homes may lie on one disk.
-                HostSession(host, connections[host], f"{self._token}{number:04x}", received / str(number), self._print)
-                for number, host in enumerate(hosts)
-            ]
-            await self._start(reports)
-            return await self._supervise(received, wall_limit_s, on_event)
-        finally:
-            await asyncio.shield(self._end(connections))
-            self._bring(received)
+        async with connected(hosts) as connections:
+            try:
+                reports = await examine(connections, hosts, [self._cell])
+                refuse_unfit(reports)
+                self._sessions = [
+                    # A token of its own for each host's part of the run: homes may lie on one disk.
+                    HostSession(
+                        host, connections[host], f"{self._token}{number:04x}", received / str(number), self._print
+                    )
+                    for number, host in enumerate(hosts)
+                ]
+                await self._start(reports)
+                return await self._supervise(received, wall_limit_s, on_event)
+            finally:
+                await asyncio.shield(self._end())
+                self._bring(received)
 
     async def _start(self, reports: Sequence[HostReport]) -> None:
         first, link = reports[0], self._cell.config.link
@@ -165,7 +166,7 @@ class SshLauncher:
     async def _stop(self) -> None:
         await asyncio.gather(*(session.stop() for session in self._sessions))
 
-    async def _end(self, connections: dict[Host, Any]) -> None:
+    async def _end(self) -> None:
         """Nothing may run on when this returns, nor be left on the hosts that still answer."""
         running = [session for session in self._sessions if session.ended is None and session.lost is None]
         if running:
@@ -173,7 +174,6 @@ class SshLauncher:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*(session.follow() for session in running)), STOP_LIMIT_S)
         await asyncio.gather(*(session.clean() for session in self._sessions), return_exceptions=True)
-        close(connections)
 
     def _show(self, received: Path, on_event: EventHandler) -> None:
         """What rank 0 has recorded since, for whoever watches."""

@@ -16,7 +16,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment
-from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected
+from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected
 from bwbench.running.launch.ssh.host_facts import PreflightFacts
 from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapingRequest, host_link
 
@@ -83,11 +83,8 @@ def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport
     """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
 
     async def examined() -> list[HostReport]:
-        connections = await connected(hosts)
-        try:
+        async with connected(hosts) as connections:
             return await examine(connections, hosts, cells)
-        finally:
-            close(connections)
 
     return asyncio.run(examined())
 

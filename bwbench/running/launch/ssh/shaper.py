@@ -47,7 +47,10 @@ def main(arguments: list[str]) -> int:
             if arguments[0] == "show":
                 _say({"problem": None, "shaped": [_shaped(state) for state in StateFolder.open().states()]})
             elif arguments[0] == "clear":
-                _clear(kernel)
+                cleared = [clear(kernel, state.dev) for state in StateFolder.open().states()]
+                differences = [found.difference for found in cleared if found.difference is not None]
+                removed = [what for found in cleared for what in found.removed]
+                _say({"problem": "; ".join(differences) or None, "removed": removed})
             else:
                 prepared = _prepared(kernel, ShapingRequest.model_validate_json(line))
                 if arguments[0] == "check":
@@ -71,13 +74,6 @@ def _prepared(kernel: Kernel, request: ShapingRequest) -> Prepared:
 
 def _shaped(state: RunState) -> ShapedInterface:
     return {"interface": state.dev, "applied": state.summary, "run": state.run, "left_s": state.deadline_s - now_s()}
-
-
-def _clear(kernel: Kernel) -> None:
-    cleared = [clear(kernel, state.dev) for state in StateFolder.open().states()]
-    differences = [found.difference for found in cleared if found.difference is not None]
-    removed = [what for found in cleared for what in found.removed]
-    _say({"problem": "; ".join(differences) or None, "removed": removed})
 
 
 def _hold(kernel: Kernel, prepared: Prepared) -> None:
