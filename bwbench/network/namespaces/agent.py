@@ -20,16 +20,17 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from bwbench.base.die_with_parent import die_with_parent
-from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
+from bwbench.base.errors import BwbenchError, LaunchError, UnfitMachineError
 from bwbench.network.backend_choice import choose
 from bwbench.network.link import Link
 from bwbench.network.namespaces import isolation
-from bwbench.network.namespaces.addresses import node_addresses
 from bwbench.network.namespaces.agent_protocol import (
+    ERRORS,
     REQUESTS,
     AskHealth,
     ControlSocket,
@@ -48,15 +49,13 @@ from bwbench.network.namespaces.agent_protocol import (
 )
 from bwbench.network.namespaces.backend import AbstractBackend
 from bwbench.network.namespaces.wiring import Wiring
+from bwbench.network.netem.kernel_backends import NetemBackend, UnshapedBackend
 from bwbench.network.netem.netem_check import netem_available
+from bwbench.network.relay.relay_backend import RelayBackend
 
-# Errors that cross to the parent as themselves; anything else arrives as a LinkError with the traceback's last line.
-ERRORS: dict[str, type[BwbenchError]] = {
-    "LinkError": LinkError,
-    "LaunchError": LaunchError,
-    "UnfitMachineError": UnfitMachineError,
+_BACKENDS: dict[str, type[AbstractBackend]] = {
+    kind.name: kind for kind in (RelayBackend, NetemBackend, UnshapedBackend)
 }
-
 FIRST_SPARE_FD = 256  # above every descriptor number that a child is to find something under
 
 
@@ -108,15 +107,6 @@ class Agent:
         self._children = Children()
         self._wiring: Wiring | None = None
         self._backend: AbstractBackend | None = None
-        self._operations: dict[type[Request[Any]], Callable[[Any, list[int]], Done]] = {
-            Open: self._open,
-            Spawn: self._spawn,
-            Signal: self._signal,
-            Count: self._count,
-            AskHealth: self._health,
-            Play: self._play,
-            Hold: self._hold,
-        }
 
     def serve(self) -> None:
         """Answer requests one by one, reaping children meanwhile; returns when the parent has gone."""
@@ -134,32 +124,52 @@ class Agent:
             if self._control.connection.fileno() in ready:
                 message = self._control.receive()
                 if message is None or message[0].get("op") == "close":
-                    self._close()
+                    if self._backend is not None:
+                        with contextlib.suppress(Exception):  # the namespaces take all of it with them anyway
+                            self._backend.stop()
                     return
                 self._answer(*message)
 
     def _answer(self, message: dict[str, Any], fds: list[int]) -> None:
         number, op = message.pop("id"), message.pop("op")
-        reply: dict[str, Any] = {}
         try:
-            kind = REQUESTS[op]
-            reply = self._operations[kind](kind.from_json(message), fds).to_json()
+            reply: Mapping[str, object] = vars(self._do(REQUESTS[op](**message), fds))
         except BwbenchError as error:
-            name = next((name for name, known in ERRORS.items() if type(error) is known), "LinkError")
-            reply = {"error": "ConfigError" if isinstance(error, ConfigError) else name, "message": str(error)}
+            kinds = (kind.__name__ for kind in type(error).__mro__)
+            reply = {"error": next((name for name in kinds if name in ERRORS), "LinkError"), "message": str(error)}
         except Exception as error:
             traceback.print_exc()
             reply = {"error": "LinkError", "message": f"{op} failed: {type(error).__name__}: {error}"}
         self._control.send({"id": number, **reply})
 
-    def _open(self, request: Open, fds: list[int]) -> Opened:
-        link, num_nodes = request.link, request.num_nodes
-        name, reason = choose(link, _netem_available(link))
+    def _do(self, request: Request[Any], fds: list[int]) -> Done:
+        if isinstance(request, Open):
+            return self._open(Link.model_validate(request.link), request.num_nodes)
+        if isinstance(request, Spawn):
+            return self._spawn(request, fds)
+        if isinstance(request, Signal):
+            self._children.reap()
+            self._children.signal(request.child, request.number)
+            return Done()
+        assert self._backend is not None
+        if isinstance(request, Count):
+            return Counted(self._backend.counters().to_json())
+        if isinstance(request, AskHealth):
+            return Healthy(self._backend.health().to_json())
+        if isinstance(request, Play):
+            self._backend.play(request.at_s)
+        elif isinstance(request, Hold):
+            self._backend.hold()
+        return Done()
+
+    def _open(self, link: Link, num_nodes: int) -> Opened:
+        # Whether this kernel has netem is asked only where the answer matters.
+        may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared"
+        name, reason = choose(link, may_be_netem and netem_available())
         self._wiring = Wiring(link, num_nodes, name)
-        self._backend = _backend_class(name)(link, self._wiring.ports)
+        self._backend = _BACKENDS[name](link, self._wiring.ports)
         self._backend.start()
-        nodes = tuple(node_addresses(node) for node in range(num_nodes))
-        return Opened(name, reason, self._backend.applied.with_wiring(self._wiring.settings), nodes)
+        return Opened(name, reason, {**asdict(self._wiring.settings), **self._backend.applied})
 
     def _spawn(self, request: Spawn, fds: list[int]) -> Spawned:
         assert self._wiring is not None
@@ -172,56 +182,6 @@ class Agent:
             for fd in passed:
                 os.close(fd)
         return Spawned(inner, outer)
-
-    def _signal(self, request: Signal, fds: list[int]) -> Done:
-        self._children.reap()
-        self._children.signal(request.child, request.number)
-        return Done()
-
-    def _count(self, request: Count, fds: list[int]) -> Counted:
-        assert self._backend is not None
-        return Counted(self._backend.counters())
-
-    def _health(self, request: AskHealth, fds: list[int]) -> Healthy:
-        assert self._backend is not None
-        return Healthy(self._backend.health().to_json())
-
-    def _play(self, request: Play, fds: list[int]) -> Done:
-        assert self._backend is not None
-        self._backend.play(request.at_s)
-        return Done()
-
-    def _hold(self, request: Hold, fds: list[int]) -> Done:
-        assert self._backend is not None
-        self._backend.hold()
-        return Done()
-
-    def _close(self) -> None:
-        if self._backend is not None:
-            with contextlib.suppress(Exception):  # the namespaces are about to take all of it with them anyway
-                self._backend.stop()
-
-
-def _backend_class(name: str) -> type[AbstractBackend]:
-    """The class of a back end; imported when it is needed, as only one ever is."""
-    if name == "relay":
-        from bwbench.network.relay.relay_backend import RelayBackend
-
-        return RelayBackend
-    if name == "netem":
-        from bwbench.network.netem.kernel_backends import NetemBackend
-
-        return NetemBackend
-    from bwbench.network.netem.kernel_backends import UnshapedBackend
-
-    return UnshapedBackend
-
-
-def _netem_available(link: Link) -> bool:
-    """Whether this kernel has netem; asked only where the answer matters."""
-    if not link.shaped or link.backend == "relay" or link.medium == "shared":
-        return False
-    return netem_available()
 
 
 class Children:
@@ -290,7 +250,10 @@ def _become(
     """In the forked child: turn into ``argv``, or report why not. Never returns."""
     try:
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, FIRST_SPARE_FD)
-        os.write(report, _outer_pid().encode() + b"\n")
+        outer_pid = str(os.getpid())
+        with contextlib.suppress(OSError):  # as the PID namespace sees it that /proc belongs to: the parent's
+            outer_pid = os.readlink("/proc/self")
+        os.write(report, outer_pid.encode() + b"\n")
         os.setsid()
         isolation.setns(namespace_fd)
         die_with_parent()
@@ -305,14 +268,6 @@ def _become(
             os.write(report, str(error).encode())
     finally:
         os._exit(127)
-
-
-def _outer_pid() -> str:
-    """This process's id as the PID namespace sees it that /proc belongs to: the parent's."""
-    try:
-        return os.readlink("/proc/self")
-    except OSError:
-        return str(os.getpid())
 
 
 def _place_descriptors(fds: Mapping[int, int]) -> None:

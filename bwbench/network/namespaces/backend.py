@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
-from bwbench.network.namespaces.applied import AppliedLink
 
 _QUANTILES = {"p50_s": 0.5, "p99_s": 0.99, "max_s": 1.0}
 
@@ -54,21 +54,14 @@ class PairCounter:
 
     def plus(self, other: PairCounter, sign: int = 1) -> PairCounter:
         """The sum of both (``sign=-1``: the difference)."""
+        unknown = self.ack_frames is None or other.ack_frames is None
         return PairCounter(
             self.frames + sign * other.frames,
             self.bytes + sign * other.bytes,
-            _plus(self.ack_frames, other.ack_frames, sign),
-            _plus(self.ack_bytes, other.ack_bytes, sign),
+            None if unknown else (self.ack_frames or 0) + sign * (other.ack_frames or 0),
+            None if unknown else (self.ack_bytes or 0) + sign * (other.ack_bytes or 0),
             self.drops + sign * other.drops,
         )
-
-    def to_json(self) -> dict[str, int | None]:
-        """The counters by name."""
-        return dict(vars(self))
-
-
-def _plus(one: int | None, other: int | None, sign: int) -> int | None:
-    return None if one is None or other is None else one + sign * other
 
 
 @dataclass(frozen=True)
@@ -97,10 +90,10 @@ class WireCounters:
 
     def to_json(self) -> list[dict[str, int | None]]:
         """A row a pair: ``{"src", "dst", "frames", …}``."""
-        return [{"src": src, "dst": dst, **counter.to_json()} for (src, dst), counter in sorted(self.pairs.items())]
+        return [{"src": src, "dst": dst, **vars(counter)} for (src, dst), counter in sorted(self.pairs.items())]
 
     @classmethod
-    def from_json(cls, rows: list[dict[str, Any]]) -> WireCounters:
+    def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> WireCounters:
         """The inverse of ``to_json``."""
         return cls({(row.pop("src"), row.pop("dst")): PairCounter(**row) for row in map(dict, rows)})
 
@@ -145,7 +138,7 @@ class Health:
     drops: int
     lateness: LatenessFigures | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """As ``link.json`` has it under ``emulator``: all figures side by side, those of the lateness first."""
         nothing = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s"))
         figures = nothing if self.lateness is None else vars(self.lateness)
@@ -159,7 +152,8 @@ class AbstractBackend(ABC):
     their offloads are set (see ``wiring.py``). Errors that the machine is to blame for are LinkErrors.
 
     Attributes:
-        applied: what was really set; complete once ``start`` has returned. Never what was achieved.
+        applied: what was really set, as ``link.json`` has it (SI units); there once ``start`` has returned. Never what
+            was achieved: that is the probe's to say.
     """
 
     name: ClassVar[Literal["relay", "netem", "unshaped"]]
@@ -167,7 +161,7 @@ class AbstractBackend(ABC):
     def __init__(self, link: Link, ports: Sequence[Port]) -> None:
         self.link = link
         self.ports = tuple(ports)
-        self.applied = AppliedLink(self.name)
+        self.applied: JsonObject = {}
 
     @abstractmethod
     def start(self) -> None:
@@ -181,9 +175,9 @@ class AbstractBackend(ABC):
     def counters(self) -> WireCounters:
         """What has crossed the link so far. Cheap: called several times a second."""
 
-    @abstractmethod
     def health(self) -> Health:
-        """How well the back end keeps up."""
+        """How well the back end keeps up; a kernel is not asked how late it is, as the probe finds that out."""
+        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
 
     def play(self, at_s: float) -> None:  # noqa: B027 - a back end whose links are all constant has nothing to do
         """Let what varies (traces, outages) be ``at_s`` after its begin now. Nothing on a link that is constant."""

@@ -13,9 +13,12 @@ import fcntl
 import os
 import socket
 import struct
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from pyroute2 import IPRoute
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.network.backend_choice import super_packet_bytes
@@ -33,7 +36,6 @@ from bwbench.network.namespaces.addresses import (
     data_port,
     node_addresses,
 )
-from bwbench.network.namespaces.applied import AppliedWiring
 from bwbench.network.namespaces.backend import Port
 
 _MTU = 1500  # of a veth, which nobody changes
@@ -59,6 +61,22 @@ _KEYS = {
     "tcp_wmem": "send_buffer",
     "tcp_rto_max_ms": "rto_max",
 }
+
+
+@dataclass(frozen=True)
+class AppliedWiring:
+    """What was set on the nodes' own interfaces and TCP, whatever shapes the link.
+
+    Attributes:
+        offloads: whether packets go as super-packets, of at most ``super_packet_bytes``.
+        mtu: in bytes.
+        tcp: settings that hold in the nodes, by their names below net.ipv4.
+    """
+
+    offloads: bool
+    super_packet_bytes: int | None
+    mtu: int
+    tcp: Mapping[str, str] = field(default_factory=dict)
 
 
 class Wiring:
@@ -95,8 +113,6 @@ class Wiring:
         self.node_fds, self.air_fd = [], -1
 
     def _build(self, link: Link, num_nodes: int, largest_bytes: int | None) -> None:
-        from pyroute2 import IPRoute
-
         _quiet_ipv6()
         with IPRoute() as air:
             air.link("set", index=air.link_lookup(ifname="lo")[0], state="up")
@@ -126,8 +142,6 @@ def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, maste
 
 def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> None:
     """Addresses, neighbours and offloads of one node, from inside its namespace."""
-    from pyroute2 import IPRoute
-
     addresses = node_addresses(node)
     with IPRoute() as here:
         here.link("set", index=here.link_lookup(ifname="lo")[0], state="up")

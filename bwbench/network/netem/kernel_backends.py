@@ -13,14 +13,15 @@ import ctypes
 import socket
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, ClassVar, Literal
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
-from bwbench.network.namespaces.applied import AppliedLink
-from bwbench.network.namespaces.backend import AbstractBackend, Health, PairCounter, Port, WireCounters
+from bwbench.network.namespaces.backend import AbstractBackend, PairCounter, Port, WireCounters
 from bwbench.network.netem.netem_netlink import add_netem, check_netem, read_counts, remove_netem
 from bwbench.network.netem.shape import CORE, NodeLayout, applied_netem, layout, shape
 
@@ -82,9 +83,6 @@ class NetemBackend(AbstractBackend):
 
         Raises LinkError, with everything taken down again, where the kernel refuses or shapes otherwise than asked.
         """
-        from pyroute2 import IPRoute
-        from pyroute2.netlink.exceptions import NetlinkError
-
         self._air = IPRoute()
         try:
             self._add_bridge(CORE)
@@ -135,10 +133,6 @@ class NetemBackend(AbstractBackend):
             )
         return WireCounters(pairs)
 
-    def health(self) -> Health:
-        """The kernel is not asked how late it is: the probe says whether the link is what it should be."""
-        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
-
     def _connect(self, node: NodeLayout) -> None:
         air = self._air
         self._learn(node.port.interface)
@@ -179,9 +173,6 @@ class UnshapedBackend(AbstractBackend):
 
     def start(self) -> None:
         """Make the bridge, attach the ports, count what leaves through them; raises LinkError."""
-        from pyroute2 import IPRoute
-        from pyroute2.netlink.exceptions import NetlinkError
-
         self._air = IPRoute()
         self._acks: list[AckCounter] = []
         try:
@@ -197,7 +188,7 @@ class UnshapedBackend(AbstractBackend):
         except (NetlinkError, OSError) as error:
             self.stop()
             raise LinkError(f"cannot bridge the nodes: {error}; 'bwbench doctor' says what is missing") from error
-        self.applied = AppliedLink("unshaped", bridge=BRIDGE)
+        self.applied = {"bridge": BRIDGE}
 
     def stop(self) -> None:
         """Remove the bridge and the counters."""
@@ -224,10 +215,6 @@ class UnshapedBackend(AbstractBackend):
         acks = sum(counter.frames for counter in self._acks)
         total = PairCounter(frames, num_bytes, acks, acks * ACK_FRAME_BYTES, drops)
         return WireCounters({(WireCounters.ANY_NODE, WireCounters.ANY_NODE): total})
-
-    def health(self) -> Health:
-        """A bridge is never late."""
-        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
 
 
 def _counting(air: Any) -> list[Any]:
@@ -269,7 +256,5 @@ class AckCounter:
     def __enter__(self) -> AckCounter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 from bwbench.network.link.air import Air
 from bwbench.network.link.chance import Distribution, GilbertElliott
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Outage, Trace
-from bwbench.network.namespaces.applied import AppliedLink, AppliedNode
 
 
 @dataclass(frozen=True)
@@ -145,23 +145,49 @@ def _paths(nodes: tuple[NodeLink, ...]) -> tuple[tuple[Path, ...], ...]:
     return tuple(rows[src] for src in nodes)
 
 
-def applied_relay(link: Link, model: RelayModel, priority: str | None = None) -> AppliedLink:
-    """What the relay was told to do.
+def applied_relay(link: Link, model: RelayModel, priority: str) -> JsonObject:
+    """What the relay was told to do: a node without an override and the path between two such, and who differs in what.
 
     Args:
         model: what was made of the link.
         priority: how its process is scheduled.
     """
-    return AppliedLink(
-        backend="relay",
-        usual=AppliedNode.of(link.base),
-        differing={node: AppliedNode.of(link.node(node)) for node in sorted(link.overrides)},
-        jitter_distribution=model.jitter_distribution,
-        reorder=model.reorder,
-        burst_loss=model.burst_loss,
-        medium=link.medium,
-        air=model.air,
-        outages=model.outages,
-        seed=model.seed,
-        priority=priority,
-    )
+    usual, air = _applied_node(link.base), model.air
+    differing = {node: _applied_node(link.node(node)) for node in sorted(link.overrides)}
+    return {
+        "bandwidth_bps": link.base.slowest_bps,
+        **usual,
+        "jitter_distribution": model.jitter_distribution,
+        "reorder": model.reorder,
+        "burst_loss": asdict(model.burst_loss) if model.burst_loss else None,
+        "medium": link.medium,
+        "air": {**asdict(air), "wired": [*sorted(air.wired)]} if air else None,
+        "nodes": {
+            str(node): {key: value for key, value in own.items() if value != usual[key]}
+            for node, own in differing.items()
+        },
+        "outages": [outage.model_dump(mode="json") for outage in model.outages],
+        "seed": model.seed,
+        "priority": priority,
+    }
+
+
+def _applied_node(node: NodeLink) -> JsonObject:
+    return {
+        "up_bps": node.up_bps,
+        "down_bps": node.down_bps,
+        "latency_s": node.latency_s,
+        "jitter_s": node.jitter_s,
+        "loss": node.loss,
+        "queue_bytes": node.up_queue_bytes,
+        "down_queue_bytes": node.down_queue_bytes,
+        "queue_packets": node.queue_packets,
+        "up_trace": _applied_trace(node.up_trace),
+        "down_trace": _applied_trace(node.down_trace),
+    }
+
+
+def _applied_trace(trace: Trace | None) -> JsonObject | None:
+    if trace is None:
+        return None
+    return {"file": trace.file, "start_s": trace.start_s, "sha256": trace.sha256, "mean_bps": trace.mean_bps}
