@@ -182,7 +182,7 @@ def _found(link: Link, num_nodes: int) -> _WholeLink:
 
     backend: str | None = None
     try:
-        backend, reason = choose(link, netem_available())
+        backend, reason = choose(link, netem_available=netem_available())
     except BwbenchError as error:
         reason = str(error)
     commands: list[str] | None = None

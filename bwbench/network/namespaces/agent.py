@@ -165,7 +165,7 @@ class Agent:
     def _open(self, link: Link, num_nodes: int) -> Opened:
         # Whether this kernel has netem is asked only where the answer matters.
         may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared"
-        name, reason = choose(link, may_be_netem and netem_available())
+        name, reason = choose(link, netem_available=may_be_netem and netem_available())
         self._wiring = Wiring(link, num_nodes, name)
         self._backend = _BACKENDS[name](link, self._wiring.ports)
         self._backend.start()

@@ -126,7 +126,7 @@ class Wiring:
                     _quiet_ipv6()
                 _add_veth(air, data_port(node).interface, DATA_INTERFACE, data_mac(node), fd)
                 _add_veth(air, control_port_name(node), CONTROL_INTERFACE, control_mac(node), fd, master=bridge)
-                set_offloads(data_port(node).interface, largest_bytes is not None)
+                set_offloads(data_port(node).interface, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
                     self.settings = replace(self.settings, tcp=configure_tcp(link.tcp))
@@ -147,7 +147,7 @@ def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> Non
         here.link("set", index=here.link_lookup(ifname="lo")[0], state="up")
         data = here.link_lookup(ifname=DATA_INTERFACE)[0]
         control = here.link_lookup(ifname=CONTROL_INTERFACE)[0]
-        set_offloads(DATA_INTERFACE, largest_bytes is not None)
+        set_offloads(DATA_INTERFACE, enabled=largest_bytes is not None)
         # Switching gso off leaves super-packets of UDP alone; a limit of one segment does not.
         here.link("set", index=data, **({"gso_max_size": largest_bytes} if largest_bytes else {"gso_max_segs": 1}))
         for index, address in ((data, addresses.data_address), (control, addresses.control_address)):
@@ -178,7 +178,7 @@ def _kernel_lacks(error: OSError) -> str:
     return f"cannot build the nodes' network: {error.strerror or error}; {advice}"
 
 
-def set_offloads(interface: str, enabled: bool) -> None:
+def set_offloads(interface: str, *, enabled: bool) -> None:
     """Switch TSO, GSO and GRO of ``interface`` in the present namespace. Raises OSError.
 
     With all off every packet on the wire is a frame of its own, which can be shaped, counted and lost by itself.

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from pyroute2.netlink import nla
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import TC_H_ROOT
+from pyroute2.netlink.rtnl.tcmsg import plugins
+
 from bwbench.base.errors import LinkError
 from bwbench.network.link.chance import GilbertElliott, quantiles
 from bwbench.network.netem.netem_qdisc import NetemQdisc
@@ -66,8 +71,6 @@ def add_netem(air: Any, index: int, qdisc: NetemQdisc) -> None:
 
     Raises LinkError where the kernel refuses, or has no netem.
     """
-    from pyroute2.netlink.exceptions import NetlinkError
-
     teach()
     try:
         air.tc("add", "netem", index, handle=HANDLE, qdisc=qdisc)
@@ -96,7 +99,7 @@ def check_netem(air: Any, asked: Mapping[int, NetemQdisc]) -> dict[int, NetemQdi
 def remove_netem(air: Any, indices: Iterable[int]) -> None:
     """Remove our root qdiscs from the interfaces with these numbers, where they have one."""
     for index in read_netem(air).keys() & set(indices):
-        air.tc("del", index=index, handle=HANDLE, parent=_root())
+        air.tc("del", index=index, handle=HANDLE, parent=TC_H_ROOT)
 
 
 def read_netem(air: Any) -> dict[int, NetemQdisc]:
@@ -125,30 +128,19 @@ def _ours(air: Any) -> list[Any]:
     ]
 
 
-def _root() -> int:
-    from pyroute2.netlink.rtnl import TC_H_ROOT
+class _LossModel(nla):  # type: ignore[misc]
+    nla_map = _LOSS_MODELS
 
-    return int(TC_H_ROOT)
+
+class _Options(nla):  # type: ignore[misc]
+    nla_map = _ATTRIBUTES
+    fields = tuple((name, "I") for name in _FIELDS)
+    loss_model = _LossModel
 
 
 def teach() -> None:
-    """Have pyroute2 speak of netem as this module does. A second time does nothing."""
-    from pyroute2.netlink import nla
-    from pyroute2.netlink.rtnl import TC_H_ROOT
-    from pyroute2.netlink.rtnl.tcmsg import plugins
-
-    if getattr(plugins["netem"], "get_parameters", None) is _get_parameters:
-        return
-
-    class LossModel(nla):  # type: ignore[misc]
-        nla_map = _LOSS_MODELS
-
-    class Options(nla):  # type: ignore[misc]
-        nla_map = _ATTRIBUTES
-        fields = tuple((name, "I") for name in _FIELDS)
-        loss_model = LossModel
-
-    plugins["netem"] = SimpleNamespace(parent=TC_H_ROOT, options=Options, get_parameters=_get_parameters)
+    """Have pyroute2 speak of netem as this module does."""
+    plugins["netem"] = SimpleNamespace(parent=TC_H_ROOT, options=_Options, get_parameters=_get_parameters)
 
 
 def read(options: Any) -> NetemQdisc:
@@ -171,9 +163,9 @@ def read(options: Any) -> NetemQdisc:
     )
 
 
-def _get_parameters(arguments: dict[str, Any]) -> dict[str, Any]:
+def _get_parameters(arguments: Mapping[str, NetemQdisc]) -> dict[str, object]:
     """What ``tc("add", "netem", index, qdisc=...)`` sends; called by pyroute2."""
-    qdisc: NetemQdisc = arguments["qdisc"]
+    qdisc = arguments["qdisc"]
     limit, rate, delay_us, jitter_us, loss, chain = qdisc.words()
     attributes: list[list[Any]] = [["TCA_NETEM_LATENCY64", delay_us * 1000], ["TCA_NETEM_JITTER64", jitter_us * 1000]]
     if rate:

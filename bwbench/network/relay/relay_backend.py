@@ -146,7 +146,7 @@ class RelayBackend(AbstractBackend):
             frames, num_bytes, is_ack = charge(frame)
             statistics.dropped(src, dst, frames)
             if not entered:
-                statistics.refused(src, dst, frames, num_bytes, is_ack)
+                statistics.refused(src, dst, frames, num_bytes, is_ack=is_ack)
 
         return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)
 

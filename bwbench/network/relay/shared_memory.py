@@ -77,11 +77,7 @@ class RelayStatistics:
         tally.changed = True
         self._changed.append(tally)
 
-    def sent(self, src: int, dst: int, frames: int, num_bytes: int, is_ack: bool) -> None:
-        """``src`` has sent these frames towards ``dst``."""
-        self._touched(src, dst).add(frames, num_bytes, is_ack)
-
-    def refused(self, src: int, dst: int, frames: int, num_bytes: int, is_ack: bool) -> None:
+    def refused(self, src: int, dst: int, frames: int, num_bytes: int, *, is_ack: bool) -> None:
         """Frames counted as sent found no room in their sender's queue: they never entered the link."""
         self._touched(src, dst).add(-frames, -num_bytes, is_ack)
 

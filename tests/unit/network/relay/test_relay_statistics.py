@@ -10,12 +10,19 @@ from bwbench.network.namespaces.backend import PairCounter
 from bwbench.network.relay.shared_memory import RelayStatistics
 
 
+def send(statistics: RelayStatistics, src: int, dst: int, frames: int, num_bytes: int, is_ack: bool = False) -> None:
+    tally = statistics.tally(src, dst)
+    tally.add(frames, num_bytes, is_ack)
+    if not tally.changed:
+        statistics.touch(tally)
+
+
 def test_what_entered_the_link_is_seen_once_it_is_flushed() -> None:
     statistics = RelayStatistics(3)
-    statistics.sent(0, 2, 10, 15_140, False)
-    statistics.sent(0, 2, 1, 66, True)
-    statistics.sent(2, 1, 1, 66, True)
-    statistics.refused(2, 1, 1, 66, True)
+    send(statistics, 0, 2, 10, 15_140)
+    send(statistics, 0, 2, 1, 66, is_ack=True)
+    send(statistics, 2, 1, 1, 66, is_ack=True)
+    statistics.refused(2, 1, 1, 66, is_ack=True)
     statistics.dropped(2, 1, 1)
     assert statistics.counters().pairs == {}
     statistics.flush()
@@ -23,7 +30,7 @@ def test_what_entered_the_link_is_seen_once_it_is_flushed() -> None:
         (0, 2): PairCounter(11, 15_206, 1, 66, 0),
         (2, 1): PairCounter(0, 0, 0, 0, 1),
     }
-    statistics.sent(0, 2, 1, 1514, False)
+    send(statistics, 0, 2, 1, 1514)
     statistics.flush()
     assert statistics.counters().pairs[0, 2] == PairCounter(12, 16_720, 1, 66, 0)
     statistics.close()
