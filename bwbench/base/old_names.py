@@ -55,6 +55,7 @@ MOVED = {
     "bwbench.network.link.freeze": "bwbench.network.link.trace_file",
     "bwbench.network.link.outage": "bwbench.network.link.variation",
     "bwbench.network.link.trace": "bwbench.network.link.variation",
+    "bwbench.network.node_popen": "bwbench.network.emulate",
     "bwbench.network.probe.verify": "bwbench.network.probe.verification",
     "bwbench.models.base": "bwbench.training.models.model",
     "bwbench.models.contract": "bwbench.training.models.model_contract",
