@@ -62,7 +62,7 @@ class RelayBackend(AbstractBackend):
         if verdict != "ready":
             self.stop()
             raise LinkError(f"the relay cannot start: {message or 'it ended'}")
-        self.applied = applied_relay(self.link, model, priority)
+        self.applied = applied_relay(model, priority)
 
     def stop(self) -> None:
         """End the relay's process."""
@@ -84,7 +84,11 @@ class RelayBackend(AbstractBackend):
     def health(self) -> Health:
         """Lateness (due time to sent), CPU time, ``overruns``: frames that came faster than the relay reads."""
         drops = self.counters().total().drops
-        alive = self._is_alive()
+        alive = self._pid is not None
+        try:
+            os.kill(self._pid or 0, 0)
+        except ProcessLookupError:
+            alive = False
         return Health(self.name, alive, self._cpu_s(), drops, self._statistics.lateness())
 
     def play(self, at_s: float) -> None:
@@ -94,15 +98,6 @@ class RelayBackend(AbstractBackend):
     def hold(self) -> None:
         """See the base class."""
         self._playback.hold()
-
-    def _is_alive(self) -> bool:
-        if self._pid is None:
-            return False
-        try:
-            os.kill(self._pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
 
     def _cpu_s(self) -> float | None:
         """CPU time of the relay's process; None once that cannot be known."""

@@ -58,8 +58,7 @@ class RelayStatistics:
         self._bins_at = _HEADER_WORDS + num_nodes * num_nodes * _PAIR_WORDS
         self._bins = array("q", bytes(_WORD_BYTES * (_NUM_BINS + len(_LONG_EDGES_S) + 1)))
         self._end = self._bins_at + len(self._bins)
-        self._memory = mmap.mmap(-1, self._end * _WORD_BYTES)
-        self._words = memoryview(self._memory).cast("B").cast("q")
+        self._words = memoryview(mmap.mmap(-1, self._end * _WORD_BYTES)).cast("B").cast("q")
         self._tallies: list[dict[int, PairTally]] = [{} for _ in range(num_nodes)]
         self._changed: list[PairTally] = []
         self._lateness_sum_s = self._lateness_max_s = 0.0
@@ -113,11 +112,8 @@ class RelayStatistics:
         words = self._words
         for tally in self._changed:
             at, tally.changed = tally.at, False
-            words[at] = tally.frames
-            words[at + 1] = tally.bytes
-            words[at + 2] = tally.ack_frames
-            words[at + 3] = tally.ack_bytes
-            words[at + 4] = tally.drops
+            figures = (tally.frames, tally.bytes, tally.ack_frames, tally.ack_bytes, tally.drops)
+            words[at], words[at + 1], words[at + 2], words[at + 3], words[at + 4] = figures
         self._changed.clear()
         words[self._bins_at : self._end] = memoryview(self._bins)
         words[_LATENESS_SUM] = int(self._lateness_sum_s * 1e9)
@@ -157,11 +153,6 @@ class RelayStatistics:
             cpu_user_s=words[_USER] * 1e-9,
             cpu_system_s=words[_SYSTEM] * 1e-9,
         )
-
-    def close(self) -> None:
-        """Let go of the memory. Safe to call twice."""
-        self._words.release()
-        self._memory.close()
 
     def _touched(self, src: int, dst: int) -> PairTally:
         tally = self.tally(src, dst)

@@ -27,7 +27,7 @@ def model(asked: Link, num_nodes: int = 3) -> RelayModel:
 
 def told(asked: Link) -> Any:
     """What is recorded of it, once it has come from the agent."""
-    applied = applied_relay(asked, model(asked), "nice -10")
+    applied = applied_relay(model(asked), "nice -10")
     found = json.loads(json.dumps(applied))
     assert found == applied
     return found

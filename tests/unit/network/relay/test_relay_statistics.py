@@ -33,7 +33,6 @@ def test_what_entered_the_link_is_seen_once_it_is_flushed() -> None:
     send(statistics, 0, 2, 1, 1514)
     statistics.flush()
     assert statistics.counters().pairs[0, 2] == PairCounter(12, 16_720, 1, 66, 0)
-    statistics.close()
 
 
 def test_a_pair_is_written_once_however_often_it_changed() -> None:
@@ -46,7 +45,6 @@ def test_a_pair_is_written_once_however_often_it_changed() -> None:
     statistics.flush()
     assert not tally.changed
     assert statistics.counters().pairs == {(0, 1): PairCounter(2, 3028, 0, 0, 1)}
-    statistics.close()
 
 
 def test_lateness_quantiles() -> None:
@@ -61,7 +59,6 @@ def test_lateness_quantiles() -> None:
     assert health["lateness_p99_s"] == pytest.approx(0.0099, abs=3e-5)
     assert health["lateness_max_s"] == pytest.approx(0.5)
     assert health["lateness_mean_s"] == pytest.approx((999 * 500e-5 + 0.5) / 1001, rel=1e-3)
-    statistics.close()
 
 
 def test_the_histogram_is_compact_and_holds_every_frame() -> None:
@@ -77,7 +74,6 @@ def test_the_histogram_is_compact_and_holds_every_frame() -> None:
     assert dict(histogram[-3:]) == {0.2: 1, 1.0: 1, 10.0: 2}
     assert dict(histogram)[2e-5] == 3 + 2  # early counts as not late
     assert max(later / earlier for earlier, later in zip(edges[1:-4], edges[2:-3], strict=True)) < 1.7
-    statistics.close()
 
 
 def test_work_and_faults_are_told() -> None:
@@ -89,4 +85,3 @@ def test_work_and_faults_are_told() -> None:
     health = vars(statistics.lateness())
     assert (health["overruns"], health["unsent"], health["wake_ups"]) == (3, 1, 15)
     assert health["cpu_user_s"] > 0 and health["cpu_system_s"] >= 0
-    statistics.close()
