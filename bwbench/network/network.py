@@ -25,20 +25,9 @@ import bwbench
 from bwbench.base.errors import ConfigError, LinkError, Problem
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
+from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses, node_addresses
-from bwbench.network.namespaces.agent_protocol import (
-    ERRORS,
-    AnswerT,
-    AskHealth,
-    ControlSocket,
-    Count,
-    Hold,
-    Open,
-    Play,
-    Request,
-    Signal,
-    Spawn,
-)
+from bwbench.network.namespaces.agent_protocol import AnswerT
 from bwbench.network.namespaces.backend import WireCounters
 
 __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
@@ -86,7 +75,7 @@ class Network:
         self._agent = AgentClient()
         try:
             keys = link.model_dump(mode="json", by_alias=True)
-            opened = self._agent.request(Open(keys, num_nodes), OPEN_LIMIT_S)
+            opened = self._agent.request(protocol.Open(keys, num_nodes), OPEN_LIMIT_S)
         except BaseException:
             self._agent.close()
             raise
@@ -121,7 +110,7 @@ class Network:
         fds.update({number: fd for number, fd in ((1, stdout), (2, stderr)) if fd is not None})
         exit_read, exit_write = os.pipe()
         try:
-            spawn = Spawn(
+            spawn = protocol.Spawn(
                 node=node,
                 argv=[os.fspath(word) for word in argv],
                 env=dict(os.environ if env is None else env),
@@ -136,17 +125,17 @@ class Network:
             os.close(exit_write)
 
         def send_signal(number: int) -> None:
-            self._agent.request(Signal(spawned.child, number), REQUEST_LIMIT_S)
+            self._agent.request(protocol.Signal(spawned.child, number), REQUEST_LIMIT_S)
 
         return NodeProcess(spawned.pid, exit_read, send_signal)
 
     def counters(self) -> WireCounters:
         """What has crossed the link so far, pair by pair."""
-        return WireCounters.from_json(self._agent.request(Count(), REQUEST_LIMIT_S).rows)
+        return WireCounters.from_json(self._agent.request(protocol.Count(), REQUEST_LIMIT_S).rows)
 
     def health(self) -> dict[str, Any]:
         """How well the back end keeps up: ``{"backend", "alive", "lateness_p99_s", "cpu_s", "drops", …}``."""
-        return self._agent.request(AskHealth(), REQUEST_LIMIT_S).health
+        return self._agent.request(protocol.AskHealth(), REQUEST_LIMIT_S).health
 
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
@@ -154,11 +143,11 @@ class Network:
         Before that, and after ``hold``, the link is steady, so that it can be measured: traces are at their mean rates,
         and there are no outages. Nothing happens on a link that is constant.
         """
-        self._agent.request(Play(at_s), REQUEST_LIMIT_S)
+        self._agent.request(protocol.Play(at_s), REQUEST_LIMIT_S)
 
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
-        self._agent.request(Hold(), REQUEST_LIMIT_S)
+        self._agent.request(protocol.Hold(), REQUEST_LIMIT_S)
 
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
@@ -230,7 +219,7 @@ class AgentClient:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self._control = ControlSocket(ours)
+        self._control = protocol.ControlSocket(ours)
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._errors_fd = os.memfd_create("agent-stderr")  # not a pipe: nobody has to read it; no disk that can be full
@@ -256,7 +245,7 @@ class AgentClient:
         finally:
             theirs.close()
 
-    def request(self, request: Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
+    def request(self, request: protocol.Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
         """Have the agent do something, and return its answer.
 
         Raises the error that the agent reports; LinkError where it is gone or takes longer than ``limit_s``.
@@ -280,7 +269,7 @@ class AgentClient:
                 ) from error
         reply, _ = message
         if "error" in reply:
-            raise ERRORS.get(reply["error"], LinkError)(reply["message"])
+            raise protocol.ERRORS.get(reply["error"], LinkError)(reply["message"])
         reply.pop("id", None)
         return cast("AnswerT", request.answer(**reply))
 

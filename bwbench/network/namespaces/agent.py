@@ -28,25 +28,8 @@ from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import BwbenchError, LaunchError, UnfitMachineError
 from bwbench.network.backend_choice import choose
 from bwbench.network.link import Link
+from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces import isolation
-from bwbench.network.namespaces.agent_protocol import (
-    ERRORS,
-    REQUESTS,
-    AskHealth,
-    ControlSocket,
-    Count,
-    Counted,
-    Done,
-    Healthy,
-    Hold,
-    Open,
-    Opened,
-    Play,
-    Request,
-    Signal,
-    Spawn,
-    Spawned,
-)
 from bwbench.network.namespaces.backend import AbstractBackend
 from bwbench.network.namespaces.wiring import Wiring
 from bwbench.network.netem.kernel_backends import NetemBackend, UnshapedBackend
@@ -66,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--no-death-signal", action="store_true", help="the starting thread may end before the process")
     options = parser.parse_args(arguments)
-    control = ControlSocket(socket.socket(fileno=options.socket_fd))
+    control = protocol.ControlSocket(socket.socket(fileno=options.socket_fd))
     control.connection.set_inheritable(False)
     if not options.no_death_signal:
         die_with_parent(options.parent_pid)
@@ -91,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def _first_process(control: ControlSocket) -> None:
+def _first_process(control: protocol.ControlSocket) -> None:
     die_with_parent()
     if os.getppid() != 0:  # 0: the outer process is alive, outside this PID namespace; an orphan would have been killed
         raise RuntimeError("not the first process of a PID namespace")
@@ -102,7 +85,7 @@ def _first_process(control: ControlSocket) -> None:
 class Agent:
     """Serves requests until the parent says ``close`` or is gone."""
 
-    def __init__(self, control: ControlSocket) -> None:
+    def __init__(self, control: protocol.ControlSocket) -> None:
         self._control = control
         self._children = Children()
         self._wiring: Wiring | None = None
@@ -133,45 +116,45 @@ class Agent:
     def _answer(self, message: dict[str, Any], fds: list[int]) -> None:
         number, op = message.pop("id"), message.pop("op")
         try:
-            reply: Mapping[str, object] = vars(self._do(REQUESTS[op](**message), fds))
+            reply: Mapping[str, object] = vars(self._do(protocol.REQUESTS[op](**message), fds))
         except BwbenchError as error:
-            kinds = (kind.__name__ for kind in type(error).__mro__)
-            reply = {"error": next((name for name in kinds if name in ERRORS), "LinkError"), "message": str(error)}
+            names = [kind.__name__ for kind in type(error).__mro__ if kind.__name__ in protocol.ERRORS]
+            reply = {"error": names[0] if names else "LinkError", "message": str(error)}
         except Exception as error:
             traceback.print_exc()
             reply = {"error": "LinkError", "message": f"{op} failed: {type(error).__name__}: {error}"}
         self._control.send({"id": number, **reply})
 
-    def _do(self, request: Request[Any], fds: list[int]) -> Done:
-        if isinstance(request, Open):
+    def _do(self, request: protocol.Request[Any], fds: list[int]) -> protocol.Done:
+        if isinstance(request, protocol.Open):
             return self._open(Link.model_validate(request.link), request.num_nodes)
-        if isinstance(request, Spawn):
+        if isinstance(request, protocol.Spawn):
             return self._spawn(request, fds)
-        if isinstance(request, Signal):
+        if isinstance(request, protocol.Signal):
             self._children.reap()
             self._children.signal(request.child, request.number)
-            return Done()
+            return protocol.Done()
         assert self._backend is not None
-        if isinstance(request, Count):
-            return Counted(self._backend.counters().to_json())
-        if isinstance(request, AskHealth):
-            return Healthy(self._backend.health().to_json())
-        if isinstance(request, Play):
+        if isinstance(request, protocol.Count):
+            return protocol.Counted(self._backend.counters().to_json())
+        if isinstance(request, protocol.AskHealth):
+            return protocol.Healthy(self._backend.health().to_json())
+        if isinstance(request, protocol.Play):
             self._backend.play(request.at_s)
-        elif isinstance(request, Hold):
+        elif isinstance(request, protocol.Hold):
             self._backend.hold()
-        return Done()
+        return protocol.Done()
 
-    def _open(self, link: Link, num_nodes: int) -> Opened:
+    def _open(self, link: Link, num_nodes: int) -> protocol.Opened:
         # Whether this kernel has netem is asked only where the answer matters.
         may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared"
         name, reason = choose(link, netem_available=may_be_netem and netem_available())
         self._wiring = Wiring(link, num_nodes, name)
         self._backend = _BACKENDS[name](link, self._wiring.ports)
         self._backend.start()
-        return Opened(name, reason, {**asdict(self._wiring.settings), **self._backend.applied})
+        return protocol.Opened(name, reason, {**asdict(self._wiring.settings), **self._backend.applied})
 
-    def _spawn(self, request: Spawn, fds: list[int]) -> Spawned:
+    def _spawn(self, request: protocol.Spawn, fds: list[int]) -> protocol.Spawned:
         assert self._wiring is not None
         pipe, *passed = fds
         try:
@@ -181,7 +164,7 @@ class Agent:
         finally:
             for fd in passed:
                 os.close(fd)
-        return Spawned(inner, outer)
+        return protocol.Spawned(inner, outer)
 
 
 class Children:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
 from bwbench.base.errors import BwbenchError, UnfitMachineError
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.namespaces.backend import lateness_between
@@ -68,24 +69,18 @@ class MachineFinding:
     verdict: Literal["ok", "limited", "unfit"]
     text: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The fields by name."""
         return asdict(self)
 
 
 def examine_machine() -> list[MachineFinding]:
     """All findings; takes some ten seconds, because the relay is really loaded."""
-    namespaces = _namespaces()
-    findings = [_system(), namespaces]
-    if namespaces.verdict != "unfit":
+    system = f"Linux {platform.release()}, Python {platform.python_version()} at {sys.prefix}"
+    findings = [MachineFinding("system", "ok", system), _namespaces()]
+    if findings[-1].verdict != "unfit":
         findings += [_netem(), _relay()]
     return [*findings, _cores(), _socket_buffers(), _congestion_control(), _leftovers()]
-
-
-def _system() -> MachineFinding:
-    return MachineFinding(
-        "system", "ok", f"Linux {platform.release()}, Python {platform.python_version()} at {sys.prefix}"
-    )
 
 
 def _namespaces() -> MachineFinding:
@@ -126,9 +121,8 @@ def _cores() -> MachineFinding:
     cores = len(os.sched_getaffinity(0))
     if cores >= _COMFORTABLE_CORES:
         return MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
-    return MachineFinding(
-        "cores", "limited", f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
-    )
+    text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
+    return MachineFinding("cores", "limited", text)
 
 
 def _socket_buffers() -> MachineFinding:
@@ -142,8 +136,8 @@ def _socket_buffers() -> MachineFinding:
 def _congestion_control() -> MachineFinding:
     allowed = (_read("/proc/sys/net/ipv4/tcp_allowed_congestion_control") or "").split()
     taken = "cubic" if "cubic" in allowed else "reno"
-    verdict: Literal["ok", "limited"] = "ok" if taken == "cubic" else "limited"
-    return MachineFinding("congestion control", verdict, f"{taken} is used (allowed here: {', '.join(allowed)})")
+    text = f"{taken} is used (allowed here: {', '.join(allowed)})"
+    return MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
 
 
 def _leftovers() -> MachineFinding:
@@ -290,9 +284,8 @@ def end_leftovers(leftovers: list[Leftover]) -> None:
         except psutil.NoSuchProcess:
             continue
         except psutil.AccessDenied as error:
-            raise UnfitMachineError(
-                f"process {leftover.pid} belongs to another user; run clean as that user"
-            ) from error
+            message = f"process {leftover.pid} belongs to another user; run clean as that user"
+            raise UnfitMachineError(message) from error
     _, alive = psutil.wait_procs(processes, timeout=_END_LIMIT_S)
     if alive:
         raise UnfitMachineError(f"processes {[process.pid for process in alive]} do not end; look at them with ps")

@@ -226,12 +226,9 @@ def record_with_iperf3(
         argv += ["--reverse"] if one == "down" else []
         argv += ["--bind", bind] if bind else []
         result = _run(argv, seconds + session.WARM_UP_S + _GRACE_S, f"{to}:{port}")
-        goodput_bps = [float(interval["sum"]["bits_per_second"]) for interval in result["intervals"]]
-        goodput_bps = [
-            value
-            for value, interval in zip(goodput_bps, result["intervals"], strict=True)
-            if not interval["sum"].get("omitted") and interval["sum"]["seconds"] > 0.5
-        ]
+        sums = [interval["sum"] for interval in result["intervals"]]
+        counted = [found for found in sums if not found.get("omitted") and found["seconds"] > 0.5]
+        goodput_bps = [float(found["bits_per_second"]) for found in counted]
         for second, value_bps in enumerate(goodput_bps):
             on_second(one, second, value_bps)
         recorded.append(Recorded(one, path, tuple(goodput_bps)))
@@ -241,7 +238,7 @@ def record_with_iperf3(
     return summary
 
 
-def _run(argv: list[str], limit_s: float, where: str) -> dict[str, Any]:
+def _run(argv: list[str], limit_s: float, where: str) -> dict[str, Any]:  # iperf3's own words
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
