@@ -184,9 +184,7 @@ def record(
             return EXIT_OK
         assert to is not None
         if iperf3:
-            from bwbench.network.record.record_session import DEFAULT_PORT as IPERF3_PORT
-
-            port = IPERF3_PORT if port is None else port
+            port = recording.IPERF3_PORT if port is None else port
             summary = recording.record_with_iperf3(to, port, limit_s, direction, out, _print_second, bind=bind)
         else:
             port = recording.DEFAULT_PORT if port is None else port

@@ -124,11 +124,6 @@ class Link(BaseModel):
         return self.base.slowest_bps if self.shaped else None
 
     @property
-    def effective_queue_bytes(self) -> int:
-        """The queue before the slower direction of a node without an override, once the default is filled in."""
-        return min(self.base.up_queue_bytes, self.base.down_queue_bytes) if self.shaped else MINIMUM_QUEUE_BYTES
-
-    @property
     def burst_loss(self) -> GilbertElliott | None:
         """The chain that loses frames in bursts; None where each is lost by itself."""
         if self.loss_burst is None or not self.loss:
@@ -148,11 +143,6 @@ class Link(BaseModel):
     def _aggregation(self) -> int:
         defaults = STANDARDS.get(self.standard or "")
         return self.aggregation or (defaults.aggregation if defaults else 1)
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all nodes are alike."""
-        return not self.overrides
 
     @property
     def varies(self) -> bool:

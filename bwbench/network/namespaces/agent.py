@@ -21,7 +21,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from bwbench.base.die_with_parent import die_with_parent
@@ -138,7 +137,7 @@ class Agent:
         if isinstance(request, protocol.Count):
             return protocol.Counted(self._backend.counters().to_json())
         if isinstance(request, protocol.AskHealth):
-            return protocol.Healthy(self._backend.health().to_json())
+            return protocol.Healthy(self._backend.health())
         if isinstance(request, protocol.Play):
             self._backend.play(request.at_s)
         elif isinstance(request, protocol.Hold):
@@ -152,7 +151,7 @@ class Agent:
         self._wiring = Wiring(link, num_nodes, name)
         self._backend = _BACKENDS[name](link, self._wiring.ports)
         self._backend.start()
-        return protocol.Opened(name, reason, {**asdict(self._wiring.settings), **self._backend.applied})
+        return protocol.Opened(name, reason, {**self._wiring.settings, **self._backend.applied})
 
     def _spawn(self, request: protocol.Spawn, fds: list[int]) -> protocol.Spawned:
         assert self._wiring is not None

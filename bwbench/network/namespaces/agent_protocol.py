@@ -116,7 +116,7 @@ class Count(Request[Counted]):
 
 @dataclass(frozen=True)
 class Healthy(Done):
-    """``Health.to_json`` of the back end."""
+    """``AbstractBackend.health``."""
 
     health: JsonObject
 

@@ -98,53 +98,6 @@ class WireCounters:
         return cls({(row.pop("src"), row.pop("dst")): PairCounter(**row) for row in map(dict, rows)})
 
 
-@dataclass(frozen=True)
-class LatenessFigures:
-    """How late the frames left so far, in seconds (None before the first), what was lost by it, and the work done.
-
-    Attributes:
-        lateness_histogram: see above.
-        overruns: frames that came faster than they were read.
-        unsent: frames that the kernel did not take when they were due.
-        wake_ups: how often the process has woken up.
-        cpu_user_s, cpu_system_s: CPU time of it, as it last said so.
-    """
-
-    lateness_p50_s: float | None
-    lateness_p99_s: float | None
-    lateness_max_s: float | None
-    lateness_mean_s: float | None
-    lateness_histogram: Sequence[Sequence[float]]
-    overruns: int
-    unsent: int
-    wake_ups: int
-    cpu_user_s: float
-    cpu_system_s: float
-
-
-@dataclass(frozen=True)
-class Health:
-    """How well a back end keeps up.
-
-    Attributes:
-        cpu_s: CPU time that it has used; None where the kernel does the work, or once it cannot be known.
-        drops: frames lost, at full queues or by the loss that was asked for.
-        lateness: None where nobody can tell: the probe says whether the link is what it should be.
-    """
-
-    backend: str
-    alive: bool
-    cpu_s: float | None
-    drops: int
-    lateness: LatenessFigures | None = None
-
-    def to_json(self) -> JsonObject:
-        """As ``link.json`` has it under ``emulator``: all figures side by side, those of the lateness first."""
-        nothing = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s"))
-        figures = nothing if self.lateness is None else vars(self.lateness)
-        return {"backend": self.backend, "alive": self.alive, **figures, "cpu_s": self.cpu_s, "drops": self.drops}
-
-
 class AbstractBackend(ABC):
     """Carries frames between the ports of one air namespace as a link asks.
 
@@ -175,9 +128,15 @@ class AbstractBackend(ABC):
     def counters(self) -> WireCounters:
         """What has crossed the link so far. Cheap: called several times a second."""
 
-    def health(self) -> Health:
-        """How well the back end keeps up; a kernel is not asked how late it is, as the probe finds that out."""
-        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
+    def health(self) -> JsonObject:
+        """How well the back end keeps up, as ``link.json`` has it under ``emulator``.
+
+        ``alive``, ``drops`` (frames lost, at full queues or by the loss that was asked for), ``cpu_s`` (None where the
+        kernel does the work, or once it cannot be known), ``lateness_p50_s`` and so on. A kernel is not asked how late
+        it is: the probe says whether the link is what it should be.
+        """
+        unknown = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s", "cpu_s"))
+        return {"backend": self.name, "alive": True, **unknown, "drops": self.counters().total().drops}
 
     def play(self, at_s: float) -> None:  # noqa: B027 - a back end whose links are all constant has nothing to do
         """Let what varies (traces, outages) be ``at_s`` after its begin now. Nothing on a link that is constant."""

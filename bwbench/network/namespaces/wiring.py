@@ -13,13 +13,12 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyroute2 import IPRoute
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import Link
 from bwbench.network.link.node_link import TcpSettings
@@ -52,22 +51,6 @@ _KEYS = {
 }
 
 
-@dataclass(frozen=True)
-class AppliedWiring:
-    """What was set on the nodes' own interfaces and TCP, whatever shapes the link.
-
-    Attributes:
-        offloads: whether packets go as super-packets, of at most ``super_packet_bytes``.
-        mtu: in bytes.
-        tcp: settings that hold in the nodes, by their names below net.ipv4.
-    """
-
-    offloads: bool
-    super_packet_bytes: int | None
-    mtu: int
-    tcp: Mapping[str, str] = field(default_factory=dict)
-
-
 class Wiring:
     """The namespaces and interfaces of ``num_nodes`` nodes around the present network namespace (the air).
 
@@ -75,7 +58,8 @@ class Wiring:
         air_fd: file descriptor of the air namespace.
         node_fds: file descriptors of the nodes' namespaces.
         ports: the nodes' data ports in the air namespace: up, and connected to nothing yet.
-        settings: what was set.
+        settings: what was set on the nodes' own ends: ``offloads`` (whether packets go as super-packets, of at most
+            ``super_packet_bytes``), ``mtu``, ``tcp`` (what holds in the nodes, by the names below net.ipv4).
     """
 
     def __init__(self, link: Link, num_nodes: int, backend: str) -> None:
@@ -83,7 +67,12 @@ class Wiring:
         self.node_fds: list[int] = []
         self.ports: tuple[Port, ...] = tuple(named.data_port(node) for node in range(num_nodes))
         largest_bytes = super_packet_bytes(link, num_nodes, backend)
-        self.settings = AppliedWiring(largest_bytes is not None, largest_bytes, _MTU)
+        self.settings: JsonObject = {
+            "offloads": largest_bytes is not None,
+            "super_packet_bytes": largest_bytes,
+            "mtu": _MTU,
+            "tcp": {},
+        }
         try:
             self._build(link, num_nodes, largest_bytes)
         except OSError as error:
@@ -119,7 +108,7 @@ class Wiring:
                 set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
-                    self.settings = replace(self.settings, tcp=configure_tcp(link.tcp))
+                    self.settings["tcp"] = {**configure_tcp(link.tcp)}
 
 
 def _add_veth(air: IPRoute, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:

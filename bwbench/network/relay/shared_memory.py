@@ -11,9 +11,11 @@ import resource
 import time
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Protocol
 
-from bwbench.network.namespaces.backend import LatenessFigures, PairCounter, WireCounters
+from bwbench.base.plain_data import Json, JsonObject
+from bwbench.network.namespaces.backend import PairCounter, WireCounters
 
 _WORD_BYTES = 8
 _PAIR_WORDS = 5
@@ -136,23 +138,27 @@ class RelayStatistics:
                 pairs[src, dst] = figures
         return WireCounters(pairs)
 
-    def lateness(self) -> LatenessFigures:
-        """How late frames left, what was lost for other reasons than the link's, and the work."""
+    def lateness(self) -> JsonObject:
+        """How late frames left (due time to sent), in seconds, None before the first; what it lost, and its work.
+
+        ``lateness_histogram`` is told in ``backend.py``; ``overruns`` are frames that came faster than they were read,
+        ``unsent`` those that the kernel did not take when they were due; CPU time is as the relay last said.
+        """
         words = self._words
         bins = words[self._bins_at : self._end].tolist()
         max_s, num_frames = words[_LATENESS_MAX] * 1e-9, sum(bins)
-        return LatenessFigures(
-            lateness_p50_s=_quantile(bins, 0.5, max_s),
-            lateness_p99_s=_quantile(bins, 0.99, max_s),
-            lateness_max_s=max_s if num_frames else None,
-            lateness_mean_s=words[_LATENESS_SUM] * 1e-9 / num_frames if num_frames else None,
-            lateness_histogram=_compact(bins),
-            overruns=words[_OVERRUNS],
-            unsent=words[_UNSENT],
-            wake_ups=words[_WAKE_UPS],
-            cpu_user_s=words[_USER] * 1e-9,
-            cpu_system_s=words[_SYSTEM] * 1e-9,
-        )
+        return {
+            "lateness_p50_s": _quantile(bins, 0.5, max_s),
+            "lateness_p99_s": _quantile(bins, 0.99, max_s),
+            "lateness_max_s": max_s if num_frames else None,
+            "lateness_mean_s": words[_LATENESS_SUM] * 1e-9 / num_frames if num_frames else None,
+            "lateness_histogram": [*_compact(bins)],
+            "overruns": words[_OVERRUNS],
+            "unsent": words[_UNSENT],
+            "wake_ups": words[_WAKE_UPS],
+            "cpu_user_s": words[_USER] * 1e-9,
+            "cpu_system_s": words[_SYSTEM] * 1e-9,
+        }
 
     def _touched(self, src: int, dst: int) -> PairTally:
         tally = self.tally(src, dst)
@@ -170,12 +176,12 @@ def _quantile(bins: list[int], share: float, max_s: float) -> float | None:
     return min((below + 1) * _BIN_S, max_s)
 
 
-def _compact(bins: list[int]) -> list[list[float]]:
+def _compact(bins: list[int]) -> Iterator[list[Json]]:
     """About 25 rows at most (``lateness_between``); the last edge stands for everything beyond the one before."""
-    edges = itertools.pairwise((0, *_EDGES))
-    rows = [[end * _BIN_S, sum(bins[begin:end])] for begin, end in edges]
-    rows += map(list, zip((*_LONG_EDGES_S, _LAST_EDGE_S), bins[_NUM_BINS:], strict=True))
-    return [[round(edge_s, 6), frames] for edge_s, frames in rows if frames]
+    rows = [(end * _BIN_S, sum(bins[begin:end])) for begin, end in itertools.pairwise((0, *_EDGES))]
+    for edge_s, frames in [*rows, *zip((*_LONG_EDGES_S, _LAST_EDGE_S), bins[_NUM_BINS:], strict=True)]:
+        if frames:
+            yield [round(edge_s, 6), frames]
 
 
 class _Player(Protocol):

@@ -49,12 +49,12 @@ def test_a_pair_is_written_once_however_often_it_changed() -> None:
 
 def test_lateness_quantiles() -> None:
     statistics = RelayStatistics(2)
-    assert vars(statistics.lateness())["lateness_p50_s"] is None
-    assert vars(statistics.lateness())["lateness_histogram"] == []
+    assert statistics.lateness()["lateness_p50_s"] is None
+    assert statistics.lateness()["lateness_histogram"] == []
     statistics.late([number * 1e-5 for number in range(1000)])
     statistics.late([0.5])
     statistics.flush()
-    health = vars(statistics.lateness())
+    health = statistics.lateness()
     assert health["lateness_p50_s"] == pytest.approx(0.005, abs=3e-5)
     assert health["lateness_p99_s"] == pytest.approx(0.0099, abs=3e-5)
     assert health["lateness_max_s"] == pytest.approx(0.5)
@@ -67,7 +67,7 @@ def test_the_histogram_is_compact_and_holds_every_frame() -> None:
     statistics.late(lateness_s)
     statistics.late([number * 1e-5 for number in range(10_000)])
     statistics.flush()
-    histogram = json.loads(json.dumps(vars(statistics.lateness())["lateness_histogram"]))
+    histogram = json.loads(json.dumps(statistics.lateness()["lateness_histogram"]))
     edges = [edge_s for edge_s, _ in histogram]
     assert edges == sorted(edges) and len(edges) <= 25 and edges[-1] == 10.0
     assert sum(frames for _, frames in histogram) == len(lateness_s) + 10_000
@@ -82,6 +82,6 @@ def test_work_and_faults_are_told() -> None:
     statistics.unsent()
     statistics.used(10)
     statistics.used(5)
-    health = vars(statistics.lateness())
+    health = statistics.lateness()
     assert (health["overruns"], health["unsent"], health["wake_ups"]) == (3, 1, 15)
     assert health["cpu_user_s"] > 0 and health["cpu_system_s"] >= 0
