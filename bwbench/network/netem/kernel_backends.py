@@ -22,7 +22,7 @@ from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
 from bwbench.network.namespaces.backend import AbstractBackend, PairCounter, Port, WireCounters
-from bwbench.network.netem.netem_netlink import add_netem, check_netem, read_counts, remove_netem
+from bwbench.network.netem.netem_netlink import QdiscCounts, add_netem, check_netem, read_counts, remove_netem
 from bwbench.network.netem.shape import CORE, NodeLayout, applied_netem, layout, shape
 
 _NTF_MASTER = 0x04  # the bridge's table, not the device's own
@@ -125,8 +125,8 @@ class NetemBackend(AbstractBackend):
             up = counts[self._indices[node.uplink]]
             acks = self._acks[node.port.node].frames
             pairs[node.port.node, WireCounters.ANY_NODE] = PairCounter(
-                frames=up.sent_frames + up.waiting_frames,
-                bytes=up.sent_bytes + up.waiting_bytes,
+                frames=up.frames,
+                bytes=up.bytes,
                 ack_frames=acks,
                 ack_bytes=acks * ACK_FRAME_BYTES,
                 drops=sum(counts[self._indices[name]].drops for name, _ in node.qdiscs.values()),
@@ -205,13 +205,8 @@ class UnshapedBackend(AbstractBackend):
 
     def counters(self) -> WireCounters:
         """What all nodes have sent; acknowledgements are taken to have the usual length."""
-        frames = num_bytes = drops = 0
-        for message in _counting(self._air):
-            statistics = message.get_attr("TCA_STATS2")
-            sent = statistics.get_attr("TCA_STATS_BASIC")
-            frames += sent["packets"]
-            num_bytes += sent["bytes"]
-            drops += statistics.get_attr("TCA_STATS_QUEUE")["drops"]
+        counts = [QdiscCounts.of(message) for message in _counting(self._air)]
+        frames, num_bytes, drops = (sum(column) for column in zip(*counts, strict=True))
         acks = sum(counter.frames for counter in self._acks)
         total = PairCounter(frames, num_bytes, acks, acks * ACK_FRAME_BYTES, drops)
         return WireCounters({(WireCounters.ANY_NODE, WireCounters.ANY_NODE): total})

@@ -9,9 +9,8 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyroute2.netlink import nla
 from pyroute2.netlink.exceptions import NetlinkError
@@ -52,15 +51,19 @@ _RATE = struct.Struct("=IiIi")  # struct tc_netem_rate: rate, packet overhead, c
 _GILBERT_ELLIOTT = struct.Struct("=4I")  # struct tc_netem_gemodel: p, r, h, 1-k
 
 
-@dataclass(frozen=True)
-class QdiscCounts:
-    """What has left a qdisc, what waits in it, and what it dropped; bytes are those of Ethernet frames."""
+class QdiscCounts(NamedTuple):
+    """What has entered a qdisc (and may wait in it), and what it dropped; bytes are those of Ethernet frames."""
 
-    sent_frames: int
-    sent_bytes: int
-    waiting_frames: int
-    waiting_bytes: int
+    frames: int
+    bytes: int
     drops: int
+
+    @classmethod
+    def of(cls, message: Any) -> QdiscCounts:
+        """The statistics in what the kernel says of a qdisc."""
+        statistics = message.get_attr("TCA_STATS2")
+        sent, queue = statistics.get_attr("TCA_STATS_BASIC"), statistics.get_attr("TCA_STATS_QUEUE")
+        return cls(sent["packets"] + queue["qlen"], sent["bytes"] + queue["backlog"], queue["drops"])
 
 
 def add_netem(air: Any, index: int, qdisc: NetemQdisc) -> None:
@@ -110,14 +113,7 @@ def read_netem(air: Any) -> dict[int, NetemQdisc]:
 
 def read_counts(air: Any) -> dict[int, QdiscCounts]:
     """The statistics of all our netem qdiscs in the namespace, by the number of the interface."""
-    counts = {}
-    for message in _ours(air):
-        statistics = message.get_attr("TCA_STATS2")
-        sent, queue = statistics.get_attr("TCA_STATS_BASIC"), statistics.get_attr("TCA_STATS_QUEUE")
-        counts[message["index"]] = QdiscCounts(
-            sent["packets"], sent["bytes"], queue["qlen"], queue["backlog"], queue["drops"]
-        )
-    return counts
+    return {message["index"]: QdiscCounts.of(message) for message in _ours(air)}
 
 
 def _ours(air: Any) -> list[Any]:

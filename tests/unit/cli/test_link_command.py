@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from bwbench.base.errors import ConfigError
+from bwbench.cli.link import measure
+from bwbench.network import record as recording
 from tests.netns.link_command import verify
 
 
@@ -51,3 +53,17 @@ def test_nothing_heavy_is_imported() -> None:
     code = "import sys, bwbench.cli.link, bwbench.network.network, bwbench.network.probe; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "pandas", "matplotlib", "pyroute2"} & set(modules)
+
+
+@pytest.mark.parametrize("iperf3, port", [(True, 5201), (False, 5210)])
+def test_each_listener_has_a_port_of_its_own(iperf3: bool, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def record(to: str, port: int, *_: object, **__: object) -> None:
+        asked.append(port)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(recording, "record_with_iperf3" if iperf3 else "record", record)
+    with pytest.raises(ConfigError, match="enough"):
+        measure.record(to="there", iperf3=iperf3)
+    assert asked == [port]
