@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,16 +132,13 @@ def applied(kernel: Kernel, prepared: Prepared, duration_s: float, *, held: bool
             yield AppliedRun(prepared, state_file, guard.how)
         finally:
             if held:
-                release(kernel, folder, state)
+                with folder.locked():
+                    found = read_state(state_file)
+                    if found is not None and found.run == state.run:  # else that is done already
+                        undo(kernel, state, state_file)
 
 
-def sleep(limit_s: float) -> bool:
-    """Wait; nothing ends it early."""
-    time.sleep(limit_s)
-    return False
-
-
-def hold(kernel: Kernel, run: AppliedRun, duration_s: float, wait: Callable[[float], bool] = sleep) -> None:
+def hold(kernel: Kernel, run: AppliedRun, duration_s: float, wait: Callable[[float], bool]) -> None:
     """Keep a held run alive until ``duration_s`` are over.
 
     Args:
@@ -163,15 +159,6 @@ def hold(kernel: Kernel, run: AppliedRun, duration_s: float, wait: Callable[[flo
             write_state(run.state_file, replace(state, deadline_s=now_s() + min(LEASE_S, left_s + BEAT_S)))
         if wait(min(BEAT_S, left_s)):
             return
-
-
-def release(kernel: Kernel, folder: StateFolder, state: RunState) -> None:
-    """Take a run off and forget it; nothing happens where that is done already."""
-    with folder.locked():
-        state_file = folder.file_of(state.dev)
-        found = read_state(state_file)
-        if found is not None and found.run == state.run:
-            undo(kernel, state, state_file)
 
 
 def _check(kernel: Kernel, prepared: Prepared, guard: Guard, end_s: float) -> None:

@@ -190,13 +190,13 @@ def configure_tcp(tcp: TcpSettings) -> dict[str, str]:
         if not _write(name, value):
             limits = ": 1 s to 120 s" if name == "tcp_rto_max_ms" else ""
             raise ConfigError(f"link.tcp.{_KEYS[name]}: the kernel refuses net.ipv4.{name} = {value}{limits}")
-    found = {name: _read(name) for name in _RECORDED}
+    found = {name: isolation.sysctl(f"net/ipv4/{name}") for name in _RECORDED}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _not_allowed(asked: str) -> str:
     """Tried one by one, as a namespace may not see the host's list."""
-    known = (_read("tcp_available_congestion_control") or "").split()
+    known = (isolation.sysctl("net/ipv4/tcp_available_congestion_control") or "").split()
     allowed = [name for name in known if _write(_CONTROL, name)]
     if asked in known:
         next_step = (
@@ -216,10 +216,3 @@ def _write(name: str, value: str) -> bool:
         (_SETTINGS / name).write_text(value)
         return True
     return False
-
-
-def _read(name: str) -> str | None:
-    try:
-        return " ".join((_SETTINGS / name).read_text().split())
-    except OSError:
-        return None
