@@ -135,20 +135,22 @@ class Link(BaseModel):
         """The shared medium in numbers; None on a switched link."""
         if self.medium == "switched" or not self.shaped:
             return None
-        defaults = STANDARDS.get(self.standard or "")
-        efficiency = self.efficiency or (defaults.efficiency if defaults else 1.0)
+        efficiency = self.efficiency or STANDARDS[self.standard].efficiency
         return Air.of(self.base.slowest_bps, efficiency, self._aggregation, self.fairness, frozenset(self.wired))
 
     @property
     def _aggregation(self) -> int:
-        defaults = STANDARDS.get(self.standard or "")
-        return self.aggregation or (defaults.aggregation if defaults else 1)
+        return self.aggregation or STANDARDS[self.standard].aggregation
 
     @property
     def varies(self) -> bool:
         """Whether the link changes over time: then it stays steady (mean rates, no outage) until it is told to play."""
-        traces = (self.trace, *(override.trace for override in self.overrides.values()))
-        return bool(self.outages) or any(trace is not None for trace in traces)
+        return bool(self.outages) or any(self.traces)
+
+    @property
+    def traces(self) -> tuple[Traces | None, ...]:
+        """Everyone's, then those of the nodes that differ, in their order; None where there is none."""
+        return self.trace, *(override.trace for override in self.overrides.values())
 
     def describe(self, short: bool = False) -> str:
         """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``; short ``10 Mbit/s, RTT 5 ms, …``."""
@@ -182,7 +184,8 @@ class Link(BaseModel):
     def _trace_of(self, override: NodeOverride, direction: str) -> Trace | None:
         """A node's own trace, else everyone's unless the node has a bandwidth of its own."""
         everyones = self.trace if override.bandwidth_bps is None else None
-        return _direction(override.trace, direction) or _direction(everyones, direction)
+        found: Trace | None = getattr(override.trace, direction, None) or getattr(everyones, direction, None)
+        return found
 
     def _node_link(self, override: NodeOverride) -> NodeLink:
         if not self.shaped:
@@ -190,8 +193,9 @@ class Link(BaseModel):
         own = override.bandwidth_bps
         up_trace = self._trace_of(override, "up") if override.up_bps is None else None
         down_trace = self._trace_of(override, "down") if override.down_bps is None else None
-        up_bps = override.up_bps or _mean(up_trace) or own or self.up_bps or self.bandwidth_bps
-        down_bps = override.down_bps or _mean(down_trace) or own or self.down_bps or self.bandwidth_bps
+        up_mean_bps, down_mean_bps = (trace and trace.mean_bps for trace in (up_trace, down_trace))
+        up_bps = override.up_bps or up_mean_bps or own or self.up_bps or self.bandwidth_bps
+        down_bps = override.down_bps or down_mean_bps or own or self.down_bps or self.bandwidth_bps
         up_bps, down_bps = up_bps or math.nan, down_bps or math.nan  # a trace whose file nobody has looked at yet
         latency_s = self.latency_s if override.latency_s is None else override.latency_s
         queue = override.queue or self.queue
@@ -217,15 +221,6 @@ class Link(BaseModel):
             up_trace=up_trace,
             down_trace=down_trace,
         )
-
-
-def _direction(traces: Traces | None, direction: str) -> Trace | None:
-    found: Trace | None = getattr(traces, direction) if traces else None
-    return found
-
-
-def _mean(trace: Any) -> float | None:
-    return None if trace is None else trace.mean_bps
 
 
 def _rounded(value_bps: float) -> float:
@@ -293,8 +288,7 @@ def _check_medium(link: Link) -> None:
         return
     if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
         raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
-    traces = [link.trace, *(override.trace for override in link.overrides.values())]
-    if any(trace is not None and trace.up != trace.down for trace in traces):
+    if any(trace is not None and trace.up != trace.down for trace in link.traces):
         raise refused("on a shared air a station has one PHY rate; give one trace for both directions")
 
 

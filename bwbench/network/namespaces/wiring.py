@@ -16,6 +16,7 @@ import struct
 from pathlib import Path
 
 from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.base.plain_data import JsonObject
@@ -77,11 +78,8 @@ class Wiring:
             self._build(link, num_nodes, largest_bytes)
         except OSError as error:
             raise LinkError(_kernel_lacks(error)) from error
-        except Exception as error:
-            code = getattr(error, "code", None)  # pyroute2's NetlinkError
-            if not isinstance(code, int):
-                raise
-            raise LinkError(_kernel_lacks(OSError(code, os.strerror(code)))) from error
+        except NetlinkError as error:
+            raise LinkError(_kernel_lacks(OSError(error.code, os.strerror(error.code)))) from error
 
     def close(self) -> None:
         """Let go of the namespaces; they end with the last process in them. Safe to call twice."""

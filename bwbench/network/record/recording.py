@@ -19,15 +19,7 @@ from typing import Any
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.network.record import record_session as session
-from bwbench.network.record.summary import (
-    OnSecond,
-    Recorded,
-    RecordSummary,
-    remarks_on,
-    trace_paths,
-    whole_seconds,
-    write_trace,
-)
+from bwbench.network.record.summary import OnSecond, Recorded, RecordSummary, trace_paths, whole_seconds, write_trace
 
 CONNECT_S = 10.0
 NUM_IDLE_PINGS, BETWEEN_IDLE_PINGS_S = 20, 0.05
@@ -76,9 +68,7 @@ def record(
 
     def keep() -> RecordSummary:
         summary = RecordSummary(where, tuple(recorded), idle_s, tuple(loaded_s), client.congestion_control)
-        last = summary.recorded[-1]
-        remarks = remarks_on(summary, last.direction, started, f"{len(last.goodput_bps)} s of {seconds} s")
-        write_trace(last.path, last.goodput_bps, remarks)
+        write_trace(summary, started, f"{len(recorded[-1].goodput_bps)} s of {seconds} s")
         return summary
 
     for one, path in paths.items():
@@ -234,7 +224,7 @@ def record_with_iperf3(
         recorded.append(Recorded(one, path, tuple(goodput_bps)))
         control = str(result.get("end", {}).get("sender_tcp_congestion", ""))
         summary = RecordSummary(f"{to}:{port}", tuple(recorded), congestion_control=control)
-        write_trace(path, goodput_bps, remarks_on(summary, one, started, "with iperf3"))
+        write_trace(summary, started, "with iperf3")
     return summary
 
 
