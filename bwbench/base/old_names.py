@@ -126,10 +126,6 @@ class _Alias:
         code: CodeType | None = loader.get_code(self._name) if hasattr(loader, "get_code") else None
         return code
 
-    def get_source(self, fullname: str) -> str | None:
-        """None: the new name has it."""
-        return None
-
 
 def _spec_of(name: str) -> ModuleSpec | None:
     from importlib.util import find_spec  # only where an old name is used

@@ -20,7 +20,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, CalledProcessError, CompletedProcess, TimeoutExpired
 from typing import IO, Any, overload
@@ -250,11 +249,9 @@ class NodePopen:
         """
         until_s = None if timeout is None else time.monotonic() + timeout
         if not self._threads:
-            outputs = ((1, self.stdout), (2, self.stderr))
-            work = [partial(self._collect, number, file) for number, file in outputs if file is not None]
-            if self.stdin is not None:
-                work.append(partial(self._feed, self.stdin, input))
-            self._threads = [threading.Thread(target=target, daemon=True) for target in work]
+            files = ((0, self.stdin), (1, self.stdout), (2, self.stderr))
+            work = [(self._carry, (number, file, input)) for number, file in files if file is not None]
+            self._threads = [threading.Thread(target=target, args=args, daemon=True) for target, args in work]
             for thread in self._threads:
                 thread.start()
         for thread in self._threads:
@@ -264,13 +261,11 @@ class NodePopen:
         self.wait(None if until_s is None else max(0.0, until_s - time.monotonic()))
         return self._read.get(1), self._read.get(2)
 
-    def _collect(self, number: int, file: IO[Any]) -> None:
-        with file:
-            self._read[number] = file.read()
-
-    def _feed(self, file: IO[Any], content: Any) -> None:
-        with contextlib.suppress(BrokenPipeError), file:  # it need not read all of it
-            if content:
+    def _carry(self, number: int, file: IO[Any], content: Any) -> None:
+        with contextlib.suppress(BrokenPipeError), file:  # it need not read all of its input
+            if number:
+                self._read[number] = file.read()
+            elif content:
                 file.write(content)
 
     def send_signal(self, sig: int) -> None:

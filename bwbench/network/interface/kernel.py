@@ -286,7 +286,9 @@ def _setting_in(message: Any) -> Setting:
     if kind == "htb":
         return Htb(options.get_attr("TCA_HTB_INIT")["defcls"])
     if kind == "tbf":
-        return _read_tbf(options.get_attr("TCA_TBF_PARMS"))
+        fields = _TBF.unpack_from(options.get_attr("TCA_TBF_PARMS"))
+        rate, burst_ticks = fields[5], fields[13]
+        return Tbf(rate, round(rate * burst_ticks * _TICK_S), 0)  # it does not tell where super-packets are cut
     if kind == "netem":
         return netem_netlink.read(options)
     if kind in ("bfifo", "pfifo"):
@@ -335,13 +337,6 @@ def teach() -> None:
     plugins["bfifo"] = plugins["pfifo"]
     plugins["tbf"] = SimpleNamespace(parent=TC_H_ROOT, options=_TbfOptions, get_parameters=_tbf_parameters)
     plugins["u32"] = SimpleNamespace(fix_msg=cls_u32.fix_msg, options=_U32Options, get_parameters=_u32_parameters)
-
-
-def _read_tbf(parameters: bytes) -> Tbf:
-    """From the kernel's TCA_TBF_PARMS, which does not tell where super-packets are cut."""
-    fields = _TBF.unpack_from(parameters)
-    rate, burst_ticks = fields[5], fields[13]
-    return Tbf(rate, round(rate * burst_ticks * _TICK_S), 0)
 
 
 def _tbf_parameters(arguments: Mapping[str, Tbf]) -> dict[str, object]:
