@@ -147,7 +147,7 @@ class Network:
 
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
-        self._agent.request(protocol.Hold(), REQUEST_LIMIT_S)
+        self._agent.request(protocol.Play(None), REQUEST_LIMIT_S)
 
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""

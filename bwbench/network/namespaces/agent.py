@@ -140,8 +140,6 @@ class Agent:
             return protocol.Healthy(self._backend.health())
         if isinstance(request, protocol.Play):
             self._backend.play(request.at_s)
-        elif isinstance(request, protocol.Hold):
-            self._backend.hold()
         return protocol.Done()
 
     def _open(self, link: Link, num_nodes: int) -> protocol.Opened:

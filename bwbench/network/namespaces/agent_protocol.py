@@ -131,23 +131,14 @@ class AskHealth(Request[Healthy]):
 
 @dataclass(frozen=True)
 class Play(Request[Done]):
-    """Let what varies about the link be ``at_s`` after its begin now."""
+    """Let what varies about the link be ``at_s`` after its begin now; None makes the link steady again."""
 
     op: ClassVar[str] = "play"
 
-    at_s: float
+    at_s: float | None
 
 
-@dataclass(frozen=True)
-class Hold(Request[Done]):
-    """Make the link steady again."""
-
-    op: ClassVar[str] = "hold"
-
-
-REQUESTS: dict[str, type[Request[Any]]] = {
-    kind.op: kind for kind in (Open, Spawn, Signal, Count, AskHealth, Play, Hold)
-}
+REQUESTS: dict[str, type[Request[Any]]] = {kind.op: kind for kind in (Open, Spawn, Signal, Count, AskHealth, Play)}
 
 
 class ControlSocket:

@@ -138,11 +138,11 @@ class AbstractBackend(ABC):
         unknown = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s", "cpu_s"))
         return {"backend": self.name, "alive": True, **unknown, "drops": self.counters().total().drops}
 
-    def play(self, at_s: float) -> None:  # noqa: B027 - a back end whose links are all constant has nothing to do
-        """Let what varies (traces, outages) be ``at_s`` after its begin now. Nothing on a link that is constant."""
+    def play(self, at_s: float | None) -> None:  # noqa: B027 - nothing to do where all links are constant
+        """Let what varies (traces, outages) be ``at_s`` after its begin now.
 
-    def hold(self) -> None:  # noqa: B027 - likewise
-        """Make the link steady again, as it is before ``play``: mean rates of the traces, no outages."""
+        None makes the link steady again, as it is at first: mean rates of the traces, no outages.
+        """
 
 
 def lateness_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

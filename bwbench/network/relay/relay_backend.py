@@ -92,13 +92,9 @@ class RelayBackend(AbstractBackend):
         figures = {**self._statistics.lateness(), "cpu_s": self._cpu_s(), "drops": self.counters().total().drops}
         return {"backend": self.name, "alive": alive, **figures}
 
-    def play(self, at_s: float) -> None:
+    def play(self, at_s: float | None) -> None:
         """See the base class; the relay reckons from the moment of this call, whenever it notices."""
         self._playback.play(at_s)
-
-    def hold(self) -> None:
-        """See the base class."""
-        self._playback.hold()
 
     def _cpu_s(self) -> float | None:
         """CPU time of the relay's process; None once that cannot be known."""

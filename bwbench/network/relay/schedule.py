@@ -147,13 +147,9 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         """How long so many bytes take on the fastest link."""
         return num_bytes * 8 / max(direction.fastest_bps for direction in (*self._model.up, *self._model.down))
 
-    def play(self, now_s: float, at_s: float = 0.0) -> None:
-        """Traces and outages begin at ``now_s``, or go on from ``at_s`` after their begin."""
-        self._switch(now_s, now_s - at_s)
-
-    def hold(self, now_s: float) -> None:
-        """Traces are at their mean rates again, and there are no outages."""
-        self._switch(now_s, None)
+    @abstractmethod
+    def switch(self, now_s: float, since_s: float | None) -> None:
+        """From ``now_s`` on be as a link whose traces and outages began at ``since_s``; None: as one that is steady."""
 
     def pop_due(self, now_s: float) -> tuple[float, int, FrameT] | None:
         """The next frame that is due by ``now_s`` as (due time, dst, frame), in the order of due times."""
@@ -161,10 +157,6 @@ class AbstractSchedule(ABC, Generic[FrameT]):
             due_s, _, dst, frame = heappop(self._leaving)
             return due_s, dst, frame
         return None
-
-    @abstractmethod
-    def _switch(self, now_s: float, since_s: float | None) -> None:
-        """From ``now_s`` on be as a link that has played since ``since_s``, or that is steady."""
 
     def _shortest_delay_s(self) -> float:
         """What no path undercuts."""

@@ -11,8 +11,7 @@ import resource
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.network.namespaces.backend import PairCounter, WireCounters
@@ -184,12 +183,6 @@ def _compact(bins: list[int]) -> Iterator[list[Json]]:
             yield [round(edge_s, 6), frames]
 
 
-class _Player(Protocol):
-    def play(self, now_s: float, at_s: float) -> None: ...
-
-    def hold(self, now_s: float) -> None: ...
-
-
 class Playback:
     """Written by the agent, read by the relay in every turn of its loop: hence two words and no message.
 
@@ -202,22 +195,23 @@ class Playback:
         self._words = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
         self._obeyed_ns = _STEADY
 
-    def play(self, at_s: float = 0.0) -> None:
-        """In the agent: what varies is ``at_s`` after its begin now."""
-        self._words[1] = round(at_s * 1e9)
-        self._words[0] = time.monotonic_ns()
+    def play(self, at_s: float | None) -> None:
+        """In the agent: what varies is ``at_s`` after its begin now; None: the link is steady."""
+        if at_s is not None:
+            self._words[1] = round(at_s * 1e9)
+        self._words[0] = _STEADY if at_s is None else time.monotonic_ns()
 
-    def hold(self) -> None:
-        """In the agent: the link is steady again."""
-        self._words[0] = _STEADY
+    def obey(self, switch: Callable[[float, float | None], None]) -> None:
+        """In the relay: pass on what the agent has said since the last call. Cheap where it has said nothing.
 
-    def obey(self, player: _Player) -> None:
-        """In the relay: pass on what the agent has said since the last call. Cheap where it has said nothing."""
+        Args:
+            switch: that of a schedule.
+        """
         said_ns = self._words[0]
         if said_ns == self._obeyed_ns:
             return
-        self._obeyed_ns = said_ns
+        self._obeyed_ns, said_s = said_ns, said_ns * 1e-9
         if said_ns == _STEADY:
-            player.hold(time.monotonic())
+            switch(time.monotonic(), None)
         else:
-            player.play(said_ns * 1e-9, self._words[1] * 1e-9)
+            switch(said_s, said_s - self._words[1] * 1e-9)
