@@ -66,9 +66,9 @@ class Registry:
 
     def load(self, name: str) -> type[Any]:
         """The class called ``name``; raises ConfigError with the nearest name where there is none."""
-        if name not in self:
-            raise ConfigError(self.unknown(name))
         if name not in self._classes:
+            if name not in self:
+                raise ConfigError(self.unknown(name))
             module, _, attribute = self._entries[name].target.partition(":")
             self._classes[name] = getattr(importlib.import_module(module), attribute)
         return self._classes[name]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bwbench.base.errors import RecordError
+from bwbench.base.plain_data import mapping_at
 from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
 from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
@@ -130,7 +131,7 @@ def running_now(folder: CellFolder) -> Entry | None:
     claim = claim_of(folder.path)
     if claim is None:
         return None
-    limit = (folder.cell.config.get("limit") or {}).get("samples")
+    limit = mapping_at(folder.cell.config, "limit").get("samples")
     latest = _latest_evaluation(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else None
     known: Entry = dict(vars(claim))
     known["phase"] = known["phase"] or "opening the link"

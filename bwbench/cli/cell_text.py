@@ -11,17 +11,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
-from bwbench.records.schema import (
-    Config,
-    CurvePoint,
-    End,
-    Json,
-    JsonObject,
-    LedgerSummary,
-    LinkRecord,
-    MeasuredPair,
-    Status,
-)
+from bwbench.records.schema import CurvePoint, End, Json, JsonObject, LedgerSummary, LinkRecord, MeasuredPair, Status
 from bwbench.results.analysis.cells import setting_of, state_of
 from bwbench.results.analysis.clocks import Clocks
 from bwbench.results.analysis.composed_error import ComposedError, composed_error
@@ -156,7 +146,7 @@ def _outcome(record: Shown) -> Iterator[str]:
         yield f"replicas         {'bit-equal at the end' if status.replicas_identical else 'differ at the end'}"
 
 
-def _configuration(config: Config) -> Iterator[str]:
+def _configuration(config: JsonObject) -> Iterator[str]:
     setting = setting_of(config)
     nodes = "1 node" if setting.nodes == 1 else f"{setting.nodes} nodes"
     samples = f"{nodes} x {setting.accumulate} x batch {setting.batch_size} = {setting.global_batch} samples a step"

@@ -40,6 +40,15 @@ def standing_by_name(algorithm: str, collective: str, codecs: Sequence[str]) -> 
         return ArmStanding(METHOD, None)
 
 
+def averages_gradients(algorithm: str) -> bool:
+    """Whether nodes send gradients in every step, whose mean the optimizer gets; False where that is not known."""
+    try:
+        kind = ALGORITHMS.load(algorithm)
+        return as_role(kind.role) == METHOD and vars(kind).get("mean_of") == "gradients"
+    except Exception:  # as for ``standing_by_name``
+        return False
+
+
 def as_role(text: str) -> Role:
     """A role that was recorded or declared; one that this version does not know is a method's."""
     return cast(Role, text) if text in get_args(Role) else METHOD

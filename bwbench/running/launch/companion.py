@@ -29,10 +29,10 @@ from bwbench.records.schema import (
     Event,
     JsonObject,
     Measurement,
+    RankError,
     Record,
     Status,
     WireTraffic,
-    WorkerError,
     event_of,
 )
 from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
@@ -142,7 +142,7 @@ class Companion:
 
     def _take(self, event: Event) -> None:
         """Take in what the worker has recorded."""
-        if isinstance(event, WorkerError):
+        if isinstance(event, RankError):
             self._error = event.message
         elif isinstance(event, Evaluation):
             self._say(event)

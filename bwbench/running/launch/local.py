@@ -14,7 +14,7 @@ from bwbench.network.link.node_link import NodeLink
 from bwbench.network.namespaces.addresses import TORCH_PORT
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
-from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, WireTraffic, WorkerError, event_of
+from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, RankError, WireTraffic, event_of
 from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit, log_tail
 from bwbench.running.launch.link_record import emulator_of, emulator_unfit
 from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
@@ -160,7 +160,7 @@ class LocalLauncher:
         """Take in what a worker has recorded."""
         if isinstance(event, End):
             self._ends[rank] = event
-        elif isinstance(event, WorkerError):
+        elif isinstance(event, RankError):
             self._errors[rank] = event.message
 
     def _reach(self, channels: Channels, rank: int, phase: str) -> None:
