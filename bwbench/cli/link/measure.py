@@ -15,12 +15,12 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.link.link_options import LinkOptions, RecordOptions
 from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import new_table, plain_table, print_json, stderr, stdout
-from bwbench.network.namespaces.applied import AppliedLink
 from bwbench.network.network import open_network
 from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
 from bwbench.network.probe.verification import verify
 from bwbench.network.record import DEFAULT_PORT, IPERF3_PORT, RecordSummary, listen, record, record_with_iperf3
 from bwbench.network.record.summary import rtt_words
+from bwbench.records.schema import Applied
 
 DEFAULT_RECORDING_S, DEFAULT_LISTENING_S = 60.0, 3600.0
 _NAMED = r"(to|port|duration|direction|token|bind): "
@@ -51,7 +51,7 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
         out = stdout()
         out.print(f"link      {link.describe()}, {nodes} node(s)")
         out.print(f"back end  {network.backend}: {network.backend_reason}")
-        out.print(measured_table(network.settings, measured))
+        out.print(measured_table(Applied.model_validate(network.applied), measured))
         out.print(f"verdict   {measured.verdict} (tolerance {tolerance:.3g})")
     for reason in measured.reasons:
         stderr().print(f"out of tolerance: {reason}")
@@ -63,7 +63,7 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
     return EXIT_OK if measured.verdict == "ok" else EXIT_UNFIT_MACHINE
 
 
-def measured_table(applied: AppliedLink, measured: LinkMeasurement) -> Table:
+def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
     """asked | applied | achieved | error: the goodput of every pair, then the round trips, then the losses."""
 
     def goodput(pair: PairMeasurement) -> tuple[str, ...]:
@@ -93,15 +93,17 @@ def measured_table(applied: AppliedLink, measured: LinkMeasurement) -> Table:
     return table
 
 
-def _of_both(applied: AppliedLink, pair: PairMeasurement, of_src: str, of_dst: str) -> tuple[float, float] | None:
+def _of_both(applied: Applied, pair: PairMeasurement, of_src: str, of_dst: str) -> tuple[float, float] | None:
     """What was set at both ends; None where nothing was, or where the back end has different qdiscs for them."""
-    if applied.usual is None or len(applied.qdiscs) > 1:
+    if len(applied.qdiscs) > 1:
         return None
-    src, dst = (applied.differing.get(node, applied.usual) for node in (pair.src, pair.dst))
-    return getattr(src, of_src), getattr(dst, of_dst)
+    own = [getattr(applied.nodes.get(str(node)), key, None) for node, key in ((pair.src, of_src), (pair.dst, of_dst))]
+    usual = [getattr(applied, key) for key in (of_src, of_dst)]
+    src, dst = (first if first is not None else second for first, second in zip(own, usual, strict=True))
+    return None if src is None or dst is None else (src, dst)
 
 
-def _rate(applied: AppliedLink, pair: PairMeasurement) -> str:
+def _rate(applied: Applied, pair: PairMeasurement) -> str:
     rates_bps = _of_both(applied, pair, "up_bps", "down_bps")
     if rates_bps is None:
         return "-"

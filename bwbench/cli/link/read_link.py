@@ -147,10 +147,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     for key in ("tcp", "overrides"):
         lower, upper = below.get(key), above.get(key)
         if isinstance(lower, Mapping) and isinstance(upper, Mapping):
-            merged[key] = {**lower, **upper}
-            if key == "overrides":
-                both = [node for node in upper if isinstance(lower.get(node), Mapping)]
-                merged[key].update({node: on_top(lower[node], upper[node]) for node in both})
+            both = [node for node in upper if key == "overrides" and isinstance(lower.get(node), Mapping)]
+            merged[key] = {**lower, **upper, **{node: on_top(lower[node], upper[node]) for node in both}}
     return merged
 
 

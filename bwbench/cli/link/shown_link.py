@@ -158,7 +158,7 @@ def _found(link: Link, num_nodes: int) -> _WholeLink:
     commands: list[str] | None = None
     refusal = None
     try:
-        backend, reason = choose(link, netem_available())
+        backend, reason = choose(link, netem_available=netem_available())
     except BwbenchError as error:
         reason = str(error)
     try:

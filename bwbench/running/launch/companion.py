@@ -28,6 +28,7 @@ from bwbench.records.schema import (
     Evaluation,
     JsonObject,
     Measurement,
+    RankError,
     Record,
     Status,
     WireTraffic,

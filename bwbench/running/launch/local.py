@@ -15,7 +15,7 @@ from bwbench.network.namespaces.addresses import TORCH_PORT
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
 from bwbench.records.files import read_tail
-from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, WireTraffic, event_of
+from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, RankError, WireTraffic, event_of
 from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit
 from bwbench.running.launch.link_record import emulator_of, emulator_unfit
 from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
