@@ -106,13 +106,12 @@ def _composed_now(item: PlannedCell, wall_limit_s: float, standing: _Standing, b
     try:
         made = _make(item, wall_limit_s, standing)
         found = put_together(cell, made)
+        write_record(CellFolder(item.folder).composed_file, composed_record(cell, made, found))
     except _PartUndoneError as error:
         ending, why, part = error.status, str(error), error.part
     except (NotComposableError, RecordError) as error:
         why = str(error)
     else:
-        record = composed_record(cell, made, found)
-        write_record(CellFolder(item.folder).composed_file, record)
         return composed_status(item, made, found, time.monotonic() - begun_mono_s)
     undone = {"undone_part": part} if part is not None else {}
     return Status(
@@ -131,10 +130,9 @@ def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserv
     with full_disk_said(item.folder), claimed(item.folder) as claim:
         try:
             made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
-            found = put_together(item.cell, made)
+            record = composed_record(item.cell, made, put_together(item.cell, made))
         except (_PartUndoneError, NotComposableError, RecordError):
             return
-        record = composed_record(item.cell, made, found)
         write_record(CellFolder(item.folder).composed_file, record)
 
 
@@ -225,8 +223,8 @@ def put_together(cell: Cell, made: _Made) -> Composition:
     """The cell's run as it would have been. Raises NotComposableError where the parts do not fit."""
     config = cell.config
     return compose(
-        _events(made.convergence),
-        _events(made.timing),
+        made.convergence.events(),
+        made.timing.events(),
         made.parts.phases,
         made.parts.timing_phases,
         has_target=config.target is not None,
@@ -249,7 +247,7 @@ def composed_record(cell: Cell, made: _Made, found: Composition) -> Composed:
         reason=found.reason,
         kinds=found.kinds,
         curve=found.curve,
-        ledger=weighted_ledger(_events(made.timing), made.parts.timing_phases, found.kinds),
+        ledger=weighted_ledger(made.timing.events(), made.parts.timing_phases, found.kinds),
         gradient_bytes=gradient_bytes_of(made.convergence),
         link=link.model_copy(update={"wire": None}),  # whose bytes are those of the timing run
         environment=made.timing.environment,
@@ -267,7 +265,9 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
     metric = target.metric if target is not None else computed.metric
     whole = found.steps == computed.steps
     payload = (computed.payload_bytes or 0) if whole else found.payload_bytes
-    wire_ratio = _wire_ratio(timed)
+    wire_ratio = None
+    if timed.wire_bytes is not None and timed.payload_bytes is not None:
+        wire_ratio = timed.wire_bytes / timed.payload_bytes if timed.payload_bytes else 0.0
     to_target = found.payload_bytes_to_target
     return Status(
         id=item.cell.id,
@@ -349,9 +349,3 @@ def _sources(made: _Made, found: Composition) -> ComposedFrom:
         timed_steps=sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
         max_payload_ratio=finite(found.max_payload_ratio),
     )
-
-
-def _wire_ratio(timed: TrialSummary) -> float | None:
-    if timed.wire_bytes is None or timed.payload_bytes is None:
-        return None
-    return timed.wire_bytes / timed.payload_bytes if timed.payload_bytes else 0.0
