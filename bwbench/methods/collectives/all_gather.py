@@ -21,6 +21,8 @@ class AllGather(AbstractCollective):
     Cheaper than a ring only where payloads are small: a sparse sum fills in along a ring, here it travels unmerged.
     """
 
+    topology = "all to all"
+
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
         """Any codec."""

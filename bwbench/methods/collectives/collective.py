@@ -33,6 +33,9 @@ class AbstractCollective(Memory, abc.ABC):
         Config: the class of its options.
         needs_peers: makes no sense on one node.
         exact: every member gets the mean over all members, the same bits; otherwise a mean over some of them.
+        topology: who sends to whom, in the words of the literature (``ring``, ``server`` …), for figures and tables;
+            None for the collective's own name.
+        central: one node, or every node for its share, averages for all.
         wraps_model: exchanges gradients inside a model wrapper of its own (torch's DDP), so that an algorithm that
             averages gradients leaves buckets and overlap to it.
         meter: counts what this rank sends and the time of its codec work.
@@ -42,6 +45,8 @@ class AbstractCollective(Memory, abc.ABC):
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     needs_peers: ClassVar[bool] = True
     exact: ClassVar[bool] = True
+    topology: ClassVar[str | None] = None
+    central: ClassVar[bool] = False
     wraps_model: ClassVar[bool] = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:

@@ -25,6 +25,7 @@ class GossipPair(AbstractCollective):
     """
 
     exact = False
+    topology = "gossip"
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         super().__init__(options)

@@ -44,6 +44,7 @@ class Hierarchical(AbstractCollective):
 
     Config = HierarchicalConfig
     options: HierarchicalConfig
+    topology = "ring of hosts"
 
     @functools.cached_property
     def _across(self) -> AbstractCollective:

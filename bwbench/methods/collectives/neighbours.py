@@ -23,6 +23,7 @@ class Neighbours(AbstractCollective):
     """
 
     exact = False
+    topology = "gossip"
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:

@@ -43,6 +43,8 @@ class ParameterServer(AbstractCollective):
 
     Config = ParameterServerConfig
     options: ParameterServerConfig
+    topology = "server"
+    central = True
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         super().__init__(options)

@@ -49,6 +49,8 @@ class Ring(AbstractTwoRounds):
     that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
     """
 
+    topology = "ring"
+
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
         """Only codecs that can be added up on the way."""

@@ -78,6 +78,9 @@ class ScatterGather(AbstractTwoRounds):
     2014). A codec with a memory gets an instance for each part and one more for each way back, which live here.
     """
 
+    topology = "sharded server"
+    central = True
+
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
         """Any codec."""

@@ -25,6 +25,7 @@ class TorchDdp(AbstractCollective):
     """
 
     wraps_model = True
+    topology = "ring"  # gloo's all-reduce
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
