@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -174,7 +174,7 @@ class RunningQAdam(BucketExchange):
             momentum.masked_fill_(deviation.isinf(), 0.0)  # codecs such as sign send something where nothing is
 
 
-def _variant_refusal(options: Mapping[str, Any]) -> str | None:
+def _variant_refusal(options: Mapping[str, object]) -> str | None:
     """Why a variant of Adam has no form with a frozen variance; None where it has one."""
     for option in WITHOUT_FROZEN_FORM:
         if options.get(option):
@@ -212,7 +212,7 @@ class AdamState:
             views = self.momentum[bucket][inside], self.deviation[bucket][inside]
             self._views[index] = views[0].view_as(parameter), views[1].view_as(parameter)
             offsets[bucket] = inside.stop
-        self._groups: dict[int, dict[str, Any]] = {}
+        self._group_of: dict[int, int] = {}  # of the optimizer's groups, by parameter; of those that have a momentum
 
     def adopt(self, frozen_steps: int) -> None:
         """Make the optimizer's momentum views into the buffers, where it has any; loading a state undoes that.
@@ -222,31 +222,32 @@ class AdamState:
         """
         import torch
 
-        groups = {id(parameter): group for group in self._optimizer.param_groups for parameter in group["params"]}
-        self._groups = {}
+        groups = self._optimizer.param_groups
+        group_of = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
+        self._group_of = {}
         for index, (momentum, deviation) in self._views.items():
             parameter = self._buffers.parameters[index]
             state = self._optimizer.state.get(parameter)
-            if not state or id(parameter) not in groups:
+            if not state or id(parameter) not in group_of:
                 continue
-            group = self._groups[index] = groups[id(parameter)]
+            number = self._group_of[index] = group_of[id(parameter)]
             if frozen_steps == 0 or state["exp_avg"] is not momentum:
                 momentum.copy_(state["exp_avg"])
                 state["exp_avg"] = momentum
                 variance = state["exp_avg_sq"]
-                correction = 1 - group["betas"][1] ** (float(state["step"]) - frozen_steps)
-                torch.sqrt(variance, out=deviation).div_(math.sqrt(correction)).add_(group["eps"])
+                correction = 1 - groups[number]["betas"][1] ** (float(state["step"]) - frozen_steps)
+                torch.sqrt(variance, out=deviation).div_(math.sqrt(correction)).add_(groups[number]["eps"])
                 deviation.masked_fill_(variance == 0, math.inf)
 
     def update_momentum(self, bucket: int) -> None:
         """Take the gradients of a bucket into its momentum, weight decay of Adam's kind included."""
-        for index, group in self._groups.items():
+        for index, number in self._group_of.items():
             if self._buffers.bucket_of[index] != bucket:
                 continue
-            parameter = self._buffers.parameters[index]
+            group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
             assert parameter.grad is not None
             gradient = parameter.grad
-            if group["weight_decay"] and not self._is_decoupled(group):
+            if group["weight_decay"] and not self._is_decoupled(number):
                 gradient = gradient.add(parameter.detach(), alpha=group["weight_decay"])
             self._views[index][0].lerp_(gradient, 1 - group["betas"][0])
 
@@ -255,15 +256,15 @@ class AdamState:
         import torch
 
         with torch.no_grad():
-            for index, group in self._groups.items():
-                parameter = self._buffers.parameters[index]
+            for index, number in self._group_of.items():
+                group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
                 momentum, deviation = self._views[index]
                 step = self._optimizer.state[parameter]["step"]
                 step += 1
-                if group["weight_decay"] and self._is_decoupled(group):
+                if group["weight_decay"] and self._is_decoupled(number):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 correction = 1 - group["betas"][0] ** float(step)
                 parameter.addcdiv_(momentum, deviation, value=-group["lr"] / correction)
 
-    def _is_decoupled(self, group: dict[str, Any]) -> bool:
-        return self._decoupled or bool(group.get("decoupled_weight_decay"))
+    def _is_decoupled(self, group: int) -> bool:
+        return self._decoupled or bool(self._optimizer.param_groups[group].get("decoupled_weight_decay"))
