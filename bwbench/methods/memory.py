@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 from bwbench.base.plain_data import JsonObject
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 State = dict[str, "torch.Tensor"]
 STATE_FORMAT = 1

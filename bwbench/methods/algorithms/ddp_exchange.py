@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, assign, trainable, watch_parameters
@@ -15,12 +15,7 @@ from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.compression.fp16 import Fp16
 from bwbench.methods.compression.powersgd import PowerSgd, PowerSgdConfig
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
+from bwbench.methods.deferred import dist, nn, torch
 
 BYTES_PER_MIB = 1024 * 1024
 FP16_BYTES = 2
@@ -44,11 +39,11 @@ class DdpExchange(AbstractRunning):
     def __init__(
         self, context: Context, bucket_bytes: float | None, hook: tuple[Any, Callable[..., Any]] | None = None
     ) -> None:
-        from torch.nn.parallel import DistributedDataParallel
-
         super().__init__(context)
         self.overlap_estimated = True
-        known = inspect.signature(DistributedDataParallel).parameters  # names have come and gone since torch 2.4
+        known = inspect.signature(
+            nn.parallel.DistributedDataParallel
+        ).parameters  # names have come and gone since torch 2.4
         # Models here have no buffers that change, and a broadcast in every step would be charged to the method.
         options: dict[str, Any] = {
             "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
@@ -67,7 +62,9 @@ class DdpExchange(AbstractRunning):
         watch_parameters(
             context.model, context.control.diverged
         )  # before DDP's own hooks, so that it sees what is sent
-        self._ddp = self.module = DistributedDataParallel(context.model, process_group=context.data_group, **options)
+        self._ddp = self.module = nn.parallel.DistributedDataParallel(
+            context.model, process_group=context.data_group, **options
+        )
         assert context.data_group is not None
         if hook is not None:
             self._ddp.register_comm_hook(*hook)
@@ -148,7 +145,9 @@ def hook_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None,
     return [element_bytes * sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
 
 
-def register_hook(ddp: DistributedDataParallel, codec: AbstractCodec, group: dist.ProcessGroup) -> HookMemory:
+def register_hook(
+    ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec, group: dist.ProcessGroup
+) -> HookMemory:
     """Give DDP the hook that ``codec`` stands for, on ``group``; returns what the hook remembers."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 

@@ -21,6 +21,7 @@ from bwbench.methods.algorithms.ddp_exchange import DdpExchange, hook_payloads
 from bwbench.methods.algorithms.exchange import NUM_THREADS, BucketExchange
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State
 from bwbench.methods.phases import Phase
 from bwbench.methods.traffic import Traffic, transfer_time_s
@@ -109,8 +110,6 @@ class TunedExchange(BucketExchange):
 
     def state_dict(self) -> State:
         """The residuals, and the size of the buckets that they belong to where it was chosen."""
-        import torch
-
         chosen = {} if self._chosen_bytes is None else {_BUCKET: torch.tensor(self._chosen_bytes, dtype=torch.float64)}
         return super().state_dict() | chosen
 
@@ -127,8 +126,6 @@ class TunedExchange(BucketExchange):
 
     def _mean(self, measured_s: float) -> float:
         """Of all nodes, so that they choose alike."""
-        import torch
-
         mean_s = torch.tensor([measured_s])
         self._context.control.average(mean_s)
         return float(mean_s)

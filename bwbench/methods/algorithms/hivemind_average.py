@@ -7,7 +7,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 from pydantic import Field
@@ -24,11 +24,9 @@ from bwbench.methods.algorithms.algorithm import (
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, bucket_payloads
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 _ADDRESSES_BYTES = 4096  # of the text that tells where rank 0 listens
 _RUN = "bwbench"
@@ -104,8 +102,6 @@ class RunningHivemind(RunningLocally):
     _table: Any = None
 
     def __init__(self, context: Context, options: HivemindConfig) -> None:
-        import torch
-
         super().__init__(context)
         self._options = options
         assert context.data_group is not None
@@ -160,8 +156,6 @@ class RunningHivemind(RunningLocally):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Steps taken."""
-        import torch
-
         return {"step": torch.tensor(self._step)}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
@@ -176,8 +170,6 @@ class RunningHivemind(RunningLocally):
         self._averager = self._table = None
 
     def _average(self) -> ExchangeReport:
-        import torch
-
         begin = time.monotonic()
         with torch.no_grad():
             with self._averager.get_tensors() as shared:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
-from bwbench.methods.algorithms.buckets import GradientBuffers, bucket_payloads
+from bwbench.methods.algorithms.buckets import GradientBuffers
 from bwbench.methods.algorithms.exchange import BucketExchange
-from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Round
-from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.compression.codec import NoCompression, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State
 from bwbench.methods.phases import LEAST_STEPS, Phase
-from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 WITHOUT_FROZEN_FORM = ("amsgrad", "maximize", "capturable", "differentiable")  # options of torch's Adam
 
@@ -64,16 +60,6 @@ class QAdam(AbstractAlgorithm):
     options: QAdamConfig
     optimizers = ("adam", "adamw")
     preferred_collective = "scatter-gather"
-
-    def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
-    ) -> Traffic:
-        """One exchange of the momentum: a step after the warm-up. In the warm-up gradients are sent as fp32."""
-        return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """Gradients in fp32 at first, then momenta."""
@@ -132,8 +118,6 @@ class RunningQAdam(BucketExchange):
 
     def rehearse(self, plain_backward_s: float) -> None:
         """Average zeros in place of every momentum, with codecs that are thrown away."""
-        import torch
-
         shapes = [tuple(parameter.shape) for parameter in self.buffers.parameters]
         for bucket, flat in enumerate(self.buffers.flat):
             inside = [shapes[index] for index, number in self.buffers.bucket_of.items() if number == bucket]
@@ -147,8 +131,6 @@ class RunningQAdam(BucketExchange):
 
     def state_dict(self) -> State:
         """The number of steps and the residuals; moments are in the optimizer's state."""
-        import torch
-
         return {"num_steps": torch.tensor(self._num_steps), **super().state_dict()}
 
     def load_state_dict(self, state: State) -> None:
@@ -194,8 +176,6 @@ class AdamState:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, buffers: GradientBuffers) -> None:
-        import torch
-
         if not isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
             raise ConfigError(f"the averaged momentum is Adam's; got the optimizer {type(optimizer).__name__}")
         if refusals := [reason for group in optimizer.param_groups if (reason := _variant_refusal(group)) is not None]:
@@ -220,8 +200,6 @@ class AdamState:
         Args:
             frozen_steps: steps that were taken since v was frozen.
         """
-        import torch
-
         groups = self._optimizer.param_groups
         group_of = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
         self._group_of = {}
@@ -253,8 +231,6 @@ class AdamState:
 
     def step_frozen(self) -> None:
         """Step along the momentum, scaled by the variance as it was when it was frozen."""
-        import torch
-
         with torch.no_grad():
             for index, number in self._group_of.items():
                 group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -15,11 +15,9 @@ from bwbench.methods.algorithms.buckets import ELEMENT_BYTES
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.phases import LEAST_STEPS, TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 _ITERATIONS, _STEPS = "iterations", "steps"  # keys in the state dict
 
@@ -133,8 +131,6 @@ class RunningTorchPostLocalSgd(DdpExchange):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """How far the warm-up and the period are."""
-        import torch
-
         return {_ITERATIONS: torch.tensor(self._state.iter), _STEPS: torch.tensor(self._averager.step)}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:

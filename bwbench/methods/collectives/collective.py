@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
@@ -14,13 +14,10 @@ from bwbench.methods.collectives.pacing import pace
 from bwbench.methods.collectives.transport import Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.methods.deferred import dist, torch
 from bwbench.methods.memory import Memory
 from bwbench.methods.traffic import Traffic
 from bwbench.network.link import Link
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
 
 
 class AbstractCollective(Memory, abc.ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -13,10 +12,8 @@ from bwbench.methods.collectives.scatter_gather import PartCodecs
 from bwbench.methods.collectives.segments import Span, cut, frame, segment_count, unframe
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 
 class ParameterServerConfig(ComponentConfig):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.collective import AbstractCollective
@@ -20,12 +19,8 @@ from bwbench.methods.collectives.segments import (
 )
 from bwbench.methods.collectives.transport import Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
-
 
 _BUCKETS_APART = 1_000_003  # a prime: parts of different buckets get different random numbers
 Step = tuple[bool, int]  # whether means are sent (else contributions), and of which piece

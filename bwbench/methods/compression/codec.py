@@ -8,14 +8,11 @@ from __future__ import annotations
 import abc
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import on_host
-
-if TYPE_CHECKING:
-    import torch
-
+from bwbench.methods.deferred import torch
 
 Shape = tuple[int, ...]
 # Replaces an fp32 vector by its mean over all ranks, the same bits everywhere. A collective gives it to a codec.
@@ -153,14 +150,10 @@ class NoCompression(AbstractCodec):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The bytes of ``x``, sharing its memory."""
-        import torch
-
         return as_flat_fp32(x).view(torch.uint8)
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """The values, sharing the payload's memory."""
-        import torch
-
         return payload.view(torch.float32)
 
 
@@ -207,8 +200,6 @@ class AbstractLinearCodec(AbstractCodec):
         """An ``average_message`` of a rank on its own: keeps each payload, gives back what it decodes to."""
 
         def keep(message: torch.Tensor) -> None:
-            import torch
-
             if self.inner is None:
                 messages.append(message.clone().view(torch.uint8))
             else:
@@ -219,8 +210,6 @@ class AbstractLinearCodec(AbstractCodec):
 
     def _joined(self, payloads: Sequence[torch.Tensor]) -> torch.Tensor:
         """Payloads behind one another, each but the last padded to the alignment."""
-        import torch
-
         parts: list[torch.Tensor] = []
         for payload in payloads:
             padding = -sum(part.numel() for part in parts) % ALIGNMENT_BYTES
@@ -235,8 +224,6 @@ class AbstractLinearCodec(AbstractCodec):
 
     def _messages(self, payload: torch.Tensor, num_elements: int) -> list[torch.Tensor]:
         """The messages, fp32, in a payload that ``_joined`` has made."""
-        import torch
-
         messages, offset = [], 0
         for length, size in zip(self.message_elements(num_elements), self.payloads(num_elements), strict=True):
             offset += -offset % ALIGNMENT_BYTES

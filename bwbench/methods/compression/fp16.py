@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bwbench.methods.buffers import PIECE, array_of, empty_bytes, empty_fp32, scratch
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
-
-if TYPE_CHECKING:
-    import torch
-
+from bwbench.methods.deferred import np, torch
 
 LARGEST = 65504.0  # the largest finite value of binary16
 _INFINITY_BITS = 0x7C00  # a half whose bits, without the sign, are at least these is infinite or NaN
@@ -30,28 +25,19 @@ class Fp16(AbstractCodec):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The halves nearest to ``x``, as bytes."""
-        import torch
-
         return to_fp16(as_flat_fp32(x)).view(torch.uint8)
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """The halves as fp32."""
-        import torch
-
         return empty_fp32(num_elements).copy_(payload.view(torch.float16))
 
     def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
         """Add the halves to ``total``, in fp32."""
-        import torch
-
         add_widened(payload.view(torch.float16), total)
 
 
 def to_fp16(x: torch.Tensor) -> torch.Tensor:
     """``x`` (fp32, flat) rounded to halves, finite values saturated, infinities and NaN as they are."""
-    import numpy as np
-    import torch
-
     halves = empty_bytes(2 * x.numel()).view(torch.float16)
     bits = array_of(halves.view(torch.int16))
     for begin in range(0, x.numel(), PIECE):
@@ -85,8 +71,6 @@ class Bf16(AbstractCodec):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The bfloat16 nearest to ``x``, as bytes."""
-        import torch
-
         x = as_flat_fp32(x)
         payload = empty_bytes(2 * x.numel())
         payload.view(torch.bfloat16).copy_(x)
@@ -94,12 +78,8 @@ class Bf16(AbstractCodec):
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """The values as fp32."""
-        import torch
-
         return empty_fp32(num_elements).copy_(payload.view(torch.bfloat16))
 
     def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
         """Add the values to ``total``, in fp32."""
-        import torch
-
         add_widened(payload.view(torch.bfloat16), total)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs, pack_bits
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 
 class Int2Config(ComponentConfig):
