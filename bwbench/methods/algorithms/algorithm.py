@@ -18,7 +18,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms.buckets import GradientBuffers, GradientWatch, assign, bucket_payloads, trainable
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.memory import Memory, remember
 from bwbench.methods.phases import Phase
@@ -89,11 +89,7 @@ class AbstractAlgorithm(abc.ABC):
         return f"it has its own update rule, which belongs to {' or '.join(cls.optimizers)}"
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """Payload of one optimizer step, the mean over a period where steps differ. Pure.
 
@@ -174,7 +170,7 @@ class Context:
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     collective: AbstractCollective
-    make_codec: Callable[[], AbstractCodec]
+    make_codec: MakeCodec
     data_group: dist.ProcessGroup | None
     control: Control
     clock: Clock

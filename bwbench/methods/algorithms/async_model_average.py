@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from bwbench.methods.algorithms.decentralized import weight_codec_refusal, weigh
 from bwbench.methods.algorithms.exchange import BucketExchange
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
-from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
 from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.traffic import Traffic
@@ -63,11 +63,7 @@ class AsyncModelAverage(AbstractAlgorithm):
         return weight_codec_refusal(codec())
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One vote and one exchange of all weights an interval, after the warm-up: a guess for a step of 100 ms.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import MakeCodec, Shape
 from bwbench.methods.deferred import torch
 
 Diverged = Callable[[str], None]  # ``Control.diverged``: ends training on all ranks, saying what was found
@@ -40,9 +40,7 @@ def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> lis
     return [*buckets, current] if current else buckets
 
 
-def bucket_payloads(
-    parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: Callable[[], AbstractCodec]
-) -> list[int]:
+def bucket_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: MakeCodec) -> list[int]:
     """Bytes of every message that one exchange of all buckets takes, in order. Pure."""
     elements = [math.prod(shape) for shape in parameter_shapes]
     payloads = []

@@ -21,7 +21,7 @@ from bwbench.methods.algorithms.algorithm import (
 from bwbench.methods.algorithms.buckets import ParameterBuffers
 from bwbench.methods.algorithms.exchange import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.phases import TIMED_PERIOD, Phase
@@ -61,11 +61,7 @@ class Decentralized(AbstractAlgorithm):
         return weight_codec_refusal(codec())
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of all weights in every ``interval``-th step.
 

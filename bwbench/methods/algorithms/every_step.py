@@ -20,7 +20,7 @@ from bwbench.methods.algorithms.buckets import assign, bucket_payloads, trainabl
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange, hook_payloads
 from bwbench.methods.algorithms.exchange import NUM_THREADS, BucketExchange
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import MakeCodec, Shape
 from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State
 from bwbench.methods.phases import Phase
@@ -62,11 +62,7 @@ class EveryStep(AbstractAlgorithm):
     options: EveryStepConfig
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of every bucket."""
         if collective.wraps_model:

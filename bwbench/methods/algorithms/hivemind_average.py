@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -23,7 +23,7 @@ from bwbench.methods.algorithms.algorithm import (
 )
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, bucket_payloads
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import MakeCodec, Shape
 from bwbench.methods.deferred import torch
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
@@ -71,11 +71,7 @@ class HivemindAverage(AbstractAlgorithm):
         return "hivemind brings its own way to average; use collective: none" if collective.needs_peers else None
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """A butterfly: every node sends N-1 parts and gets them back averaged; the daemons' own talk left out."""
         size = sum(bucket_payloads(parameter_shapes, None, make_codec))

@@ -22,7 +22,7 @@ from bwbench.methods.algorithms.algorithm import (
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, ParameterBuffers, assign
 from bwbench.methods.algorithms.exchange import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import TIMED_PERIOD, Phase
@@ -90,11 +90,7 @@ class AbstractPeriodic(AbstractAlgorithm):
             bucket.keep_progress()
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of every bucket in ``period`` steps."""
         payloads = []

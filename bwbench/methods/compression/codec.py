@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import copy
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import on_host
@@ -137,6 +137,9 @@ class AbstractCodec(abc.ABC):
 def as_flat_fp32(x: torch.Tensor) -> torch.Tensor:
     """``x`` as a contiguous fp32 vector in host memory; the same memory where it is one already."""
     return on_host(x)
+
+
+MakeCodec: TypeAlias = Callable[[], AbstractCodec]  # a new one, bare or with error feedback, not prepared yet
 
 
 class NoCompression(AbstractCodec):
