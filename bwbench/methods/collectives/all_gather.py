@@ -20,11 +20,6 @@ class AllGather(AbstractCollective):
 
     topology = "all to all"
 
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec."""
-        return None
-
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """N-1 payloads sent and received by every rank, all at once."""
         each = ((num_nodes - 1.0) * sum(bucket_payload_bytes),) * num_nodes

@@ -53,9 +53,9 @@ class AbstractCollective(Memory, abc.ABC):
         self._transport: Transport | None = None
 
     @classmethod
-    @abc.abstractmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Why this collective cannot carry payloads of ``codec``; None where it can."""
+        """Why this collective cannot carry payloads of ``codec``; None where it can, as by default any."""
+        return None
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Why these options do not go with so many nodes or these codecs; None where they do. Pure.

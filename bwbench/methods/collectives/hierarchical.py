@@ -48,11 +48,6 @@ class Hierarchical(AbstractCollective):
         across.meter = self.meter
         return across
 
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec by itself; ``check`` asks the collective between the leaders."""
-        return None
-
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Hosts must be filled, and what runs between the leaders must be exact and take the codecs."""
         name, workers = self.options.across, self.options.workers_per_host

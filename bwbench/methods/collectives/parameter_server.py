@@ -47,11 +47,6 @@ class ParameterServer(AbstractCollective):
         super().__init__(options)
         self._answers = PartCodecs()
 
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec."""
-        return None
-
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """The server has to be one of the nodes."""
         if self.options.server < num_nodes:

@@ -76,11 +76,6 @@ class ScatterGather(AbstractTwoRounds):
     topology = "sharded server"
     central = True
 
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec."""
-        return None
-
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """2(N-1)/N of each bucket's payload sent and received by every rank, in two rounds a bucket.
 

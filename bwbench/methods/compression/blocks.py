@@ -6,7 +6,7 @@ import abc
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from bwbench.methods.buffers import PIECE, Scratch, array_of, empty_bytes, empty_fp32, scratch, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
@@ -33,6 +33,10 @@ class Piece(NamedTuple):
         return flat[self.elements].view(self.blocks.stop - self.blocks.start, -1)
 
 
+class _HasBlock(Protocol):
+    block: int
+
+
 class AbstractBlockCodec(AbstractCodec):
     """Payload: the scales of all blocks, then the codes of all elements, piece by piece. Its size is exact.
 
@@ -46,23 +50,26 @@ class AbstractBlockCodec(AbstractCodec):
     scales_per_block: ClassVar[int] = 1
     measures_per_block: ClassVar[int] = 1
 
-    @abc.abstractmethod
     def _block(self, num_elements: int) -> int:
-        """Elements that share scales; larger than a piece only where one block holds everything."""
+        """Elements that share scales; larger than a piece only where one block holds everything.
+
+        By default the option ``block``.
+        """
+        return cast(_HasBlock, self.options).block
 
     @abc.abstractmethod
     def _code_bytes(self, num_elements: int) -> int:
         """Bytes for the codes of one piece."""
 
-    @abc.abstractmethod
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        """Write what the scales of a piece follow from into ``measures``.
+        """Write what the scales of a piece follow from into ``measures``: by default the largest magnitudes.
 
         Args:
             rows: fp32 of shape [num_blocks, width]. Not changed. A block larger than a piece comes as a whole.
             measures: fp32 of shape [measures_per_block, num_blocks], to be filled.
             room: to work in.
         """
+        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
 
     @abc.abstractmethod
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:

@@ -39,9 +39,6 @@ class Int2(AbstractBlockCodec):
     measures_per_block = 2  # the same
     options: Int2Config
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _code_bytes(self, num_elements: int) -> int:
         return 2 * -(-num_elements // 8)
 

@@ -42,14 +42,8 @@ class Int4(AbstractBlockCodec):
     scale_type = "bfloat16"
     options: Int4Config
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _code_bytes(self, num_elements: int) -> int:
         return packed_bytes(num_elements, _BASE)
-
-    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         return up_to_bf16(measures / LARGEST_CODE)

@@ -31,9 +31,6 @@ class Natural(AbstractStochasticCodec):
     def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
         return self._dither.integers(lengths, "int32")
 
-    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
-
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         exponents = torch.frexp(measures).exponent.clamp(-126, 127)
         powers = ((exponents + 127) << 23).view(torch.float32)

@@ -36,9 +36,6 @@ class Sign(AbstractBlockCodec):
     late_residual = True
     options: SignConfig
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _code_bytes(self, num_elements: int) -> int:
         return -(-num_elements // 8)
 

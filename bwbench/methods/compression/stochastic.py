@@ -184,12 +184,9 @@ class Qsgd(AbstractLevelsCodec):
     def _levels(self) -> int:
         return self.options.levels
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         if self.options.norm == "max":
-            torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
+            super()._measure(rows, measures, room)
         else:
             # Of fp64 sums, as the square of 1e-20 or 1e20 is none of fp32's numbers.
             measures[0].copy_(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64))
@@ -221,11 +218,8 @@ class TernGrad(AbstractLevelsCodec):
     def _levels(self) -> int:
         return 1
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
+        super()._measure(rows, measures, room)
         if self.options.clip is not None and rows.shape[1] > 1:
             deviation = rows.double().std(dim=1, correction=0)
             # A constant block has no deviation; nothing of it is an outlier.

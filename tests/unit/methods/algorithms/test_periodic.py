@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from bwbench.base.registry import COLLECTIVES
-from bwbench.methods.algorithms.diloco import Diloco, DilocoConfig, StreamingDiloco, StreamingDilocoConfig
+from bwbench.methods.algorithms.diloco import Diloco, DilocoConfig, StreamingDiloco, StreamingDilocoConfig, in_fragments
 from bwbench.methods.algorithms.local_sgd import LocalSgd, LocalSgdConfig
-from bwbench.methods.algorithms.periodic import in_fragments
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.compression.chain import nest
