@@ -11,13 +11,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
 from bwbench.methods.algorithms.buckets import ParameterBuffers
 from bwbench.methods.algorithms.exchange import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective

@@ -14,13 +14,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, bucket_payloads
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, Shape

@@ -12,13 +12,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, ParameterBuffers, assign
 from bwbench.methods.algorithms.exchange import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective

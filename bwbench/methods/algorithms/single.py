@@ -6,13 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
 from bwbench.methods.buffers import give_back, on_host
 from bwbench.methods.compression.codec import Shape
 from bwbench.methods.phases import Phase

@@ -20,7 +20,7 @@ from bwbench.records.schema import Carried, CheckpointPlace
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.feed import BatchFeed
-from bwbench.training.loop.progress import Counted, Progress
+from bwbench.training.loop.progress import Progress, SavedProgress
 from bwbench.training.loop.recorder import Recorder
 from bwbench.training.loop.replica import Replica, copy_of, put_back
 from bwbench.training.loop.trial_parts import Trial
@@ -36,7 +36,7 @@ class SavedTrial(TypedDict):
     replica: Replica
     method: SavedMethod
     feed: dict[str, int]
-    progress: Counted
+    progress: SavedProgress
     clock_s: float
 
 

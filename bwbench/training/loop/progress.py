@@ -41,7 +41,7 @@ class LedgerCheck:
         return self._off_s / self._total_s if self._total_s > 0 else 0.0
 
 
-class Counted(TypedDict):
+class SavedProgress(TypedDict):
     """What a checkpoint keeps of ``Progress``."""
 
     steps: int
@@ -75,7 +75,7 @@ class Progress:
         """Trained on, over all nodes."""
         return self.steps * self.global_batch
 
-    def state_dict(self) -> Counted:
+    def state_dict(self) -> SavedProgress:
         """Everything that is counted."""
         return {
             "steps": self.steps,
@@ -84,7 +84,7 @@ class Progress:
             "ledger": self.ledger_check.state_dict(),
         }
 
-    def load_state_dict(self, state: Counted, clock_s: float) -> None:
+    def load_state_dict(self, state: SavedProgress, clock_s: float) -> None:
         """Go on from there, at ``clock_s`` of the training clock."""
         self.steps, self.payload_bytes = state["steps"], state["payload_bytes"]
         self.evaluation_s, self.step_end_s = state["evaluation_s"], clock_s

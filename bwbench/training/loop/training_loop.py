@@ -81,9 +81,9 @@ class TrainingLoop:
         evaluation = self._evaluator.validation(clock_s=0.0)
         facts = self._trial.facts(self._plain_backward_s)
         self._meet()
-        self._recorder.start(facts, self._clock.start())
+        self._recorder.begin(facts, self._clock.start())
         self._trial.method.resume()
-        self._recorder.evaluation(evaluation)
+        self._recorder.show(evaluation)
         return self._evaluator.verdict(evaluation)
 
     def _go_on(self, attempt: int, saved: SavedTrial) -> None:
@@ -99,7 +99,7 @@ class TrainingLoop:
             tcp=tcp_settings(),
         )
         self._meet()
-        self._recorder.resume(facts, self._clock.start(clock_s))
+        self._recorder.begin(facts, self._clock.start(clock_s))
         self._trial.method.resume()
 
     def _meet(self) -> None:
@@ -163,7 +163,7 @@ class TrainingLoop:
         with self._clock.held():
             clock_s = self._clock.now_s()
             event = self._evaluator.validation(clock_s).model_copy(update={"waited_s": waited_s})
-            self._recorder.evaluation(event)
+            self._recorder.show(event)
             self._recorder.write()
             # Nobody can ask between the barriers.
             stop = self._evaluator.verdict(event) or self._control.published_stop(None)
@@ -183,7 +183,7 @@ class TrainingLoop:
         self._control.barrier()
         self._channel.phase("drained")
         if stop.status == "done":
-            self._recorder.evaluation(self._evaluator.test(clock_s))
+            self._recorder.show(self._evaluator.test(clock_s))
         self._channel.phase("ending")
         self._recorder.end(
             End(
