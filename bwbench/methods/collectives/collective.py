@@ -131,7 +131,7 @@ class AbstractCollective(Memory, abc.ABC):
 
     def _average_linear(self, flat: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         """Let a linear codec form the mean; its messages are averaged here as dense vectors."""
-        message_codec = codec.inner if codec.inner is not None else NoCompression()
+        message_codec = codec.value_codec
         work_began = time.monotonic()
 
         def average_message(message: torch.Tensor) -> None:

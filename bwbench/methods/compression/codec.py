@@ -50,6 +50,11 @@ class AbstractCodec(abc.ABC):
         self.options = options if options is not None else self.Config()
         self.inner: AbstractCodec | None = None
 
+    @property
+    def value_codec(self) -> AbstractCodec:
+        """What encodes the values that this codec carries: ``inner``, or nothing does."""
+        return _PLAIN if self.inner is None else self.inner
+
     @classmethod
     def accepts_optimizer(cls, options: ComponentConfig) -> str | None:
         """Why this codec does not go with an optimizer of these options; None where it does. Pure."""
@@ -160,6 +165,9 @@ class NoCompression(AbstractCodec):
         return payload.view(torch.float32)
 
 
+_PLAIN = NoCompression()
+
+
 class AbstractLinearCodec(AbstractCodec):
     """A codec that takes part in the averaging, because the mean of what all ranks send is the message of the mean.
 
@@ -194,20 +202,14 @@ class AbstractLinearCodec(AbstractCodec):
 
     def payloads(self, num_elements: int) -> list[int]:
         """Bytes of each averaged message, as ``inner`` encodes it."""
-        return [self._bytes(length) for length in self.message_elements(num_elements)]
-
-    def _bytes(self, length: int) -> int:
-        return 4 * length if self.inner is None else self.inner.payload_bytes(length)
+        return [self.value_codec.payload_bytes(length) for length in self.message_elements(num_elements)]
 
     def _alone(self, messages: list[torch.Tensor]) -> AverageMessage:
         """An ``average_message`` of a rank on its own: keeps each payload, gives back what it decodes to."""
 
         def keep(message: torch.Tensor) -> None:
-            if self.inner is None:
-                messages.append(message.clone().view(torch.uint8))
-            else:
-                messages.append(self.inner.encode(message).clone())
-                message.copy_(self.inner.decode(messages[-1], message.numel()))
+            messages.append(self.value_codec.encode(message).clone())
+            message.copy_(self.value_codec.decode(messages[-1], message.numel()))
 
         return keep
 
@@ -230,7 +232,6 @@ class AbstractLinearCodec(AbstractCodec):
         messages, offset = [], 0
         for length, size in zip(self.message_elements(num_elements), self.payloads(num_elements), strict=True):
             offset += -offset % ALIGNMENT_BYTES
-            part = payload[offset : offset + size]
-            messages.append(part.view(torch.float32) if self.inner is None else self.inner.decode(part, length))
+            messages.append(self.value_codec.decode(payload[offset : offset + size], length))
             offset += size
         return messages

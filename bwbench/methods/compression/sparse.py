@@ -48,12 +48,12 @@ class AbstractSparseCodec(AbstractCodec):
     def payload_bytes(self, num_elements: int) -> int:
         """The expected size, for entries in clusters, as those of gradients lie; 1 % less at random."""
         entries = self._expected_entries(num_elements)
-        sparse = self._values_bytes(entries) + most_index_bytes(entries, num_elements)
-        return _HEADER.size + round(min(sparse, self._values_bytes(num_elements)))
+        sparse = self.value_codec.payload_bytes(entries) + most_index_bytes(entries, num_elements)
+        return _HEADER.size + round(min(sparse, self.value_codec.payload_bytes(num_elements)))
 
     def max_payload_bytes(self, num_elements: int) -> int:
         """That of a dense payload: nothing larger is ever sent."""
-        return _HEADER.size + self._most_values_bytes(num_elements)
+        return _HEADER.size + self.value_codec.max_payload_bytes(num_elements)
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """Header, values and indices of the selected entries; header and all values where that is smaller."""
@@ -80,11 +80,11 @@ class AbstractSparseCodec(AbstractCodec):
     def _packed(self, x: torch.Tensor, indices: np.ndarray) -> torch.Tensor:
         """The payload of the entries of ``x`` at ``indices``."""
         code, low_bits = encode_indices(indices, x.numel())
-        if self._most_values_bytes(len(indices)) + len(code) < self._most_values_bytes(x.numel()):
+        if self.value_codec.max_payload_bytes(len(indices)) + len(code) < self.value_codec.max_payload_bytes(x.numel()):
             chosen = x.index_select(0, tensor_of(indices))
         else:
             chosen, code, low_bits = x, code[:0], _DENSE
-        values = chosen.view(torch.uint8) if self.inner is None else self.inner.encode(chosen)
+        values = self.value_codec.encode(chosen)
         header = np.frombuffer(_HEADER.pack(low_bits, len(chosen), values.numel()), np.uint8)
         return tensor_of(np.concatenate([header, array_of(values), code]))
 
@@ -93,14 +93,8 @@ class AbstractSparseCodec(AbstractCodec):
         low_bits, count, values_bytes = _HEADER.unpack(array_of(payload[: _HEADER.size]).tobytes())
         end = _HEADER.size + values_bytes
         values, code = payload[_HEADER.size : end], payload[end:]
-        decoded = values.view(torch.float32) if self.inner is None else self.inner.decode(values, count)
+        decoded = self.value_codec.decode(values, count)
         return None if low_bits == _DENSE else decode_indices(array_of(code), count, low_bits), decoded
-
-    def _values_bytes(self, count: int) -> int:
-        return 4 * count if self.inner is None else self.inner.payload_bytes(count)
-
-    def _most_values_bytes(self, count: int) -> int:
-        return 4 * count if self.inner is None else self.inner.max_payload_bytes(count)
 
 
 MOST_LOW_BITS = 31  # of a gap; a tensor has fewer than 2^32 elements

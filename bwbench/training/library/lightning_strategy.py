@@ -15,7 +15,7 @@ from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.memory import SavedMethod
 from bwbench.training.library import Distributed, distribute
 from bwbench.training.library.distribution import TIMEOUT_S
-from bwbench.training.library.replicas import digest
+from bwbench.training.loop.replica import digest
 
 try:
     from lightning.pytorch import Trainer
@@ -153,7 +153,7 @@ class BwbenchStrategy(DDPStrategy):
         """This rank's model and optimizer, where they are not the same on all ranks; otherwise rank 0's will do."""
         replica = {"state_dict": checkpoint["state_dict"], "optimizer_state": checkpoint["optimizer_states"][0]}
         digests: list[bytes | None] = [None] * self.world_size
-        dist.all_gather_object(digests, digest(_tensors(replica)))
+        dist.all_gather_object(digests, digest(enumerate(_tensors(replica))))
         return {} if len(set(digests)) == 1 else replica
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 import numpy as np
@@ -68,8 +68,13 @@ def put_back(replica: Replica, model: nn.Module, optimizer: torch.optim.Optimize
 
 def fingerprint(model: nn.Module) -> str:
     """SHA-256 over all parameters and buffers, in the order of the model: equal replicas have equal fingerprints."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(bytes_of(tensor))
-    return digest.hexdigest()
+    return digest(model.state_dict().items()).hex()
+
+
+def digest(tensors: Iterable[tuple[object, torch.Tensor]]) -> bytes:
+    """SHA-256 of names (or numbers), types, shapes and values: equal for equal bits."""
+    found = hashlib.sha256()
+    for name, tensor in tensors:
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(bytes_of(tensor))
+    return found.digest()
