@@ -25,6 +25,7 @@ from bwbench.results.analysis.topology import topology_of
 from bwbench.results.figures.album import draw_album
 from bwbench.results.figures.topology import TopologyByMedium, topology_table
 from bwbench.results.page.payload import build_payload
+from bwbench.results.publish import publish
 from bwbench.results.section import write_section
 
 ALGORITHM = '''
@@ -155,6 +156,12 @@ def test_the_plan_counts_what_they_send_and_says_what_they_are(experiment: Path)
     assert traffic_of(cells["ring-one-byte"].config, SHAPES).busiest_bytes == 1500
     assert cells["decentralized-half-star"].topology == Topology("half a star", PARTIAL, CENTRAL)
     assert cells["dream"].topology is None
+
+
+def test_published_cells_say_the_same(strangers: Path, tmp_path: Path) -> None:
+    assert [one.num_undone for one in publish(strangers, tmp_path)] == [0]
+    (topology,) = {topology_of(cell.cell) for cell in iter_cells(tmp_path) if "half-star" in cell.cell.arm}
+    assert topology == Topology("half a star", PARTIAL, CENTRAL)
 
 
 def test_figures_know_who_averages_with_whom(strangers: Path) -> None:

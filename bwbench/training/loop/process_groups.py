@@ -17,6 +17,11 @@ import torch.distributed as dist
 from bwbench.base.errors import ConfigError
 from bwbench.training.loop.control import ControlPath
 
+# A backstop: one large message may rightly take minutes at 1 Mbit/s, and whether anyone still lives is the parent's
+# business. gloo waits this long for each message by default as well.
+GROUP_TIMEOUT = timedelta(minutes=30)
+RENDEZVOUS_TIMEOUT = timedelta(minutes=5)  # importing torch, many workers on few cores
+_INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo reads it whenever a group is made
 CHECKPOINT_INTERVAL_S = 600.0  # what an interruption may cost; a shorter cell is run again as a whole
 
 
@@ -98,13 +103,6 @@ def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
     if not value >= 0.0:
         raise ConfigError(f"{name} is {text!r}, which is no number of seconds, such as 600")
     return value
-
-
-# A backstop: one large message may rightly take minutes at 1 Mbit/s, and whether anyone still lives is the parent's
-# business. gloo waits this long for each message by default as well.
-GROUP_TIMEOUT = timedelta(minutes=30)
-RENDEZVOUS_TIMEOUT = timedelta(minutes=5)  # importing torch, many workers on few cores
-_INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo reads it whenever a group is made
 
 
 @dataclass(frozen=True)
