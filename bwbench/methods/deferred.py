@@ -11,14 +11,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 
-class Deferred(ModuleType):
-    """Stands for a module until an attribute of it is asked for, and hands that on; attributes are kept here then."""
+def deferred(name: str) -> ModuleType:
+    """What stands for a module until something of it is asked for; what was found is kept, and as quick to reach."""
+    stand_in = ModuleType(name)
 
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(importlib.import_module(self.__name__), name)
-        if not name.startswith("__"):  # what a module says of itself may change while it is being imported
-            setattr(self, name, value)
+    def attribute(wanted: str) -> Any:
+        value = getattr(importlib.import_module(name), wanted)
+        if not wanted.startswith("__"):  # what a module says of itself may change while it is being imported
+            setattr(stand_in, wanted, value)
         return value
+
+    stand_in.__dict__["__getattr__"] = attribute
+    return stand_in
 
 
 if TYPE_CHECKING:
@@ -27,6 +31,6 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch import nn
 else:
-    np, torch, dist, nn = map(Deferred, ("numpy", "torch", "torch.distributed", "torch.nn"))
+    np, torch, dist, nn = map(deferred, ("numpy", "torch", "torch.distributed", "torch.nn"))
 
 __all__ = ["dist", "nn", "np", "torch"]
