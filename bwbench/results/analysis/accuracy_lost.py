@@ -15,7 +15,7 @@ from bwbench.results.analysis.bytes_sent import with_wire_bytes
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.student import student_t
 
-_REFERENCES = ("ring", "torch", "scatter-gather", "parameter-server")  # the first one there is; all send fp32 gradients
+_REFERENCES = ("ring", "torch", "scatter-gather", "parameter-server")  # the first one there is, else any other
 
 
 def losses(results: Results, metric: str) -> pd.DataFrame:
@@ -43,7 +43,8 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
         for folder in results.done
     }
     fp32 = every_step[every_step["compression"] == "none"]
-    reference = next((str(arm) for way in _REFERENCES for arm in fp32[fp32["collective"] == way]["arm"]), None)
+    ways = (*_REFERENCES, *fp32["collective"])  # all of them send fp32 gradients and get their exact mean
+    reference = next((str(arm) for way in ways for arm in fp32[fp32["collective"] == way]["arm"]), None)
     if reference is None:
         return pd.DataFrame(columns=["arm", "is_reference"])
     by_arm = {str(arm): part.set_index("seed") for arm, part in last.groupby("arm")}

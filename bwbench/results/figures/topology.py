@@ -20,7 +20,7 @@ from bwbench.results.analysis.once import once
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
 from bwbench.results.analysis.tables import arrivals_by_seed
-from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, topology_of
+from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, UNKNOWN, topology_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.labels import label_log_axis
@@ -31,6 +31,7 @@ _EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
 _WIRED_LINE: Any = (0, (6, 1.5, 1, 1.5))
 _WIRED_MARKER = "s"
 _DODGE = 0.014  # decades between neighbouring arms
+_AVERAGING_WORDS = {EXACT: "", PARTIAL: ", partial", UNKNOWN: ", averaging unknown"}
 _WORDS = {"switched": "links of one's own (switched)", "shared": "one air for all (shared)"}
 
 
@@ -110,11 +111,12 @@ def topology_table(results: Results) -> pd.DataFrame:
     cells = results.cells.copy()
     wired = {folder.cell.id: json.dumps(value_at(folder.cell.config, "link.wired") or []) for folder in results.done}
     cells["wired"] = cells["id"].map(wired)
+    topologies = {folder.cell.id: topology_of(folder.cell) for folder in results.done}
     rows = []
     for (arm, medium, wires, nodes), part in cells.groupby(
         ["arm", "medium", "wired", "nodes"], dropna=False, sort=True
     ):
-        topology = topology_of(str(part["collective"].iloc[0]))
+        topology = topologies[part["id"].iloc[0]]
         arrivals = list(arrivals_by_seed(part).values())
         steps = [row["training_clock_s"] / row["steps"] for row in part.to_dict("records") if row["steps"]]
         if not steps:
@@ -145,7 +147,7 @@ def _columns(what: str, centre: Estimate | None) -> dict[str, Any]:
 def _handle(row: dict[Any, Any], sums: pd.Series) -> Line2D:
     label = captions.arm_label(row["variant"], sums["num_composed"], sums["num"])
     style, central = arm_style(row["arm"]), row["place"] == CENTRAL
-    words = row["topology"] if row["averaging"] == EXACT else f"{row['topology']}, partial"
+    words = row["topology"] + _AVERAGING_WORDS.get(row["averaging"], "")
     return Line2D([], [], label=f"{label}: {words}", color=style.color, linestyle=_line(row), linewidth=1.3,
                   marker=_marker(row), markersize=4.5, markeredgecolor="white" if central else style.color,
                   markeredgewidth=0.4 if central else 0.9,
