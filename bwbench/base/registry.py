@@ -48,7 +48,8 @@ class Registry:
         return iter(self._entries.values())
 
     def __contains__(self, name: object) -> bool:
-        self._read_entry_points()
+        if name not in self._entries:  # a built-in name is known without a look at the packages that are installed
+            self._read_entry_points()
         return name in self._entries
 
     def names(self) -> list[str]:
