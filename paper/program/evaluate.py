@@ -10,13 +10,21 @@ from typing import TypeVar
 from bwbench.methods.roles import may_win
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import Arrival, by_seed, number
-from bwbench.results.analysis.cells import DONE, cell_row, is_composed, is_reference, setting_of, standing_of, state_of
-from bwbench.results.analysis.config_values import value_at
+from bwbench.results.analysis.cells import (
+    DONE,
+    cell_row,
+    is_composed,
+    is_reference,
+    setting_of,
+    standing_of,
+    state_of,
+    value_at,
+)
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover, Crossovers, Measured, find_crossovers
+from bwbench.results.analysis.link_errors import link_errors
 from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.analysis.statistics import estimate, geometric_interval, log_interval, paired_ratio
-from bwbench.results.facts import link_errors
-from bwbench.results.section.ratios import side_of
+from bwbench.results.section.content import side_of
 from paper.program.claim import Claim, Unit, Value
 from paper.program.claimed_cells import (
     AmbiguousClaimError,
@@ -220,9 +228,10 @@ def _composed_error(claim: Claim, records: Records) -> Value:
 
 def _link_error(claim: Claim, records: Records) -> Value:
     errors = link_errors(_experiment(claim, records))
-    if not errors.rate:
+    rates = [error.goodput for error in errors if error.goodput is not None]
+    if not rates:
         raise MissingRecordsError(f"claim {claim.name!r}: no link of {claim.experiment} was measured")
-    return _error(claim, errors.rate, len(errors.rate))
+    return _error(claim, rates, len(rates))
 
 
 def _error(claim: Claim, errors: Sequence[float], num: int) -> Value:

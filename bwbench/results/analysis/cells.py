@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -17,6 +18,39 @@ from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Config, Status
 from bwbench.results.analysis.trial import target_of
+
+
+def value_at(config: Mapping[str, Any], key: str) -> Any:
+    """The value under a dotted key; the name where that is a component; None where it is not there.
+
+    In a chain of codecs the option of the first one that has it is found: ``compression.ratio``.
+    """
+    value: Any = config
+    for part in key.split("."):
+        if isinstance(value, list):
+            value = next((item for item in value if isinstance(item, Mapping) and part in item), None)
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return _shown(value)
+
+
+def keys_of(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every dotted key that ``value_at`` finds a value for."""
+    for name, value in config.items():
+        key = f"{prefix}{name}"
+        yield key
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, Mapping):
+                yield from keys_of(part, f"{key}.")
+
+
+def _shown(value: Any) -> Any:
+    """Components as their names, chains of them joined by ``+``; anything else as it is."""
+    if isinstance(value, Mapping) and "name" in value:
+        return str(value["name"])
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
+        return "+".join(str(item["name"]) for item in value)
+    return value
+
 
 PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
@@ -183,3 +217,25 @@ def _quantity(parse: Any, text: object) -> float | None:
 
 def _twice(value: float | None) -> float | None:
     return None if value is None else 2 * value
+
+
+_NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
+
+
+def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
+    """One note that counts and names the cells which are not drawn; none where all are."""
+    by_state: dict[str, list[str]] = {}
+    for folder in folders:
+        if state_of(folder) != DONE:
+            name = f"{folder.cell.arm} #{folder.cell.repeat}"
+            by_state.setdefault(state_of(folder), []).append(name)
+    if not by_state:
+        return []
+    parts = []
+    for state, names in sorted(by_state.items()):
+        counted = Counter(names)
+        named = [name if times == 1 else f"{name} ({times}x)" for name, times in sorted(counted.items())]
+        more = f" and {len(named) - _NAMES_IN_A_NOTE} more" if len(named) > _NAMES_IN_A_NOTE else ""
+        words = {PLANNED: "not run yet", UNFINISHED: "unfinished"}.get(state, state)
+        parts.append(f"{len(names)} {words} ({', '.join(named[:_NAMES_IN_A_NOTE])}{more})")
+    return [f"Not drawn: {'; '.join(parts)}."]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from bwbench.base.errors import RecordError
 from bwbench.methods.roles import LIMITS, as_role
 from bwbench.records import CellFolder, iter_cells, readable
-from bwbench.results.analysis.cells import DONE, is_composed, standing_of, state_of
+from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
-from bwbench.results.analysis.left_out import left_out_notes
 from bwbench.results.analysis.provenance import provenance_note, unlike_hosts_note
 from bwbench.results.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
 
@@ -173,3 +172,19 @@ def _grouped(experiment: str, cells: Iterable[CellFolder], compares: frozenset[s
         Results(experiment, group.label, group.words, group.folders, group, reader)
         for group in group_cells(list(cells), compares)
     ]
+
+
+Made = TypeVar("Made")
+
+
+def once(make: Callable[[Results], Made]) -> Callable[[Results], Made]:
+    """``make``, which each group of cells remembers the value of; callers share it and leave it as it is."""
+
+    @wraps(make)
+    def remembered(results: Results) -> Made:
+        if make not in results.made:
+            results.made[make] = make(results)
+        value: Made = results.made[make]
+        return value
+
+    return remembered

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.bytes_sent import OF_STEPS, with_wire_bytes
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import Arrival, estimate
+from bwbench.results.analysis.tables import OF_STEPS, with_wire_bytes
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_over_time import MEAN_NOTE, composed_label, framed_curves
 from bwbench.results.figures.base import AbstractFigure

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bwbench.experiment.config.method_names import baselines
 from bwbench.methods.roles import HEADROOM
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.captions import TimeUnit
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.levels import BELOW, Level, draw_level, long_name, name_levels
 from bwbench.results.figures.lines import (
     ArmLine,
-    End,
+    LineEnd,
     Mark,
     bandwidth_axis,
     crowded,
@@ -31,8 +36,7 @@ from bwbench.results.figures.lines import (
     named_at_ends,
     thin_ticks,
 )
-from bwbench.results.figures.link_bound import LinkBound, draw_link_bound, link_bound_of
-from bwbench.results.figures.style import arm_style
+from bwbench.results.figures.style import SMALL_PT, arm_style
 
 _INTERVAL_SHOWN = 4.0  # of an interval beyond all marks; at n = 2 it may span decades
 _ARROW_IN = 0.085  # between censored arms at one bandwidth
@@ -78,7 +82,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
             draw_level(axes, level)
         _finish(axes, bandwidths, leftmost, table["at_least_s"] / unit.seconds, unit)
         if named_at_ends(lines, width_in):
-            name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in limits.values())])
+            name_ends(figure, axes, [*ends, *(LineEnd(None, one.y, one.name, one.color) for one in limits.values())])
         else:
             name_levels(figure, axes, [long_name(arm, results.roles[arm], level) for arm, level in limits.items()])
         thin_ticks(figure, axes, bandwidths)
@@ -160,3 +164,57 @@ def _how_to_read(table: pd.DataFrame, bound: LinkBound | None, limits: Sequence[
     if (table["bandwidth_bps"].isna() & ~table["arm"].isin(limits)).any():
         words.append("Runs on an unshaped link are not shown.")
     return [" ".join(words)]
+
+
+_FROM_RIGHT = 0.66  # of the axes' width, beyond which there is no room for a name on the right
+
+
+@dataclass(frozen=True)
+class LinkBound:
+    """Bits that cross the busiest resource until the target, for one arm.
+
+    Attributes:
+        bits: sent by a node on a link of its own (the mean over the nodes: the busiest sends no less); by all nodes
+            together where they share the air.
+        unit: of the time axis.
+    """
+
+    arm: str
+    bits: float
+    unit: TimeUnit
+
+    def at(self, bandwidth_bps: float) -> float:
+        """Time on the axis that sending takes at the link's full rate: no run can be shorter."""
+        return self.bits / bandwidth_bps / self.unit.seconds
+
+
+def link_bound_of(cells: pd.DataFrame, unit: TimeUnit) -> LinkBound | None:
+    """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one."""
+    for arm in baselines():
+        rows = cells[(cells["arm"] == arm) & cells["wire_bytes_to_target"].notna() & cells["bandwidth_bps"].notna()]
+        sent = [
+            8 * float(row["wire_bytes_to_target"]) / (1 if row["medium"] == "shared" else row["nodes"])
+            for row in rows.to_dict("records")
+        ]
+        if sent and min(sent) > 0:
+            return LinkBound(arm, statistics.median(sent), unit)
+    return None
+
+
+def draw_link_bound(axes: Axes, bound: LinkBound) -> None:
+    """A dotted line down to the right, named where it leaves the picture; limits are final by now."""
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    color = arm_style(bound.arm).color
+    axes.plot([left, right], [bound.at(left), bound.at(right)], color=color, linewidth=0.9, linestyle=(0, (1, 1.6)),
+              zorder=2)  # fmt: skip
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    level = bottom * (top / bottom) ** 0.035  # above the edge, under the lowest level
+    at = min(bound.bits / bound.unit.seconds / level, right)
+    if at <= left:
+        return  # the link is never what bounds this arm
+    before = at > left * (right / left) ** _FROM_RIGHT
+    axes.annotate(f"link-bound, {bound.arm}", (at, level), (-7 if before else 5, 0), textcoords="offset points",
+                  ha="right" if before else "left", va="center", fontsize=SMALL_PT, color=color, zorder=6,
+                  path_effects=[patheffects.withStroke(linewidth=2.2, foreground="white")])  # fmt: skip

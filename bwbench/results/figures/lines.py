@@ -61,7 +61,7 @@ class ArmLine:
 
 
 @dataclass(frozen=True)
-class End:
+class LineEnd:
     """Where a line ends on the right (``x`` None: at the edge), and how it is named there."""
 
     x: float | None
@@ -117,7 +117,7 @@ def dodges(lines: Sequence[ArmLine]) -> list[float]:
     return [10 ** (pitch * (number - (len(lines) - 1) / 2)) for number in range(len(lines))]
 
 
-def draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: bool, bounds: bool = True) -> End:
+def draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: bool, bounds: bool = True) -> LineEnd:
     """Draw one arm; returns where it ends.
 
     Args:
@@ -141,7 +141,7 @@ def draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: 
                 draw_bound(axes, mark.bandwidth_bps * dodge, mark.value, line.arm, mark.bound)
     _draw_repeats(figure, axes, line, dodge, style.color, crowded)
     last = line.marks[-1]
-    return End(last.bandwidth_bps * dodge, last.value, line.label, style.color)
+    return LineEnd(last.bandwidth_bps * dodge, last.value, line.label, style.color)
 
 
 def draw_bound(axes: Axes, x: float, y: float, arm: str, bound: str) -> None:
@@ -216,7 +216,7 @@ def _is_power_of_ten(bps: float) -> bool:
     return math.isclose(math.log10(bps) % 1.0, 0.0, abs_tol=1e-9)
 
 
-def name_ends(figure: Figure, axes: Axes, ends: Sequence[End]) -> None:
+def name_ends(figure: Figure, axes: Axes, ends: Sequence[LineEnd]) -> None:
     """Every line is named at its right end; names that would overlap are moved apart."""
     lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72

@@ -16,8 +16,7 @@ from matplotlib.lines import Line2D
 
 from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import describe_link
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions

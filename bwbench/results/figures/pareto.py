@@ -13,11 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.pareto import non_dominated
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.student import student_t
+from bwbench.results.analysis.comparison import non_dominated
+from bwbench.results.analysis.results import Results, once
+from bwbench.results.analysis.statistics import estimate, student_t
 from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_over_bytes import bytes_to_target, bytes_unit

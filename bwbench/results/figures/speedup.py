@@ -14,8 +14,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import baselines
 from bwbench.methods.roles import may_win
 from bwbench.results.analysis.comparison import BANDWIDTH_KEY, Comparison, CrossoverRow, compare_cells
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
@@ -23,7 +22,7 @@ from bwbench.results.figures.crossover_strip import STRIP_ROW_IN, draw_strip, sh
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.lines import (
     ArmLine,
-    End,
+    LineEnd,
     Mark,
     arm_entry,
     bandwidth_axis,
@@ -136,14 +135,14 @@ def _lines(table: pd.DataFrame) -> list[ArmLine]:
     return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
 
 
-def _draw_lines(figure: Figure, axes: Axes, lines: Sequence[ArmLine], small: bool, baseline: str) -> list[End]:
+def _draw_lines(figure: Figure, axes: Axes, lines: Sequence[ArmLine], small: bool, baseline: str) -> list[LineEnd]:
     """The baseline at 1 and the other arms; returns where each of them ends."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     style = arm_style(baseline)
     axes.axhline(1.0, color=style.color, linewidth=1.2, linestyle=style.line, zorder=2.5)
     ends = [draw_line(figure, axes, line, dodge, small) for line, dodge in zip(lines, dodges(lines), strict=True)]
-    return [*ends, End(None, 1.0, f"{baseline} (baseline)", style.color)]
+    return [*ends, LineEnd(None, 1.0, f"{baseline} (baseline)", style.color)]
 
 
 def _finish(axes: Axes, table: pd.DataFrame, baseline: str) -> None:

@@ -18,7 +18,7 @@ from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.levels import Level, draw_level, level_entry
 from bwbench.results.figures.lines import (
     ArmLine,
-    End,
+    LineEnd,
     Mark,
     bandwidth_axis,
     crowded,
@@ -87,7 +87,7 @@ class Throughput(AbstractFigure):
         label_log_axis(axes.yaxis, low, high, length_in=2.3)
         axes.set_ylabel("throughput (samples/s)")
         if named_at_ends(lines, width_in):
-            name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in limits)])
+            name_ends(figure, axes, [*ends, *(LineEnd(None, one.y, one.name, one.color) for one in limits)])
         thin_ticks(figure, axes, bandwidths)
         return figure
 

@@ -15,17 +15,25 @@ from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, CurvePoint
 from bwbench.results.analysis.arrival import number
-from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, state_of
+from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import Group, group_cells
 from bwbench.results.analysis.ledger import PART_NAMES
-from bwbench.results.analysis.left_out import left_out_notes
 from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.tables import Reader
 from bwbench.results.analysis.trial import DEFAULT_METRICS
-from bwbench.results.page.facts import Facts, environment_facts, ledger_facts, link_facts, log_tail, recorded_at_s
+from bwbench.results.page.facts import (
+    DIGITS,
+    Facts,
+    Pool,
+    environment_facts,
+    ledger_facts,
+    link_facts,
+    log_tail,
+    recorded_at_s,
+    rounded,
+)
 from bwbench.results.page.look import arm_look, part_colors
-from bwbench.results.page.pool import DIGITS, Pool, rounded
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1

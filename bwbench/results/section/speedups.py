@@ -11,9 +11,7 @@ from bwbench.results.analysis.cells import is_reference
 from bwbench.results.analysis.comparison import BANDWIDTH_KEY, ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
 from bwbench.results.analysis.results import Results
-from bwbench.results.section.content import Block, Bullets, Paragraph
-from bwbench.results.section.grid import grid_tables, place
-from bwbench.results.section.ratios import ratio_words
+from bwbench.results.section.content import Block, Bullets, Paragraph, grid_tables, place, ratio_words
 from bwbench.results.text import Number, Phrase, bandwidth, joined, phrase, significant
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from bwbench.experiment.config.method_names import role_of_arm
-from bwbench.results.analysis.fastest import fastest_by_link
+from bwbench.results.figures.best_algorithm import fastest_by_link
 
 Times = Mapping[str, Sequence[float | None]]  # of each seed; None: not reached within 100 s
 

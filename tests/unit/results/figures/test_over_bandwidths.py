@@ -11,9 +11,9 @@ from fixtures_records import Study, write_study
 
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures import captions
+from bwbench.results.figures.bandwidth import link_bound_of
 from bwbench.results.figures.best_algorithm import BestAlgorithm, _codes
 from bwbench.results.figures.lines import ArmLine, Mark, dodges
-from bwbench.results.figures.link_bound import link_bound_of
 from bwbench.results.figures.speedup import SpeedUp, baseline_of
 from bwbench.results.figures.style import WIDTHS_IN
 from bwbench.results.figures.throughput import Throughput

@@ -15,9 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.analysis.config_values import value_at
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.cells import value_at
+from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
 from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, topology_of
