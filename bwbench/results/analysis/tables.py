@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from bwbench.results.analysis.arrival import COLUMNS, Arrival, by_seed, number
 from bwbench.results.analysis.cells import Row, cell_row
 from bwbench.results.analysis.clocks import Clocks
 from bwbench.results.analysis.ledger import summarise_ledger
-from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
+from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
 from bwbench.results.analysis.trial import curve_of
 
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
@@ -24,6 +25,7 @@ TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
     "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
 )  # fmt: skip
+ENDS = ("value", "low", "high", "at_least")  # of an estimate
 # Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).
 COMPARED_COLUMNS = {
     "link.latency": "rtt_s",
@@ -214,3 +216,8 @@ def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     sent["wire_bytes"] = numbers["whole_wire"] * share
     sent["bytes_from"] = [OF_PAYLOAD if known else OF_STEPS for known in recorded]
     return sent
+
+
+def ends_of(what: str, centre: Estimate | None) -> Row:
+    """Columns ``what_value``, ``_low``, ``_high`` and ``_at_least`` of an estimate; NaN where there is none."""
+    return {f"{what}_{end}": math.nan if centre is None else getattr(centre, end) for end in ENDS}

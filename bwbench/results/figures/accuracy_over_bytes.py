@@ -13,12 +13,9 @@ from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.analysis.tables import OF_STEPS, with_wire_bytes
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_over_time import MEAN_NOTE, composed_label, framed_curves
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.curve_lines import Cost, draw_arm, finish_metric, legend_entries, metric_of, metric_words
-from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.curve_lines import Cost, composed_label, draw_curves
 
-LOG_FROM_RATIO = 10.0
 _MUCH = 1.1  # times as many bytes as on the link that is shown, from which on a note says so
 
 
@@ -43,34 +40,19 @@ class AccuracyOverBytes(AbstractFigure):
         return with_wire_bytes(on_one_link.curves, on_one_link.cells)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        shown, metric = one_link(results), metric_of(results)
-        curves = self.table(results)
+        shown, curves = one_link(results), self.table(results)
         sending = curves[curves.groupby("id")["wire_bytes"].transform("max") > 0]
-        arms = {str(arm): [run for _, run in part.groupby("id")] for arm, part in sending.groupby("arm")}
-        counts = [len(runs) for runs in arms.values()]
-        notes = [MEAN_NOTE] if max(counts) > 1 else []
-        notes += _notes(results, shown, curves, set(arms))
-        title = f"{metric_words(metric)} against bytes on the wire".capitalize()
-        setting = captions.setting_line(shown, num_runs=captions.num_runs(counts))
+        arms = sorted({str(arm) for arm in sending["arm"]})
         spent = {arm: bytes_to_target(shown.cells[shown.cells["arm"] == arm]) for arm in arms}
-        ranked = sorted(arms, key=lambda arm: (spent[arm][0], spent[arm][1], arm))
         timed = any(not math.isnan(value) for value, _ in spent.values())
-        labels = [(arm, composed_label(shown, arm) + (f": {_reached(spent[arm])}" if timed else "")) for arm in ranked]
-        entries = legend_entries(shown, labels, timed)
-        figure, axes = framed_curves(width_in, title, setting, notes, entries, "bytes to target" if timed else None)
-        ends = sending.groupby("id")["wire_bytes"].max()
-        logarithmic = bool(ends.max() > LOG_FROM_RATIO * ends.min())
-        symbol, unit = bytes_unit(math.sqrt(ends.max() * ends.min()) if logarithmic else float(ends.max()))
-        for arm, runs in sorted(arms.items()):
-            draw_arm(axes, arm, runs, metric, Cost("wire_bytes", unit, logarithmic), len(arms))
-        finish_metric(axes, shown, metric)
-        axes.set_xlabel(f"bytes on the wire, all nodes ({symbol})")
-        if logarithmic:
-            axes.set_xscale("log")
-            label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=2.7)
-        else:
-            axes.set_xlim(left=0)
-        return figure
+        labels = []
+        for arm in sorted(arms, key=lambda arm: (*spent[arm], arm)):
+            reached = f": {_reached(spent[arm])}" if timed else ""
+            labels.append((arm, f"{composed_label(shown, arm)}{reached}"))
+        label = "bytes on the wire, all nodes ({})".format
+        cost = Cost("wire_bytes", label, captions.bytes_unit, "bytes to target" if timed else None)
+        notes = _notes(results, shown, curves, set(arms))
+        return draw_curves(shown, sending, width_in, "against bytes on the wire", notes, cost, labels)
 
 
 def one_link(results: Results) -> Results:
@@ -110,22 +92,11 @@ def bytes_to_target(cells: pd.DataFrame) -> tuple[float, float]:
     return centre.value, centre.at_least
 
 
-def bytes_unit(most: float) -> tuple[str, float]:
-    """The unit in which ``most`` is no long number: symbol, and bytes of one."""
-    return next((symbol, unit) for symbol, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)) if most >= unit)
-
-
-def byte_words(value: float) -> str:
-    """A number of bytes with three digits: ``34.1 MB``."""
-    symbol, unit = bytes_unit(max(value, 1.0))
-    return f"{captions.digits(value / unit)} {symbol}"
-
-
 def _reached(spent: tuple[float, float]) -> str:
     value, at_least = spent
     if math.isnan(value):
         return "–"
-    return f"> {byte_words(at_least)}" if math.isinf(value) else byte_words(value)
+    return f"> {captions.byte_words(at_least)}" if math.isinf(value) else captions.byte_words(value)
 
 
 def _elsewhere(results: Results, shown: Results, sending: set[str]) -> str:

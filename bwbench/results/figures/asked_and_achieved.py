@@ -19,7 +19,7 @@ from bwbench.results.analysis.link_errors import AFTER, BEFORE, measured_links, 
 from bwbench.results.analysis.results import COMPOSED_MARK, Results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.panels import framed_panels, panel_title
+from bwbench.results.figures.frame import framed_panels, panel_title
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN
 
 _LOOKS: dict[str, dict[str, Any]] = {

@@ -128,7 +128,7 @@ class BestAlgorithm(AbstractFigure):
         bandwidths = sorted({race.bandwidth_bps for race in races})
         rtts = sorted({race.rtt_s for race in races})
         names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
-        legend = _legend(races, names)
+        legend = _legend(races, names, results.roles)
         title = f"First to {captions.target_words(results)}, by link"
         setting = captions.setting_line(results, num_runs=captions.num_runs(race.num for race in races if race.num))
         notes = [_how_to_read(races), *results.notes]
@@ -139,7 +139,8 @@ class BestAlgorithm(AbstractFigure):
         room_in = axes.get_window_extent().width / figure.dpi / len(bandwidths) - _PAD_IN
         for race in races:
             at = (bandwidths.index(race.bandwidth_bps), rtts.index(race.rtt_s))
-            _draw_cell(figure, axes, at, race, names, room_in)
+            color = _NOBODY if race.arm is None else arm_style(race.arm, results.roles[race.arm]).color
+            _draw_cell(figure, axes, at, race, names.get(race.arm or "", ""), color, room_in)
         return figure
 
 
@@ -153,10 +154,10 @@ def _names(races: Sequence[Fastest], room_in: float) -> dict[str, str]:
     return {arm: f"{code}{COMPOSED_MARK if arm in composed else ''}" for arm, code in _codes(arms).items()}
 
 
-def _legend(races: Sequence[Fastest], names: Mapping[str, str]) -> list[Patch]:
+def _legend(races: Sequence[Fastest], names: Mapping[str, str], roles: Mapping[str, str]) -> list[Patch]:
     """What codes stand for, and what a tie looks like."""
     legend = [
-        Patch(facecolor=arm_style(arm).color, label=f"{name}  {captions.arm_label(arm)}")
+        Patch(facecolor=arm_style(arm, roles[arm]).color, label=f"{name}  {captions.arm_label(arm, roles[arm])}")
         for arm, name in names.items()
         if name.removesuffix(COMPOSED_MARK) != arm
     ]
@@ -192,41 +193,31 @@ def _axes_of_links(axes: Axes, bandwidths: Sequence[float], rtts: Sequence[float
 
 
 def _draw_cell(
-    figure: Figure, axes: Axes, at: tuple[int, int], race: Fastest, names: Mapping[str, str], room_in: float
+    figure: Figure, axes: Axes, at: tuple[int, int], race: Fastest, name: str, color: str, room_in: float
 ) -> None:
     x, y = at
-    tied = bool(race.tie)
-    color = _NOBODY if race.arm is None else _paler(arm_style(race.arm).color) if tied else arm_style(race.arm).color
-    stripes = arm_style(race.arm).color if race.arm is not None and tied else "white"
-    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=color, edgecolor=stripes, linewidth=0, zorder=1,
-                             hatch="////" if tied else None))  # fmt: skip
+    fill = _paler(color) if race.tie else color
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=fill, edgecolor=color if race.tie else "white",
+                             linewidth=0, zorder=1, hatch="////" if race.tie else None))  # fmt: skip
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor="white", linewidth=1.5, zorder=2))
-    ink = INK if _grey(color) > _LIGHT_FROM else "white"
-    box: Any = {"boxstyle": "round,pad=0.1", "facecolor": color, "edgecolor": "none"} if tied else None
     if race.arm is None:
         axes.text(x, y, "none" if room_in > 0.25 else "–", ha="center", va="center", fontsize=SMALL_PT, color=FAINT)
         return
-    below = _margin_text(race)
+    red, green, blue = to_rgb(fill)
+    ink = INK if 0.299 * red + 0.587 * green + 0.114 * blue > _LIGHT_FROM else "white"
+    box: Any = {"boxstyle": "round,pad=0.1", "facecolor": fill, "edgecolor": "none"} if race.tie else None
+    below = "" if race.margin is None else captions.ratio(race.margin.value, race.margin.bound)
     two_lines = bool(below) and text_width_in(figure, below, SMALL_PT) <= room_in
     where: Any = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_PT, "color": ink, "bbox": box}
-    axes.annotate(names[race.arm], (x, y), (0, 1 if two_lines else 0), va="bottom" if two_lines else "center",
+    axes.annotate(name, (x, y), (0, 1 if two_lines else 0), va="bottom" if two_lines else "center",
                   weight="bold", zorder=4, **where)  # fmt: skip
     if two_lines:
         axes.annotate(below, (x, y), (0, -1.5), va="top", zorder=3, **where)
 
 
-def _margin_text(race: Fastest) -> str:
-    return "" if race.margin is None else captions.ratio(race.margin.value, race.margin.bound)
-
-
 def _paler(color: str) -> str:
     red, green, blue = (round(255 * (channel + (1 - channel) * _PALE)) for channel in to_rgb(color))
     return f"#{red:02x}{green:02x}{blue:02x}"
-
-
-def _grey(color: str) -> float:
-    red, green, blue = to_rgb(color)
-    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _how_to_read(races: Sequence[Fastest]) -> str:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
@@ -22,6 +23,8 @@ _COLUMN_GAP = 1.3  # between columns of the legend, in font sizes
 _MOST_COLUMNS = 5
 _LEADING = 1.32  # line pitch in font sizes
 _PT_PER_IN = 72.0
+_LETTER_IN = 0.056  # mean width of SMALL_PT text
+_HANDLE_IN = 0.42  # of a legend's entry, with the gaps beside it
 
 
 def framed_axes(
@@ -73,6 +76,50 @@ def framed_axes(
     rect = (0.0, foot_in / height_in, 1.0, body_in / height_in)
     engine.set(rect=rect, w_pad=_MARGIN_IN, h_pad=_MARGIN_IN)  # type: ignore[call-arg]
     return figure, figure.add_subplot()
+
+
+def framed_panels(
+    width_in: float,
+    body_in: float,
+    shape: tuple[int, int],
+    title: str,
+    setting: str,
+    notes: Sequence[str],
+    legend: Sequence[Artist] = (),
+    share: tuple[bool | str, bool | str] = (False, False),
+) -> tuple[Figure, np.ndarray[Any, Any]]:
+    """As ``framed_axes``, with ``shape`` (rows, columns) of axes; ``share``: matplotlib's sharex and sharey."""
+    columns = legend_columns(width_in, legend)
+    figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend, columns)
+    axes.remove()
+    sharing: Any = {"sharex": share[0], "sharey": share[1]}
+    grid: np.ndarray[Any, Any] = figure.subplots(*shape, squeeze=False, **sharing)
+    return figure, grid
+
+
+def legend_columns(width_in: float, legend: Sequence[Artist]) -> int:
+    """How many entries of a legend fit beside each other."""
+    if not legend:
+        return 1
+    longest = max(len(str(entry.get_label())) for entry in legend)
+    return max(1, min(len(legend), int((width_in - 0.1) / (longest * _LETTER_IN + _HANDLE_IN))))
+
+
+def label_outer(grid: np.ndarray[Any, Any], below: str, beside: str) -> None:
+    """Axis labels below the lowest visible panel of each column, and left of each row."""
+    rows, columns = grid.shape
+    for column in range(columns):
+        visible = [grid[row, column] for row in range(rows) if grid[row, column].get_visible()]
+        if visible:
+            visible[-1].set_xlabel(below)
+            visible[-1].tick_params(axis="x", labelbottom=True)
+    for row in range(rows):
+        grid[row, 0].set_ylabel(beside)
+
+
+def panel_title(axes: Axes, text: str) -> None:
+    """What tells this panel from its neighbours, small and on the left above it."""
+    axes.set_title(text, loc="left", fontsize=SMALL_PT, pad=3)
 
 
 def _row_by_row(handles: Sequence[Artist], columns: int) -> list[Artist]:

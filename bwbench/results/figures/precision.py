@@ -20,11 +20,12 @@ from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import student_t
 from bwbench.results.analysis.tables import with_wire_bytes
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_over_bytes import bytes_unit, one_link
+from bwbench.results.figures.accuracy_over_bytes import one_link
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.curve_lines import metric_of
+from bwbench.results.figures.frame import framed_panels
 from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.panels import framed_panels
+from bwbench.results.figures.marks import draw_point
 from bwbench.results.figures.point_names import Named, name_points
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, arm_style
 
@@ -133,9 +134,8 @@ class Precision(AbstractFigure):
         others = table[~table["is_reference"].astype(bool)]
         if not len(others[others["codec"] != "fp32"]):
             return "no arm compresses gradients in every step"
-        return (
-            None if table["wire_bytes"].notna().all() and (table["wire_bytes"] > 0).all() else "bytes were not counted"
-        )
+        counted = (table["wire_bytes"] > 0).all()  # NaN is no more than 0
+        return None if counted else "bytes were not counted"
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm."""
@@ -154,7 +154,7 @@ class Precision(AbstractFigure):
         notes = [_how_to_read(table, metric), *_which_link(results, shown), *shown.notes]
         figure, grid = framed_panels(width_in, 3.3 if wide else 3.1, (1, 1), title, setting, notes, legend)
         axes: Axes = grid[0, 0]
-        symbol, unit = bytes_unit(math.sqrt(table["wire_bytes"].max() * table["wire_bytes"].min()))
+        symbol, unit = captions.bytes_unit(math.sqrt(table["wire_bytes"].max() * table["wire_bytes"].min()))
         axes.set_xscale("log")
         axes.grid(True)
         axes.axhline(0, color=FAINT, linewidth=0.9, zorder=1)
@@ -163,7 +163,11 @@ class Precision(AbstractFigure):
                 axes.plot(pair["wire_bytes"] / unit, scale * pair["lost"], color=FAINT, linewidth=0.9, zorder=2,
                           linestyle=(0, (2, 1.3)))  # fmt: skip
         for row in table.to_dict("records"):
-            _draw_point(axes, row, unit, scale)
+            hidden = row["is_reference"] or math.isnan(row["low"])
+            ends = (math.nan, math.nan) if hidden else (scale * row["low"], scale * row["high"])
+            style = arm_style(row["arm"], results.roles[row["arm"]])
+            at = (row["wire_bytes"] / unit, scale * row["lost"])
+            draw_point(axes, at, ends, style, hollow=row["residual"] is False)
         axes.margins(x=0.14, y=0.1)
         axes.autoscale_view()
         label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - 1.0)
@@ -173,16 +177,6 @@ class Precision(AbstractFigure):
         named = [Named(row["wire_bytes"] / unit, scale * row["lost"], _label(row)) for row in table.to_dict("records")]
         name_points(figure, axes, named, _lines(axes, table, unit, scale))
         return figure
-
-
-def _draw_point(axes: Axes, row: dict[Any, Any], unit: float, scale: float) -> None:
-    style, x, y = arm_style(row["arm"]), row["wire_bytes"] / unit, scale * row["lost"]
-    if not math.isnan(row["low"]) and not row["is_reference"]:
-        axes.plot([x, x], [scale * row["low"], scale * row["high"]], color=style.color, linewidth=0.9, marker="_",
-                  markersize=3.5, zorder=3)  # fmt: skip
-    hollow = row["residual"] is False
-    axes.plot([x], [y], style.marker, markersize=6, markerfacecolor="white" if hollow else style.color, zorder=5,
-              markeredgecolor=style.color if hollow else "white", markeredgewidth=1.0 if hollow else 0.5)  # fmt: skip
 
 
 def _lines(axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> list[tuple[float, float]]:
@@ -202,16 +196,14 @@ def _lines(axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> list[t
 
 def _label(row: dict[Any, Any]) -> str:
     codec = f"{row['codec']}, {_WITHOUT}" if row["residual"] is False else str(row["codec"])
-    return captions.arm_label(codec, row["num_composed"], row["num"])
+    return captions.marked(codec, row["num_composed"], row["num"])
 
 
 def _how_to_read(table: pd.DataFrame, metric: str) -> str:
     words = [f"After {int(table['samples'].iloc[0]):,} samples, which all of these runs have seen."]
     words.append("Below 0: fp32 is better." if metric != "loss" else "Above 0: fp32 is better.")
-    if (table["num"] > 1).any():
-        words.append("Differences are paired by seed; whiskers: 95 % interval (Student's t).")
-    else:
-        words.append("One seed: no intervals; differences may be chance.")
+    several = "Differences are paired by seed; whiskers: 95 % interval (Student's t)."
+    words.append(captions.on_repeats(table["num"], several, "One seed: no intervals; differences may be chance."))
     if table.groupby("pair").size().max() > 1:
         words.append("Dotted lines join the same codec with and without a residual.")
     return " ".join(words)

@@ -101,14 +101,8 @@ def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[tupl
     for number, (time_s, given_up) in enumerate(repeats):
         spread = 0.0 if len(repeats) == 1 else 0.32 * (number / (len(repeats) - 1) - 0.5)
         if given_up:
-            arrow = {
-                "arrowstyle": "<|-",
-                "color": INK,
-                "shrinkA": 0,
-                "shrinkB": 0,
-                "linewidth": 0.9,
-                "mutation_scale": 6,
-            }
+            arrow: Any = {"arrowstyle": "<|-", "color": INK, "shrinkA": 0, "shrinkB": 0, "linewidth": 0.9,
+                          "mutation_scale": 6}  # fmt: skip
             axes.annotate("", (time_s / seconds, position + spread), (13, 0), textcoords="offset points",
                           arrowprops=arrow, zorder=6, annotation_clip=False)  # fmt: skip
         elif len(repeats) > 1:
@@ -135,7 +129,7 @@ def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -
 
 
 def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
-    names = [_name(row) for row in rows]
+    names = [captions.arm_label(row["arm"], row["role"], row["num_composed"], row["num"]) for row in rows]
     if width_in < PAGE_IN:
         names = [captions.in_two_lines(name) for name in names]
     axes.set_yticks(range(len(rows)), names, linespacing=1.0)
@@ -152,10 +146,6 @@ def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: flo
         axes.set_xlim(0, 1.07 * max(_rightmost(row) for row in rows) / scale.unit.seconds)
     if scale.single_s is not None:  # arms right of this line are slower than one node alone
         axes.axvline(scale.single_s / scale.unit.seconds, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=3)
-
-
-def _name(row: dict[Any, Any]) -> str:
-    return captions.arm_label(row["arm"], row["num_composed"], row["num"], row["role"])
 
 
 def _rightmost(row: dict[Any, Any]) -> float:
@@ -201,13 +191,9 @@ def _interval(low: float, high: float, write: Any) -> str:
 
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:
-    words = []
-    if (table["num"] > 1).any():
-        words.append(
-            "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
-        )
-    else:
-        words.append("One repeat an arm: no intervals; differences may be chance.")
+    several = "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
+    one = "One repeat an arm: no intervals; differences may be chance."
+    words = [captions.on_repeats(table["num"], several, one)]
     if (table["num_censored"] > 0).any():
         words.append(
             "Arrows: target not reached within the training limit; the mark is then the median, infinite ones counted."

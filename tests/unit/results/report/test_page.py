@@ -7,7 +7,7 @@ import re
 
 import pytest
 from fixtures_pages import ARMS, IMAGE_ARM, SCRIPT_ARM, SCRIPT_REASON, write_page_study
-from fixtures_records import Study, write_study
+from fixtures_records import Study, role_of_preset, write_study
 
 from bwbench.base.errors import ConfigError
 from bwbench.cli.written_results import ReportFormat, report
@@ -146,8 +146,8 @@ def test_a_thousand_cells_are_small(payload, html):
 
 @pytest.mark.parametrize("arm", KNOWN_ARMS)
 def test_an_arm_keeps_its_colour_and_stays_visible_in_the_dark(arm):
-    look = arm_look(arm)
-    assert look["light"] == arm_style(arm).color
+    look = arm_look(arm, role_of_preset(arm))
+    assert look["light"] == arm_style(arm, role_of_preset(arm)).color
     assert contrast(look["dark"], DARK_BACKGROUND) >= CONTRAST
     assert look["dash"] == "solid" or re.fullmatch(r"(\d+(\.\d+)?px,)+\d+(\.\d+)?px", look["dash"])
 
