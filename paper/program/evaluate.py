@@ -278,10 +278,11 @@ def _by_seed(cells: Sequence[CellFolder], quantity: str) -> dict[int, float]:
     for folder in cells:
         row = cell_row(folder)
         value = number(row.get(_COLUMNS.get(quantity, "")))
-        if quantity == "wire bytes per step" and row.get("wire_bytes") and row.get("steps"):
-            value = float(row["wire_bytes"]) / float(row["steps"])
+        wire_bytes, steps = number(row.get("wire_bytes")), number(row.get("steps"))
+        if quantity == "wire bytes per step" and wire_bytes and steps:
+            value = wire_bytes / steps
         if value is not None:
-            found.setdefault(int(row["seed"]), value)
+            found.setdefault(setting_of(folder.cell.config).seed, value)
     return found
 
 

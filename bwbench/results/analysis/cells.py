@@ -20,7 +20,7 @@ from bwbench.records.schema import OUTCOMES, CellRecord, Config, Status
 from bwbench.results.analysis.trial import target_of
 
 
-def value_at(config: Mapping[str, Any], key: str) -> Any:
+def value_at(config: Config, key: str) -> Any:
     """The value under a dotted key; the name where that is a component; None where it is not there.
 
     In a chain of codecs the option of the first one that has it is found: ``compression.ratio``.
@@ -33,7 +33,7 @@ def value_at(config: Mapping[str, Any], key: str) -> Any:
     return _shown(value)
 
 
-def keys_of(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def keys_of(config: Config, prefix: str = "") -> Iterator[str]:
     """Every dotted key that ``value_at`` finds a value for."""
     for name, value in config.items():
         key = f"{prefix}{name}"
@@ -56,7 +56,7 @@ PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
 DONE = "done"
 
-Row: TypeAlias = dict[str, Any]  # of a table: a name and a value each column
+Row: TypeAlias = dict[str, object]  # of a table: a name and a value each column
 
 
 @dataclass(frozen=True)

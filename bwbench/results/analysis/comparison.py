@@ -7,20 +7,18 @@ network without a link, stand beside every link and every number of nodes that t
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import nearest
-from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
+from bwbench.base.units import BANDWIDTH
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import Arrival, by_seed, number
-from bwbench.results.analysis.cells import DONE, cell_row, keys_of, state_of, value_at
+from bwbench.results.analysis.cells import DONE, Row, cell_row, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, find_crossovers
-from bwbench.results.analysis.grouping import Group, group_cells
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
 from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
 
@@ -45,7 +43,7 @@ class Standing:
     optimal: bool
 
 
-def standings(rows_by_arm: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Standing]:
+def standings(rows_by_arm: Mapping[str, Sequence[Row]]) -> list[Standing]:
     """All arms with a time and a final metric, fastest first.
 
     Args:
@@ -75,11 +73,7 @@ def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
     ]
 
 
-BANDWIDTH_KEY = "link.bandwidth"
-
-_FACTORS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
-
-Condition = dict[str, Any]  # dotted key -> value: what the compared cells have in common and others have not
+Condition = dict[str, object]  # dotted key -> value: what the compared cells have in common and others have not
 
 
 @dataclass(frozen=True)
@@ -161,7 +155,7 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         raise ConfigError(_nothing_to_compare(everything))
     if all(value_at(folder.cell.config, "stop") == "target" for folder in everything):
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
-    comparison.rows.sort(key=_row_order)
+    comparison.rows.sort(key=_place_of)
     return comparison
 
 
@@ -217,7 +211,7 @@ class _Arm:
 
     name: str
     folders: list[CellFolder]
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     arrivals: dict[int, Arrival]
 
     @property
@@ -268,16 +262,6 @@ def _ordered(condition: Condition, by: str, arm: _Arm) -> Condition:
     return {by: value, **{key: other for key, other in condition.items() if key not in (by, f"{by}.name")}}
 
 
-def _row_order(row: ArmRow) -> Any:
-    by, *others = [_sortable(value) for value in row.condition.values()]
+def _place_of(row: ArmRow) -> tuple[object, ...]:
+    by, *others = [sortable(value) for value in row.condition.values()]
     return row.experiment, others, by, row.time.value, row.time.at_least, row.algorithm
-
-
-def _sortable(value: Any) -> tuple[int, float, str]:
-    """Numbers and quantities by size (all values of one key have one dimension), words by the alphabet."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return 0, float(value), ""
-    match = re.fullmatch(r"(\d+\.?\d*) (\S+)", str(value))
-    if match and (factor := _FACTORS.get(match[2])) is not None:
-        return 0, float(match[1]) * factor, ""
-    return (2, 0.0, "") if value is None else (1, 0.0, str(value))

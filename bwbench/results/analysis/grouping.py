@@ -26,8 +26,8 @@ _NEVER_MIXED = ("model.name", "dataset.name")
 _PRIORITY = ("nodes", "batch_size", "accumulate", "link.medium", "link.latency", "link.loss")
 _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
 
-Key = tuple[tuple[str, Any], ...]
-Flat = Mapping[str, Any]
+Key = tuple[tuple[str, object], ...]
+Flat = Mapping[str, object]
 _MOST = 10**300  # that a float can stand for; a configuration may hold any number
 
 
@@ -113,7 +113,7 @@ def bandwidth_label(bandwidth_bps: float | None) -> str:
     return _bandwidth_label(UNSHAPED if bandwidth_bps is None else BANDWIDTH.format(bandwidth_bps))
 
 
-def sortable(value: Any) -> tuple[int, float, str]:
+def sortable(value: object) -> tuple[int, float, str]:
     """Numbers and quantities by size (all values of one setting have one dimension), words by the alphabet."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return 0, float(max(-_MOST, min(value, _MOST))), ""
@@ -192,7 +192,7 @@ def _belongs(name: str, settings: Collection[str]) -> bool:
     return any(name == setting or name.startswith(f"{setting}.") for setting in settings)
 
 
-def _short(name: str, value: Any) -> str:
+def _short(name: str, value: object) -> str:
     if name == BANDWIDTH_KEY:
         return "bandwidth-varies" if value is None else _bandwidth_label(str(value))
     text = str(value) if name in _NEVER_MIXED else f"{_phrase(name)}-{value}"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -159,7 +158,7 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     return found
 
 
-def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[Row, pd.DataFrame]]:
     """The cells that are equal in ``columns``, and what they have there; None where a number is missing."""
     if cells.empty:
         return
@@ -168,7 +167,7 @@ def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[d
         yield dict(zip(columns, known, strict=True)), part
 
 
-def _alone(single: pd.DataFrame, where: Mapping[str, Any]) -> dict[int, Arrival]:
+def _alone(single: pd.DataFrame, where: Row) -> dict[int, Arrival]:
     """One node alone, by seed, with the batch and accumulation of the cells it is compared with."""
     for column in ("batch_size", "accumulate"):
         if column in where:
@@ -176,7 +175,7 @@ def _alone(single: pd.DataFrame, where: Mapping[str, Any]) -> dict[int, Arrival]
     return arrivals_by_seed(single)
 
 
-def _speedup(ratio: Ratio | None) -> dict[str, Any]:
+def _speedup(ratio: Ratio | None) -> Row:
     if ratio is None:
         return {"speedup": None, "speedup_low": None, "speedup_high": None, "speedup_bound": "", "speedup_num": 0}
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,12 +19,9 @@ from bwbench.results.analysis.results import COMPOSED_MARK, Results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
-from bwbench.results.figures.style import FAINT, INK, PAGE_IN
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, ArmStyle
 
-_LOOKS: dict[str, dict[str, Any]] = {
-    BEFORE: {"color": "#0072b2", "marker": "o", "line": "-"},
-    AFTER: {"color": "#d55e00", "marker": "^", "line": (0, (5, 1.5))},
-}
+_LOOKS = {BEFORE: ArmStyle("#0072b2", "o", "-"), AFTER: ArmStyle("#d55e00", "^", (0, (5, 1.5)))}
 _COLUMNS = ["id", "arm", "bandwidth_bps", "when", "src", "dst", "over_tcp", "tolerance", "goodput_error", "rtt_error",
             "rtt_off_s"]  # fmt: skip
 _TITLES = {"goodput_error": "goodput", "rtt_error": "round trip"}
@@ -64,8 +60,8 @@ class LinkAskedAndAchieved(AbstractFigure):
         amount = f"{num_links} {'link' if num_links == 1 else 'links'}, {len(table)} measurements"
         setting = captions.setting_line(results, num_runs=amount)
         legend = [
-            Line2D([], [], label=f"{when} training", color=look["color"], marker=look["marker"], markersize=3.5,
-                   linestyle=look["line"], linewidth=1.2)
+            Line2D([], [], label=f"{when} training", color=look.color, marker=look.marker, markersize=3.5,
+                   linestyle=look.line, linewidth=1.2)
             for when, look in _LOOKS.items() if (table["when"] == when).any()
         ]  # fmt: skip
         figure, grid = framed_panels(width_in, body_in, shape, "Links: achieved over asked", setting, notes, legend)
@@ -111,7 +107,7 @@ def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None
     for number, (when, look) in enumerate(_LOOKS.items()):
         rows = table[(table["when"] == when) & table[error].notna()]
         x = [place + 0.36 * (number - 0.5) + strewn.uniform(-_SPREAD, _SPREAD) for place in places[rows.index]]
-        axes.plot(x, 100 * rows[error].astype(float), look["marker"], markersize=size, color=look["color"], alpha=alpha,
+        axes.plot(x, 100 * rows[error].astype(float), look.marker, markersize=size, color=look.color, alpha=alpha,
                   markeredgewidth=0, zorder=3)  # fmt: skip
     axes.axhline(0, color=FAINT, linewidth=0.8, zorder=1)
     tolerance = table["tolerance"].dropna()
@@ -152,7 +148,7 @@ def _draw_shares(axes: Axes, table: pd.DataFrame, error: str) -> None:
         sizes = np.sort(table[(table["when"] == when)][error].dropna().astype(float).abs().to_numpy())
         if len(sizes):
             axes.step(100 * np.maximum(sizes, _SMALLEST), np.arange(1, len(sizes) + 1) / len(sizes), where="post",
-                      color=look["color"], linestyle=look["line"], linewidth=1.3, zorder=3)  # fmt: skip
+                      color=look.color, linestyle=look.line, linewidth=1.3, zorder=3)  # fmt: skip
     axes.axhline(0.95, color=FAINT, linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)

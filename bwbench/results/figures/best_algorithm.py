@@ -16,7 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.cells import DONE
+from bwbench.results.analysis.cells import DONE, Row
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
 from bwbench.results.analysis.tables import arrivals_by_seed
@@ -112,7 +112,7 @@ class BestAlgorithm(AbstractFigure):
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row a link."""
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         for race in fastest_by_link(results.cells):
             row = {key: value for key, value in vars(race).items() if key != "margin"}
             margin = race.margin

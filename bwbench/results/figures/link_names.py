@@ -12,12 +12,13 @@ from pydantic import ValidationError
 
 from bwbench.network.link import Link
 from bwbench.network.link.named_links import named_links
+from bwbench.records.schema import Config
 from bwbench.results.analysis.cells import describe_link, keys_of, value_at
 
 _NO_PART_OF_A_PRESET = ("overrides", "wired", "tcp", "seed", "backend")  # said beside its name where it matters
 _LONG_VALUE = 24  # letters, above which a setting's value is no label (a whole trace)
 
-Asked = Mapping[str, Any]  # a link as it stands in cell.json
+Asked = Config  # a link as it stands in cell.json
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bwbench.records.schema import Config
 from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.cells import describe_link
+from bwbench.results.analysis.cells import Row, describe_link
 from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
@@ -45,7 +46,7 @@ def links_table(results: Results) -> pd.DataFrame:
     asked = {str(folder.cell.id): _asked(folder.cell.config) for folder in results.done}
     cells = results.cells.assign(asked=results.cells["id"].map(asked))
     names = dict(zip(_keys(results), name_links(asked_links(results)), strict=True))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for (link, arm), part in cells[~cells["arm"].isin(results.limits)].groupby(["asked", "arm"], sort=True):
         row = {"link": names[str(link)].name, "words": describe_link(json.loads(str(link)))}
         rows.append(row | _time(str(arm), part, arrivals_by_seed(part)))
@@ -86,11 +87,11 @@ def _keys(results: Results) -> list[str]:
     return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits})
 
 
-def _asked(config: Mapping[str, Any]) -> str:
+def _asked(config: Config) -> str:
     return json.dumps(config.get("link") or {}, sort_keys=True)
 
 
-def _time(arm: str, cells: pd.DataFrame, arrivals: Mapping[int, Arrival]) -> dict[str, Any]:
+def _time(arm: str, cells: pd.DataFrame, arrivals: Mapping[int, Arrival]) -> Row:
     if not arrivals:
         return {"arm": arm, "num": 0}
     centre = estimate(list(arrivals.values()))
@@ -181,7 +182,7 @@ class LinksCompared(AbstractFigure):
         return figure
 
 
-def _beside_rate(link: Mapping[str, Any]) -> str:
+def _beside_rate(link: Config) -> str:
     """What other figures do not put on an axis: all of a link but its bandwidth and latency."""
     return json.dumps(
         {key: value for key, value in link.items() if key not in ("bandwidth", "latency")}, sort_keys=True

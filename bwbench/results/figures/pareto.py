@@ -13,13 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from bwbench.results.analysis.arrival import number
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.comparison import non_dominated
 from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.statistics import estimate, student_t
 from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_over_bytes import bytes_to_target
+from bwbench.results.figures.accuracy_curves import bytes_to_target
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.curve_lines import metric_words
 from bwbench.results.figures.frame import framed_panels
@@ -111,7 +112,7 @@ def pareto_table(results: Results) -> pd.DataFrame:
         row: Row = {"arm": str(arm), "against": "time" if reached else "metric", "y_bound": "", "num_censored": 0}
         row |= {"metric": _metric(results), "num_composed": int(part["composed"].sum()), "num": len(part)}
         row |= _time(part) if reached else _final(part)
-        if not math.isnan(row["y"]):
+        if number(row["y"]) is not None:
             rows.append(row)
     columns = ["arm", "against", "y", "low", "high", "y_bound", "wire_bytes", "metric", "num", "num_censored",
                "num_composed"]  # fmt: skip

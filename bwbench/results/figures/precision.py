@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.records.schema import Config
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import student_t
 from bwbench.results.analysis.tables import with_wire_bytes
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_over_bytes import one_link
+from bwbench.results.figures.accuracy_curves import one_link
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.curve_lines import metric_of
 from bwbench.results.figures.frame import framed_panels
@@ -84,7 +85,7 @@ def stops_at_target(results: Results) -> bool:
     return any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
 
 
-def short_name(codecs: Sequence[Mapping[str, Any]]) -> str:
+def short_name(codecs: Sequence[Config]) -> str:
     """``fp32``, ``top-k 1 %``, ``int4``, ``top-k 1 % + int8``; a residual is not mentioned."""
     words = []
     for codec in codecs:
@@ -93,12 +94,12 @@ def short_name(codecs: Sequence[Mapping[str, Any]]) -> str:
     return "fp32" if words in ([], ["none"]) else " + ".join(words)
 
 
-def _residual(codecs: Sequence[Mapping[str, Any]]) -> bool | None:
+def _residual(codecs: Sequence[Config]) -> bool | None:
     kept = [codec["error_feedback"] for codec in codecs if codec.get("error_feedback") is not None]
     return any(kept) if kept else None
 
 
-def _pair(codecs: Sequence[Mapping[str, Any]]) -> str:
+def _pair(codecs: Sequence[Config]) -> str:
     return json.dumps([{key: value for key, value in codec.items() if key != "error_feedback"} for codec in codecs])
 
 
@@ -147,7 +148,7 @@ class Precision(AbstractFigure):
         scale, what = (100.0, "accuracy") if metric == "accuracy" else (1.0, metric)
         title = f"Validation {what} less that of fp32 against bytes on the wire"
         setting = captions.setting_line(shown, num_runs=captions.num_runs(table["num"]))
-        marks: dict[str, Any] = {"color": INK, "marker": "o", "markersize": 4.5, "linestyle": "none"}
+        marks: Any = {"color": INK, "marker": "o", "markersize": 4.5, "linestyle": "none"}
         legend = [Line2D([], [], label="residual kept, or none needed", **marks)]
         if (table["residual"] == False).any():  # noqa: E712 (of three values)
             legend.append(Line2D([], [], label=_WITHOUT, markerfacecolor="white", **marks))

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import baselines
 from bwbench.methods.roles import may_win
-from bwbench.results.analysis.comparison import BANDWIDTH_KEY, Comparison, CrossoverRow, compare_cells
+from bwbench.results.analysis.comparison import Comparison, CrossoverRow, compare_cells
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.figures import captions

@@ -104,7 +104,7 @@ def look() -> Iterator[None]:
         yield
 
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: dict[str, object] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture on every machine
     "font.size": TEXT_PT,
     "axes.titlesize": TEXT_PT,

@@ -6,7 +6,7 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
@@ -17,7 +17,7 @@ LOG_LETTERS = 1500  # of a line of a progress bar alone there may be megabytes
 _MIDDLES = ("asked_bps", "asked_goodput_bps", "achieved_goodput_bps", "asked_rtt_s", "achieved_rtt_s")
 _Numbers = Callable[[list[float]], float]
 
-Facts: TypeAlias = dict[str, Any]  # for JSON
+Facts: TypeAlias = dict[str, object]  # for JSON
 
 
 def link_facts(folder: CellFolder) -> Facts | None:
@@ -100,10 +100,10 @@ CLOCK_DIGITS = 5
 class Pool:
     """Values that many cells share, by number: composed cells share their convergence run, all share a machine."""
 
-    values: list[Any] = field(default_factory=list)
+    values: list[object] = field(default_factory=list)
     _known: dict[str, int] = field(default_factory=dict)
 
-    def add(self, value: Any) -> int | None:
+    def add(self, value: object) -> int | None:
         """The number of ``value``, which is kept once; None for None."""
         if value is None:
             return None
@@ -114,7 +114,7 @@ class Pool:
         return self._known[key]
 
 
-def rounded(value: Any, digits: int = CLOCK_DIGITS) -> float | int | None:
+def rounded(value: object, digits: int = CLOCK_DIGITS) -> float | int | None:
     """``value`` with so many significant digits; whole numbers without a point, None for what is no finite number."""
     if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
         return None

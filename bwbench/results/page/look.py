@@ -19,7 +19,7 @@ _SYMBOLS = {
 _LINE_PX = 2.0
 
 
-def arm_look(arm: str, role: str) -> dict[str, Any]:
+def arm_look(arm: str, role: str) -> dict[str, str]:
     """Colours, symbol and dashes of an arm, in plotly's words."""
     style = arm_style(arm, role)
     return {

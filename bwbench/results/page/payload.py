@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
@@ -89,7 +88,7 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
 
 def _cell(
     folder: CellFolder, row: Row, experiments: list[str], arms: list[str], pools: dict[str, Pool], reader: Reader
-) -> list[Any]:
+) -> list[object]:
     reading = reader.read(folder)
     curve = reading.curve
     metric = _metric(row, curve)
@@ -119,7 +118,7 @@ def _metric(row: Row, curve: Sequence[CurvePoint]) -> str | None:
 
 
 def _groups(
-    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[str | None]
+    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[object]
 ) -> list[Facts]:
     groups = []
     for index, experiment in enumerate(experiments):
@@ -128,7 +127,7 @@ def _groups(
     return groups
 
 
-def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[str | None]) -> Facts:
+def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[object]) -> Facts:
     rows = [cell_row(folder) for folder in group.folders]
     networked = [row for row in rows if row["role"] != REFERENCE] or rows
     targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
@@ -136,7 +135,7 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
     members = sorted(numbers[folder.path] for folder in group.folders)
     named = ("model.name", "dataset.name", *COMPARES)
     words = [_words(name, setting) for name, setting in group.key if name not in named]
-    nodes = sorted({int(row["nodes"]) for row in networked})
+    nodes = sorted({int(number(row["nodes"]) or 0) for row in networked})
     if not any(name == "nodes" for name, _ in group.key):
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
     return {
@@ -151,7 +150,7 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
     }
 
 
-def _words(name: str, value: Any) -> str:
+def _words(name: str, value: object) -> str:
     """A setting in words: ``4 nodes``, ``batch size 32``, ``medium shared``."""
     if name == "nodes":
         return f"{value} {'node' if value == 1 else 'nodes'}"

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import baselines
 from bwbench.results.analysis.cells import is_reference
-from bwbench.results.analysis.comparison import BANDWIDTH_KEY, ArmRow, CrossoverRow, compare_cells
+from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.results import Results
 from bwbench.results.section.content import Block, Bullets, Paragraph, grid_tables, place, ratio_words
 from bwbench.results.text import Number, Phrase, bandwidth, joined, phrase, significant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -111,6 +111,11 @@ def _label(text: str) -> str:
 
 def _environment() -> Environment:
     """Both formats escape in ``write``, which every phrase goes through: jinja's own escaping is for HTML."""
-    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    loader = PackageLoader("bwbench.results.section", "templates")
-    return Environment(loader=loader, undefined=StrictUndefined, autoescape=False, **options)
+    return Environment(
+        loader=PackageLoader("bwbench.results.section", "templates"),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

@@ -1,4 +1,4 @@
-"""The validation metric against the bytes on the wire: what accuracy costs in traffic, whatever the link."""
+"""What accuracy costs: the validation metric against the training clock, and against the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -17,6 +17,49 @@ from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.curve_lines import Cost, composed_label, draw_curves
 
 _MUCH = 1.1  # times as many bytes as on the link that is shown, from which on a note says so
+
+
+class AccuracyOverTime(AbstractFigure):
+    """Every run as a thin line, and boldly each arm's mean time to every level of the metric."""
+
+    name = "accuracy-over-time"
+    summary = "validation metric against training time"
+
+    def applies(self, results: Results) -> str | None:
+        """Needs one cell that is done and was evaluated after its first step."""
+        if not results.done:
+            return "no cell is done"
+        return None if (results.curves["clock_s"] > 0).any() else "no evaluation was recorded"
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """Every evaluation of every run."""
+        return results.curves
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        timed = not results.times.empty
+        label = "training time ({}, evaluation excluded)".format
+        cost = Cost("clock_s", label, _unit_of, "time to target" if timed else None)
+        labels = _labels(results, sorted(set(results.curves["arm"])))
+        return draw_curves(results, results.curves, width_in, "over training time", results.notes, cost, labels)
+
+
+def _unit_of(longest_s: float) -> tuple[str, float]:
+    unit = captions.time_unit(longest_s)
+    return unit.symbol, unit.seconds
+
+
+def _labels(results: Results, arms: list[str]) -> list[tuple[str, str]]:
+    """The arms in order of arrival, each with its label: name and time at the target."""
+    ordered = results.times.sort_values(["time_s", "at_least_s", "arm"])
+    times = {str(row["arm"]): row for row in ordered.to_dict("records")}
+    labels = []
+    for arm in [arm for arm in times if arm in arms] + sorted(arm for arm in arms if arm not in times):
+        label = composed_label(results, arm)
+        if row := times.get(arm):
+            bound = "> " if math.isinf(row["time_s"]) else ""
+            label += f": {bound}{captions.seconds(row['at_least_s'])}"
+        labels.append((arm, label))
+    return labels
 
 
 class AccuracyOverBytes(AbstractFigure):
