@@ -14,7 +14,7 @@ from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, CurvePoint
 from bwbench.results.analysis.arrival import number
-from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, state_of
+from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import Group, group_cells
 from bwbench.results.analysis.ledger import PART_NAMES
@@ -48,8 +48,8 @@ _ROUNDED = (
     "samples",
 )  # fmt: skip
 _OWN = (
-    "experiment", "arm", "composed", "stops_at_target", "metric", "samples_at", "values", "clocks", "ledger",
-    "link_facts", "environment", "log",
+    "experiment", "arm", "needs_no_link", "composed", "stops_at_target", "metric", "samples_at", "values", "clocks",
+    "ledger", "link_facts", "environment", "log",
 )  # fmt: skip
 CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
 
@@ -96,6 +96,7 @@ def _cell(
     own: Row = {
         "experiment": experiments.index(_experiment(folder)),
         "arm": arms.index(str(row["arm"])),
+        "needs_no_link": int(concerns_no_link(folder.cell)),
         "composed": int(is_composed(folder)),
         "stops_at_target": int(folder.cell.config.get("stop") == "target"),
         "metric": metric,

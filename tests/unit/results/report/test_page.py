@@ -11,6 +11,7 @@ from fixtures_records import Study, role_of_preset, write_study
 
 from bwbench.base.errors import ConfigError
 from bwbench.cli.written_results import ReportFormat, report
+from bwbench.methods.roles import needs_no_link
 from bwbench.records import iter_cells
 from bwbench.records.schema import PARTS
 from bwbench.results.analysis.cells import cell_row
@@ -53,6 +54,7 @@ def test_every_cell_is_there_with_what_its_records_say(cells, payload):
             assert cell[name] == row[name], name
         assert payload["arms"][cell["arm"]]["name"] == row["arm"]
         assert bool(cell["composed"]) == row["composed"]
+        assert bool(cell["needs_no_link"]) == needs_no_link(row["role"], row["bandwidth_bps"] is not None)
         if row["status"] == "done":
             curve = payload["pools"]["values"][cell["values"]]
             assert len(curve) == len(payload["pools"]["clocks"][cell["clocks"]]) >= 1
