@@ -27,8 +27,14 @@ def loopback() -> Any:
     return dist.ProcessGroupGloo.create_device(interface="lo")
 
 
-def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeout_s: float = 120.0) -> list[T]:
-    """What ``work(group, rank)`` returned, by rank; raises the first error of any rank."""
+def run_ranks(
+    num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeout_s: float = 120.0, *, may_leave: bool = False
+) -> list[T]:
+    """What ``work(group, rank)`` returned, by rank; raises the first error of any rank.
+
+    Args:
+        may_leave: a rank whose work ends takes its connections away at once, as a process that ends does.
+    """
     torch.set_num_threads(1)
     store, device = dist.HashStore(), loopback()
     met = threading.Barrier(num_ranks)
@@ -42,7 +48,8 @@ def run_ranks(num_ranks: int, work: Callable[[dist.ProcessGroup, int], T], timeo
             options._devices = [device]
             options._timeout = timedelta(seconds=timeout_s)
             group = dist.ProcessGroupGloo(store, rank, num_ranks, options)
-            groups.append(group)
+            if not may_leave:
+                groups.append(group)
             met.wait(timeout_s)  # a rank that is through at once would take its group away while others still connect
             results[rank] = work(group, rank)
         except BaseException as error:

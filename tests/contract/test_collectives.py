@@ -254,7 +254,11 @@ def test_concurrent_buckets_keep_apart(collective, codec):
         mine = [tensors[rank].clone() for tensors in buckets]
         order = list(range(len(sizes))) if rank != 1 else list(reversed(range(len(sizes))))
         threads = [
-            threading.Thread(target=ours.average, args=(mine[i], make_codec(codec, sizes[i], rank, i), i), daemon=True)
+            threading.Thread(
+                target=ours.average,
+                args=(mine[i], make_codec(codec, sizes[i], rank, i), round_of(group, i)),
+                daemon=True,
+            )
             for i in order
         ]
         for thread in threads:

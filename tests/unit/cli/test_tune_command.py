@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from bwbench.cli import tuning_run
 from bwbench.cli.main import _run
-from bwbench.running.tuning import trials as tuning
 from bwbench.running.tuning.search import searches_of
 from bwbench.running.tuning.table import entry_of, read_rows, write_table
 from bwbench.running.tuning.trials import progress
@@ -41,7 +41,7 @@ def test_mistakes_are_said_before_anything_runs(
 
 def test_two_experiments_fill_one_table_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each adds its entries to what the table holds when they are found, not to what it held at the begin."""
-    table, results, train = tmp_path / "rates.yaml", tmp_path / "results", tuning.tune
+    table, results, train = tmp_path / "rates.yaml", tmp_path / "results", tuning_run.run_searches
 
     def meanwhile(searches: Any, folder: Path, predicted_s: Any, observer: Any, ended: Any, retry: Any) -> None:
         other = searches_of(load(tmp_path, BASE.replace("nodes: 2", "nodes: 3"), tuning=True), seed=1000)
@@ -50,7 +50,7 @@ def test_two_experiments_fill_one_table_at_the_same_time(tmp_path: Path, monkeyp
         train(searches, folder, predicted_s, Quiet(), ended, retry, Trainer(lambda lr: {"samples": 200}))
 
     load(tmp_path, BASE, tuning=True)
-    monkeypatch.setattr(tuning, "tune", meanwhile)
+    monkeypatch.setattr(tuning_run, "run_searches", meanwhile)
     monkeypatch.chdir(tmp_path)
     assert _run(["tune", "study.yaml", "--results", str(results)]) == 0
     assert [row.entry.nodes for row in read_rows(table, 1000, ())] == [3, 2]

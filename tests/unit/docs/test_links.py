@@ -37,6 +37,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not dead
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_fit_a_screen(page: Path) -> None:
+    """Tables and lines with links excepted."""
+    lines = page.read_text().splitlines()
+    assert not [line for line in lines if len(line) > 120 and not line.lstrip().startswith("|") and "](" not in line]
+
+
 def test_the_readme_names_every_page_and_every_command() -> None:
     from bwbench.cli.main import app
 

@@ -194,7 +194,7 @@ def test_payload_over_whole_periods_is_the_estimate(algorithm, options, overlap)
 
     chain = codec_chain("fp16")
     for node in run_ranks(3, work):
-        traffic = node.running.traffic(SHAPES, 3, node.collective, lambda: nest(chain))
+        traffic = node.algorithm.traffic(SHAPES, 3, node.collective, lambda: nest(chain))
         assert traffic.in_background == (overlap != 0)
         assert node.payload_bytes == pytest.approx(12 * traffic.payload_bytes_per_rank[node.rank])
 
