@@ -1,11 +1,14 @@
-"""One cell as a flat row, from cell.json and status.json alone: tables of ten thousand cells stay quick."""
+"""One cell as a flat row, from cell.json and status.json alone: tables of ten thousand cells stay quick.
+
+Values of its configuration are found by dotted keys as well, as written in YAML: ``link.bandwidth``.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -19,42 +22,11 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Config, Status
 from bwbench.results.analysis.trial import target_of
 
-
-def value_at(config: Config, key: str) -> Any:
-    """The value under a dotted key; the name where that is a component; None where it is not there.
-
-    In a chain of codecs the option of the first one that has it is found: ``compression.ratio``.
-    """
-    value: Any = config
-    for part in key.split("."):
-        if isinstance(value, list):
-            value = next((item for item in value if isinstance(item, Mapping) and part in item), None)
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return _shown(value)
-
-
-def keys_of(config: Config, prefix: str = "") -> Iterator[str]:
-    """Every dotted key that ``value_at`` finds a value for."""
-    for name, value in config.items():
-        key = f"{prefix}{name}"
-        yield key
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, Mapping):
-                yield from keys_of(part, f"{key}.")
-
-
-def _shown(value: Any) -> Any:
-    """Components as their names, chains of them joined by ``+``; anything else as it is."""
-    if isinstance(value, Mapping) and "name" in value:
-        return str(value["name"])
-    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
-        return "+".join(str(item["name"]) for item in value)
-    return value
-
-
 PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
 DONE = "done"
+
+_NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
 
 Row: TypeAlias = dict[str, object]  # of a table: a name and a value each column
 
@@ -116,8 +88,8 @@ def setting_of(config: Config) -> Setting:
 def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
     """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while."""
     link = json.loads(link_json)
-    rtt_s = _twice(_quantity(DURATION.parse, link.get("latency"))) if _shaped(link) else None
-    return _bandwidth_bps(link), rtt_s, describe_link(link)
+    latency_s = _quantity(DURATION.parse, link.get("latency")) if _shaped(link) else None
+    return _bandwidth_bps(link), None if latency_s is None else 2 * latency_s, describe_link(link)
 
 
 def _bandwidth_bps(link: Config) -> float | None:
@@ -195,33 +167,6 @@ def is_composed(folder: CellFolder) -> bool:
     return folder.status is not None and folder.status.composed is not None
 
 
-def _timing_share(status: Status) -> float:
-    """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
-    if status.composed is None or status.composed.interval_s is None:
-        return 0.0
-    low, high = status.composed.interval_s
-    if low <= 0 < high and status.time_to_target_s:  # so wide that it was cut off at 0: no lower than it is high
-        low = status.time_to_target_s**2 / high
-    return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
-
-
-def _shaped(link: Config) -> bool:
-    """Whether it asks for anything: a rate may be given as one, as two, or by a trace."""
-    rates = ("bandwidth", "up", "down", "trace")
-    return isinstance(link, Mapping) and bool(link.get("shaped", True)) and any(link.get(name) for name in rates)
-
-
-def _quantity(parse: Any, text: object) -> float | None:
-    return None if text is None else float(parse(text))
-
-
-def _twice(value: float | None) -> float | None:
-    return None if value is None else 2 * value
-
-
-_NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
-
-
 def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
     """One note that counts and names the cells which are not drawn; none where all are."""
     by_state: dict[str, list[str]] = {}
@@ -239,3 +184,55 @@ def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
         words = {PLANNED: "not run yet", UNFINISHED: "unfinished"}.get(state, state)
         parts.append(f"{len(names)} {words} ({', '.join(named[:_NAMES_IN_A_NOTE])}{more})")
     return [f"Not drawn: {'; '.join(parts)}."]
+
+
+def value_at(config: Config, key: str) -> Any:
+    """The value under a dotted key; the name where that is a component; None where it is not there.
+
+    In a chain of codecs the option of the first one that has it is found: ``compression.ratio``.
+    """
+    value: Any = config
+    for part in key.split("."):
+        if isinstance(value, list):
+            value = next((item for item in value if isinstance(item, Mapping) and part in item), None)
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return _shown(value)
+
+
+def keys_of(config: Config, prefix: str = "") -> Iterator[str]:
+    """Every dotted key that ``value_at`` finds a value for."""
+    for name, value in config.items():
+        key = f"{prefix}{name}"
+        yield key
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, Mapping):
+                yield from keys_of(part, f"{key}.")
+
+
+def _shown(value: Any) -> Any:
+    """Components as their names, chains of them joined by ``+``; anything else as it is."""
+    if isinstance(value, Mapping) and "name" in value:
+        return str(value["name"])
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
+        return "+".join(str(item["name"]) for item in value)
+    return value
+
+
+def _timing_share(status: Status) -> float:
+    """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
+    if status.composed is None or status.composed.interval_s is None:
+        return 0.0
+    low, high = status.composed.interval_s
+    if low <= 0 < high and status.time_to_target_s:  # so wide that it was cut off at 0: no lower than it is high
+        low = status.time_to_target_s**2 / high
+    return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
+
+
+def _shaped(link: Config) -> bool:
+    """Whether it asks for anything: a rate may be given as one, as two, or by a trace."""
+    rates = ("bandwidth", "up", "down", "trace")
+    return isinstance(link, Mapping) and bool(link.get("shaped", True)) and any(link.get(name) for name in rates)
+
+
+def _quantity(parse: Callable[[Any], float], text: object) -> float | None:
+    return None if text is None else float(parse(text))

@@ -202,7 +202,12 @@ def _compare_group(comparison: Comparison, experiment: str, group: Group, baseli
         comparison.notes.append(f"{experiment}: no {baseline} that is done with {where}: no ratios there")
     for name, places in sorted(measured.items()):
         if len(places) > 1:
-            comparison.crossovers.append(_crossover_row(experiment, dict(group.key), name, baseline, places))
+            crossovers = find_crossovers([Measured(bps, one.arrivals, arm.arrivals) for bps, one, arm in places])
+            pairs = [of_pair for _, *both in places for of_pair in both]
+            scale = scale_of([folder for arm in pairs for folder in arm.folders])
+            composed = any(arm.composed for arm in pairs)
+            row = CrossoverRow(experiment, dict(group.key), name, baseline, crossovers, scale, composed)
+            comparison.crossovers.append(row)
 
 
 @dataclass(frozen=True)
@@ -245,15 +250,6 @@ def _arm_row(experiment: str, condition: Condition, arm: _Arm, baseline: str, re
         estimate(list(others.values())) if others else None,
         arm.composed or (reference is not None and reference.composed),
     )
-
-
-def _crossover_row(
-    experiment: str, condition: Condition, name: str, baseline: str, places: Sequence[tuple[float, _Arm, _Arm]]
-) -> CrossoverRow:
-    crossovers = find_crossovers([Measured(bps, reference.arrivals, arm.arrivals) for bps, reference, arm in places])
-    scale = scale_of([folder for _, reference, arm in places for folder in (*reference.folders, *arm.folders)])
-    composed = any(arm.composed or reference.composed for _, reference, arm in places)
-    return CrossoverRow(experiment, condition, name, baseline, crossovers, scale, composed)
 
 
 def _ordered(condition: Condition, by: str, arm: _Arm) -> Condition:

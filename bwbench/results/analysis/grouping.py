@@ -57,7 +57,7 @@ class Group:
     @property
     def bandwidths(self) -> list[float | None]:
         """The bandwidths that the arms ran at, in bit/s, rising; None (unshaped) comes last."""
-        found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not _needs_no_link(f)}
+        found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not concerns_no_link(f.cell)}
         return sorted(found, key=lambda bps: float("inf") if bps is None else bps) or [None]
 
     def values_of(self, name: str) -> list[Any]:
@@ -70,7 +70,7 @@ class Group:
         return [
             folder
             for folder in self.folders
-            if _needs_no_link(folder) or setting_of(folder.cell.config).bandwidth_bps == bandwidth_bps
+            if concerns_no_link(folder.cell) or setting_of(folder.cell.config).bandwidth_bps == bandwidth_bps
         ]
 
 
@@ -97,7 +97,7 @@ def group_cells(folders: Sequence[CellFolder], compares: Collection[str] = froze
 
 def deciding(folders: Sequence[CellFolder]) -> list[CellFolder]:
     """The cells whose settings tell groups apart: those that a link concerns; all where none does."""
-    return [folder for folder in folders if not _needs_no_link(folder)] or list(folders)
+    return [folder for folder in folders if not concerns_no_link(folder.cell)] or list(folders)
 
 
 def flat_settings(folder: CellFolder) -> Flat:
@@ -127,10 +127,6 @@ def _bandwidth_label(text: str) -> str:
     return text.replace(" ", "").replace("bit/s", "bps")
 
 
-def _needs_no_link(folder: CellFolder) -> bool:
-    return concerns_no_link(folder.cell)
-
-
 def _independent_settings(
     folders: Sequence[CellFolder], flat: Mapping[Any, Flat], compares: frozenset[str]
 ) -> list[str]:
@@ -142,7 +138,8 @@ def _independent_settings(
     first = [name for name in _NEVER_MIXED if name in varying]
     # What follows the bandwidth (a limit, the other half of a named link) splits nothing, compared or not.
     then = [BANDWIDTH_KEY, *sorted(name for name in varying if _belongs(name, compares) and name != BANDWIDTH_KEY)]
-    rest = sorted(varying - {*first, *then}, key=lambda name: (_rank(name), name))
+    ranks = {name: place for place, name in enumerate(_PRIORITY)}
+    rest = sorted(varying - {*first, *then}, key=lambda name: (ranks.get(name, len(ranks)), name))
     taken: list[str] = []
     known: list[str] = []
     for name in [*first, *then, *rest]:
@@ -152,10 +149,6 @@ def _independent_settings(
             known.append(name)
             taken.append(name)
     return sorted(taken, key=lambda name: name == BANDWIDTH_KEY)  # names and orders pictures last
-
-
-def _rank(name: str) -> int:
-    return _PRIORITY.index(name) if name in _PRIORITY else len(_PRIORITY)
 
 
 def _varies(name: str, known: Sequence[str], folders: Sequence[CellFolder], flat: Mapping[Any, Flat]) -> bool:

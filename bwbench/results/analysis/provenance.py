@@ -41,13 +41,8 @@ def host_of(environment: Environment | None) -> str:
     if environment is None:
         return ""
     if environment.hosts is not None:
-        return "+".join(sorted(map(_name_of, environment.hosts)))
+        return "+".join(sorted(host.name or host.host or host.address or "?" for host in environment.hosts))
     return environment.host or ""
-
-
-def _name_of(host: Environment) -> str:
-    """Of one of several hosts: its name, else its address."""
-    return host.name or host.host or host.address or "?"
 
 
 def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:

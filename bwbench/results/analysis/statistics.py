@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -203,16 +203,16 @@ def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
     same evaluation have in common, and others not.
     """
     widths = [statistics.fmean(arrival.grid_share for arrival in repeats) for repeats in arms]
-    in_common = [_share_in_common([arrival.evaluation for arrival in repeats]) for repeats in arms]
+    in_common = [_share_in_common(Counter(arrival.evaluation for arrival in repeats)) for repeats in arms]
     if all(share == 1.0 for share in in_common):
         return _central(*sorted((*widths, 0.0), reverse=True)[:2])
     variance = sum(share * width**2 / 12 for share, width in zip(in_common, widths, strict=True))
     return CONFIDENCE * math.sqrt(3 * variance)
 
 
-def _share_in_common(evaluations: Sequence[Hashable]) -> float:
+def _share_in_common(counts: Counter[int]) -> float:
     """Variance of a mean whose parts are equal within a class and independent between classes, by that of one part."""
-    return sum((count / len(evaluations)) ** 2 for count in Counter(evaluations).values())
+    return sum((count / counts.total()) ** 2 for count in counts.values())
 
 
 def _central(wide: float, narrow: float) -> float:

@@ -24,6 +24,7 @@ TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
     "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
 )  # fmt: skip
+OF_PAYLOAD, OF_STEPS = "payload", "steps"  # where bytes at an evaluation are from
 ENDS = ("value", "low", "high", "at_least")  # of an estimate
 # Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).
 COMPARED_COLUMNS = {
@@ -124,7 +125,9 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         row: Row = {**where, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
         row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
-        row |= {"at_least_s": centre.at_least, **_speedup(paired_ratio(_alone(single, where), arrivals))}
+        ratio = paired_ratio(_alone(single, where), arrivals) or Ratio(math.nan, None, None, 0)
+        row |= {"at_least_s": centre.at_least, "speedup": ratio.value, "speedup_low": ratio.low}
+        row |= {"speedup_high": ratio.high, "speedup_bound": ratio.bound, "speedup_num": ratio.num}
         rows.append(row)
     table = pd.DataFrame(rows, columns=[*TIME_COLUMNS, *by])
     numbers = [column for column in table.columns if column not in ("arm", "kind", "speedup_bound", "medium")]
@@ -173,21 +176,6 @@ def _alone(single: pd.DataFrame, where: Row) -> dict[int, Arrival]:
         if column in where:
             single = single[single[column] == where[column]]
     return arrivals_by_seed(single)
-
-
-def _speedup(ratio: Ratio | None) -> Row:
-    if ratio is None:
-        return {"speedup": None, "speedup_low": None, "speedup_high": None, "speedup_bound": "", "speedup_num": 0}
-    return {
-        "speedup": ratio.value,
-        "speedup_low": ratio.low,
-        "speedup_high": ratio.high,
-        "speedup_bound": ratio.bound,
-        "speedup_num": ratio.num,
-    }
-
-
-OF_PAYLOAD, OF_STEPS = "payload", "steps"
 
 
 def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
