@@ -65,7 +65,7 @@ class Pictures:
         for one in regrouped(self._groups(experiment), figure.compares):
             if group not in one.label:
                 continue
-            reason = figure.applies(one)
+            reason = figure.why_not(one)
             if reason is None:
                 stem = "_".join(part for part in (experiment, name, one.label) if part)
                 width = PAGE_IN if wide else COLUMN_IN

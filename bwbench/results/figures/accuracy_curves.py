@@ -27,8 +27,6 @@ class AccuracyOverTime(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs one cell that is done and was evaluated after its first step."""
-        if not results.done:
-            return "no cell is done"
         return None if (results.curves["clock_s"] > 0).any() else "no evaluation was recorded"
 
     def table(self, results: Results) -> pd.DataFrame:
@@ -71,8 +69,6 @@ class AccuracyOverBytes(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs one evaluation after something was sent and counted."""
-        if not results.done:
-            return "no cell is done"
         if (results.curves["clock_s"] > 0).sum() == 0:
             return "no evaluation was recorded"
         return None if (self.table(results)["wire_bytes"] > 0).any() else "no bytes were counted on the wire"

@@ -69,7 +69,7 @@ def _draw_figure(
     figure: AbstractFigure, part: Results, folder: Path, width_in: float, formats: Sequence[str], drawn: Drawn
 ) -> None:
     what = " ".join(text for text in (figure.name, f"of {part.experiment}", part.label and f"({part.label})") if text)
-    why_not = figure.applies(part)
+    why_not = figure.why_not(part)
     if why_not is not None:
         drawn.skipped.append(f"{what}: {why_not}")
         return

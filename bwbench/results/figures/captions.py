@@ -162,8 +162,6 @@ def in_two_lines(label: str) -> str:
 
 def too_few_bandwidths(results: Results) -> str | None:
     """Why a figure over bandwidths has nothing to draw: fewer than two of them; None where there are more."""
-    if not results.done:
-        return "no cell is done"
     shaped = [bps for bps in results.bandwidths if bps is not None]
     if len(shaped) < 2:
         return f"only one bandwidth ({BANDWIDTH.format(shaped[0])})" if shaped else "the link is unshaped"

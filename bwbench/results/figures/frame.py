@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,7 +66,9 @@ def framed_axes(
         top_in -= _height_in(len(lines), size)
     if legend:
         corner = (_MARGIN_IN / width_in, (top_in - 0.05) / height_in)
-        figure.legend(handles=_row_by_row(legend, columns), loc="upper left", bbox_to_anchor=corner,
+        # matplotlib fills a legend column by column, the first ones fuller; readers go row by row.
+        by_row = [legend[index] for column in range(columns) for index in range(column, len(legend), columns)]
+        figure.legend(handles=by_row, loc="upper left", bbox_to_anchor=corner,
                       ncols=columns, fontsize=SMALL_PT, handlelength=handle, handleheight=0.9,
                       columnspacing=_COLUMN_GAP, labelspacing=0.35, borderpad=0,
                       borderaxespad=0).set_in_layout(False)  # fmt: skip
@@ -122,11 +125,6 @@ def panel_title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=SMALL_PT, pad=3)
 
 
-def _row_by_row(handles: Sequence[Artist], columns: int) -> list[Artist]:
-    """matplotlib fills a legend column by column, the first ones fuller; readers go row by row."""
-    return [handles[index] for column in range(columns) for index in range(column, len(handles), columns)]
-
-
 def _columns_that_fit(figure: Figure, legend: Sequence[Artist], handle: float, width_in: float) -> int:
     """As many columns as the entries leave room for, each as wide as its own longest entry."""
     # the handle, the gap after it, the gap between columns
@@ -141,7 +139,7 @@ def _columns_that_fit(figure: Figure, legend: Sequence[Artist], handle: float, w
 def wrap(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool = False) -> list[str]:
     """``text`` in lines that fit into ``width_in``; breaks at `` · `` before it breaks at blanks."""
     lines: list[str] = []
-    for clause in _clauses(text):
+    for clause in re.split("(?<= ·) ", text):
         for word in [clause] if _fits(figure, clause, size_pt, width_in, bold) else clause.split(" "):
             joined = f"{lines[-1]} {word}" if lines else word
             if lines and _fits(figure, joined, size_pt, width_in, bold):
@@ -169,11 +167,6 @@ def _text_width_px(text: str, size_pt: float, bold: bool, dpi: float) -> float:
     font = FontProperties(size=size_pt, weight="bold" if bold else "normal")
     width, _, _ = renderer.get_text_width_height_descent(text, font, ismath=False)
     return float(width)
-
-
-def _clauses(text: str) -> list[str]:
-    parts = text.split(" · ")
-    return [f"{part} ·" for part in parts[:-1]] + parts[-1:]
 
 
 def _fits(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool) -> bool:

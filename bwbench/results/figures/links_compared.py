@@ -135,8 +135,6 @@ class LinksCompared(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, two arms, and two links that bandwidth and latency alone do not tell apart."""
-        if not results.done:
-            return "no cell is done"
         links, table = asked_links(results), links_table(results)
         if table.empty:
             return "the cells have no target"
@@ -157,7 +155,11 @@ class LinksCompared(AbstractFigure):
         linked, limits = table[table["link"] != ""], table[table["link"] == ""].to_dict("records")
         links, arms = ranked(linked, "link", "arm"), ranked(linked, "arm", "link")
         wide = width_in >= PAGE_IN
-        labels = [_label(names[link], _NAME_IN[wide]) for link in links]
+        room_in = _NAME_IN[wide]
+        labels = [
+            _Label(_wrapped(names[link].name, SMALL_PT, room_in), _wrapped(names[link].about, NOTE_PT, room_in))
+            for link in links
+        ]
         row_pt = _GAP_PT + max(_PITCH_PT * len(arms), *(sum(label.heights_pt) for label in labels))
         words = captions.arm_labels(table, results.roles)
         styles = {arm: arm_style(arm, role) for arm, role in results.roles.items()}
@@ -187,11 +189,6 @@ def _beside_rate(link: Config) -> str:
     return json.dumps(
         {key: value for key, value in link.items() if key not in ("bandwidth", "latency")}, sort_keys=True
     )
-
-
-def _label(name: LinkName, room_in: float) -> _Label:
-    above, below = _wrapped(name.name, SMALL_PT, room_in), _wrapped(name.about, NOTE_PT, room_in)
-    return _Label(above, below)
 
 
 def _wrapped(text: str, size_pt: float, room_in: float) -> str:

@@ -64,12 +64,15 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
         differences = (part[metric] - by_arm[reference][metric]).dropna()
         if differences.empty:
             continue
-        mean, half = _mean(list(differences))
+        mean, num = statistics.fmean(differences), len(differences)
+        half = student_t(num - 1) * statistics.stdev(differences) / math.sqrt(num) if num > 1 else math.nan
+        kept = [codec["error_feedback"] for codec in codecs[arm] if codec.get("error_feedback") is not None]
+        others = [{key: value for key, value in codec.items() if key != "error_feedback"} for codec in codecs[arm]]
         rows.append({
-            "arm": arm, "codec": short_name(codecs[arm]), "pair": _pair(codecs[arm]),
-            "residual": _residual(codecs[arm]),
+            "arm": arm, "codec": short_name(codecs[arm]), "pair": json.dumps(others),
+            "residual": any(kept) if kept else None,
             "samples": equal, "value": float(part[metric].mean()), "lost": mean, "low": mean - half,
-            "high": mean + half, "wire_bytes": float(part["wire_bytes"].mean()), "num": len(differences),
+            "high": mean + half, "wire_bytes": float(part["wire_bytes"].mean()), "num": num,
             "is_reference": arm == reference,
         })  # fmt: skip
     table = pd.DataFrame(rows)
@@ -94,23 +97,6 @@ def short_name(codecs: Sequence[Config]) -> str:
     return "fp32" if words in ([], ["none"]) else " + ".join(words)
 
 
-def _residual(codecs: Sequence[Config]) -> bool | None:
-    kept = [codec["error_feedback"] for codec in codecs if codec.get("error_feedback") is not None]
-    return any(kept) if kept else None
-
-
-def _pair(codecs: Sequence[Config]) -> str:
-    return json.dumps([{key: value for key, value in codec.items() if key != "error_feedback"} for codec in codecs])
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half-width of its 95 % interval; NaN for fewer than two."""
-    if len(values) < 2:
-        return statistics.fmean(values), math.nan
-    half = student_t(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values), half
-
-
 _WITHOUT = "no residual"
 
 
@@ -123,8 +109,6 @@ class Precision(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs fp32 gradients averaged in every step, and another precision of them."""
-        if not results.done:
-            return "no cell is done"
         if not (results.curves["clock_s"] > 0).any():
             return "no evaluation was recorded"
         table = self.table(results)

@@ -43,8 +43,6 @@ class TopologyByMedium(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs central and decentral arms, and two media or numbers of nodes."""
-        if not results.done:
-            return "no cell is done"
         table = topology_table(results)
         linked = table[table["topology"] != ""]
         if linked["place"].nunique() < 2:

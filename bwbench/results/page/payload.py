@@ -21,6 +21,7 @@ from bwbench.results.analysis.ledger import PART_NAMES
 from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.tables import Reader
 from bwbench.results.analysis.trial import DEFAULT_METRICS
+from bwbench.results.figures.style import PART_COLORS
 from bwbench.results.page.facts import (
     DIGITS,
     Facts,
@@ -32,7 +33,7 @@ from bwbench.results.page.facts import (
     recorded_at_s,
     rounded,
 )
-from bwbench.results.page.look import arm_look, part_colors
+from bwbench.results.page.look import arm_look
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1
@@ -63,22 +64,24 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
         reader: that has read their events already.
     """
     rows = {folder.path: cell_row(folder) for folder in folders}
-    experiments = sorted({_experiment(folder) for folder in folders})
+    # Day of the newest record: the page says how old it is, and equal records make equal pages.
+    recorded = [time_s for folder in folders if (time_s := recorded_at_s(folder)) is not None]
+    experiments = sorted({folder.cell.experiment for folder in folders})
     roles = {str(row["arm"]): str(row["role"]) for row in rows.values()}
     arms = sorted(roles)
     pools = {name: Pool() for name in ("samples_at", "values", "clocks", "environment", "log", "link_facts")}
     reader = reader or Reader()
-    ordered = sorted(folders, key=lambda folder: (_experiment(folder), folder.path.name))
+    ordered = sorted(folders, key=lambda folder: (folder.cell.experiment, folder.path.name))
     cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader) for folder in ordered]
     numbers = {folder.path: index for index, folder in enumerate(ordered)}
     return {
         "schema": PAYLOAD_SCHEMA,
         "title": title,
-        "newest": _newest(folders),
+        "newest": time.strftime("%Y-%m-%d", time.gmtime(max(recorded))) if recorded else None,
         "experiments": experiments,
         "arms": [{"name": arm, "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
-        "part_colors": part_colors(PARTS),
+        "part_colors": [PART_COLORS[part] for part in PARTS],  # in both themes: they are areas
         "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
         "pools": {name: pool.values for name, pool in pools.items()},
         "columns": list(CELL_COLUMNS),
@@ -94,7 +97,7 @@ def _cell(
     metric = _metric(row, curve)
     row["reason"] = str(row["reason"]).strip()[:500] if row["reason"] else None
     own: Row = {
-        "experiment": experiments.index(_experiment(folder)),
+        "experiment": experiments.index(folder.cell.experiment),
         "arm": arms.index(str(row["arm"])),
         "needs_no_link": int(concerns_no_link(folder.cell)),
         "composed": int(is_composed(folder)),
@@ -123,7 +126,7 @@ def _groups(
 ) -> list[Facts]:
     groups = []
     for index, experiment in enumerate(experiments):
-        members = [folder for folder in folders if _experiment(folder) == experiment]
+        members = [folder for folder in folders if folder.cell.experiment == experiment]
         groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
     return groups
 
@@ -166,13 +169,3 @@ def _notes(folders: Iterable[CellFolder]) -> list[str]:
     errors = [error.error for error in composed_errors(done)]
     composed = composed_note(sum(map(is_composed, done)), len(done), errors)
     return [*left_out_notes(cells), *(note for note in (composed, provenance_note(done)) if note)]
-
-
-def _experiment(folder: CellFolder) -> str:
-    return folder.cell.experiment
-
-
-def _newest(folders: Iterable[CellFolder]) -> str | None:
-    """Day of the newest record: the page says how old it is, and equal records make equal pages."""
-    times = [time_s for folder in folders if (time_s := recorded_at_s(folder)) is not None]
-    return time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else None

@@ -33,7 +33,8 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     if baseline not in here or len(here) < 2 or not has_times:
         return
     compared = compare_cells(group.folders, baseline)
-    rows = {(row.algorithm, _bandwidth(row)): row for row in compared.rows if row.ratio is not None}
+    texts = [(row, row.condition.get(BANDWIDTH_KEY)) for row in compared.rows if row.ratio is not None]
+    rows = {(row.algorithm, None if text is None else BANDWIDTH.parse(text)): row for row, text in texts}
     if not rows:
         return
     arms = sorted({arm for arm, _ in rows})
@@ -51,12 +52,10 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     if any(row.composed for row in rows.values()):
         caption = phrase(caption, " † composed.")
     yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
-    yield from _crossovers(compared.crossovers, key, baseline)
-
-
-def _bandwidth(row: ArmRow) -> float | None:
-    text = row.condition.get(BANDWIDTH_KEY)
-    return None if text is None else BANDWIDTH.parse(text)
+    found = [text for row in compared.crossovers for text in _crossover_sentences(row, f"{key} {row.algorithm}")]
+    if found:
+        yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
+        yield Bullets(found)
 
 
 def _ratio_lines(row: ArmRow, key: str, with_num: bool) -> Sequence[Phrase]:
@@ -72,13 +71,6 @@ def _ratio_lines(row: ArmRow, key: str, with_num: bool) -> Sequence[Phrase]:
     if with_num:
         lines.append(phrase("n = ", Number(f"speedup n {key}", str(row.num_pairs))))
     return lines
-
-
-def _crossovers(rows: Sequence[CrossoverRow], key: str, baseline: str) -> Iterator[Block]:
-    sentences = [sentence for row in rows for sentence in _crossover_sentences(row, f"{key} {row.algorithm}")]
-    if sentences:
-        yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
-        yield Bullets(sentences)
 
 
 def _crossover_sentences(row: CrossoverRow, key: str) -> Iterator[Phrase]:

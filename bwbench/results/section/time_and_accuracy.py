@@ -1,4 +1,4 @@
-"""Time to accuracy by arm and bandwidth, and who is first at each."""
+"""Time to accuracy by arm and bandwidth, who is first at each, and final accuracy: what an arm costs beside time."""
 
 from __future__ import annotations
 
@@ -69,11 +69,8 @@ def composed_at(group: Results) -> set[At]:
 
 def _time_lines(one: Estimate, at: str, composed: bool, with_num: bool) -> Sequence[Phrase]:
     mark = "†" if composed else ""
-    if math.isinf(one.value):
-        value = phrase(Number(f"time {at}", f"> {digits(one.at_least)}"), mark)
-    else:
-        value = phrase(Number(f"time {at}", digits(one.value)), mark)
-    lines = [value]
+    bound = "> " if math.isinf(one.value) else ""
+    lines = [phrase(Number(f"time {at}", f"{bound}{digits(one.at_least)}"), mark)]
     if one.low is not None and one.high is not None:
         lines.append(phrase(Number(f"time interval {at}", f"[{digits(one.low)}, {digits(one.high)}]")))
     elif one.num_censored:
@@ -97,9 +94,9 @@ def _first(
     here = {arm: arrivals for (arm, bps), arrivals in found.items() if bps in (bandwidth, None)}
     if bandwidth is None or len(here) < 2:
         return None
-    order = sorted(here, key=lambda arm: (_rank(here[arm]), arm))
-    best, second = order[0], order[1]
-    first = estimate(list(here[best].values()))
+    centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in here.items()}
+    best, second, *_ = sorted(here, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
+    first = centres[best]
     where = phrase("At ", column_title(bandwidth), ": ")
     if math.isinf(first.value):
         return phrase(where, "no arm reaches the target in most of its repeats.")
@@ -113,11 +110,6 @@ def _first(
         return phrase(where, f"{name} is first, after ", took, "; ", faster, ".")
     alike = phrase(f"not distinguishable from {second}: ratio ", words.value, " ", words.basis)
     return phrase(where, f"{name} has the shortest time, ", took, ", but is ", alike, ".")
-
-
-def _rank(arrivals: dict[int, Arrival]) -> tuple[float, float]:
-    one = estimate(list(arrivals.values()))
-    return one.value, one.at_least
 
 
 _POINTS = 100.0
@@ -159,9 +151,8 @@ def _finals(group: Results) -> dict[str, dict[int, float]]:
 
 
 def _value_lines(values: Sequence[float], key: str, as_points: bool) -> list[Phrase]:
-    shown = [_shown(statistics.fmean(values), as_points)]
     ends = log_interval(values)  # on the values themselves: an accuracy is no time, and needs no logarithm
-    lines = [phrase(Number(key, shown[0]))]
+    lines = [phrase(Number(key, _shown(statistics.fmean(values), as_points)))]
     if ends is not None:
         lines.append(phrase(Number(f"{key} interval", f"[{_shown(ends[0], as_points)}, {_shown(ends[1], as_points)}]")))
     return lines

@@ -33,7 +33,11 @@ def write_section(results: Sequence[Results], format: Format) -> str:
     if not any(group.folders for group in results):
         raise ConfigError("there is no cell to report; run an experiment first: `bwbench run FILE`")
     parts = list(section_parts(results))
-    return _latex(parts) if format == "latex" else _markdown(parts)
+    if format == "markdown":
+        return _markdown_templates().get_template("section.md.j2").render(parts=parts)
+    writer = LatexWriter()
+    body = _latex_templates(writer).get_template("section.tex.j2").render(parts=parts)
+    return "\n".join(["% Numbers first: they may be quoted anywhere after \\input of this file.", *writer.macros, body])
 
 
 def section_parts(results: Sequence[Results]) -> Iterator[Part]:
@@ -83,19 +87,9 @@ def markdown_table(block: Table) -> str:
     return str(_markdown_templates().get_template("table.md.j2").module.table(block))  # type: ignore[attr-defined]
 
 
-def _latex(parts: Sequence[Part]) -> str:
-    writer = LatexWriter()
-    body = _latex_templates(writer).get_template("section.tex.j2").render(parts=parts)
-    return "\n".join(["% Numbers first: they may be quoted anywhere after \\input of this file.", *writer.macros, body])
-
-
-def _markdown(parts: Sequence[Part]) -> str:
-    return _markdown_templates().get_template("section.md.j2").render(parts=parts)
-
-
 def _latex_templates(writer: LatexWriter) -> Environment:
     environment = _environment()
-    environment.globals |= {"write": writer.write, "label": _label}
+    environment.globals |= {"write": writer.write, "label": lambda text: macro_name(text, "tab:")}
     return environment
 
 
@@ -103,10 +97,6 @@ def _markdown_templates() -> Environment:
     environment = _environment()
     environment.globals |= {"write": MarkdownWriter().write}
     return environment
-
-
-def _label(text: str) -> str:
-    return macro_name(text, "tab:")
 
 
 def _environment() -> Environment:
