@@ -60,11 +60,6 @@ class Group:
         found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not concerns_no_link(f.cell)}
         return sorted(found, key=lambda bps: float("inf") if bps is None else bps) or [None]
 
-    def values_of(self, name: str) -> list[Any]:
-        """The values of one setting, by its flat name, over the cells of all arms that a link concerns, rising."""
-        found = {flat_settings(folder).get(name) for folder in deciding(self.folders)}
-        return sorted(found, key=sortable)
-
     def at(self, bandwidth_bps: float | None) -> list[CellFolder]:
         """The cells of one bandwidth, together with the arms that no link concerns."""
         return [

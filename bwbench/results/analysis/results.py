@@ -77,16 +77,10 @@ class Results:
         """Table of time to accuracy by arm, bandwidth and whatever else the group compares."""
         return time_table(self.cells, self.group.compares)
 
-    def values_of(self, name: str) -> list[Any]:
-        """The values of one setting over the done cells that a link concerns, rising; by its flat name: ``nodes``."""
-        done = set(self.done)
-        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).values_of(name)
-
     @property
     def bandwidths(self) -> list[float | None]:
         """Bandwidths in bit/s that done cells ran at; None is an unshaped link."""
-        done = set(self.done)
-        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).bandwidths
+        return replace(self.group, folders=tuple(self.done)).bandwidths
 
     @cached_property
     def notes(self) -> list[str]:
@@ -144,11 +138,19 @@ def read_cells(folder: Path, reader: Reader) -> tuple[list[CellFolder], list[Rec
 
 def results_of(cells: Iterable[CellFolder], reader: Reader) -> list[Results]:
     """Every group of every experiment that ``cells`` are of."""
-    by_experiment: dict[str, list[CellFolder]] = {}
+    found: dict[str, list[CellFolder]] = {}
     for cell in cells:
-        by_experiment.setdefault(cell.cell.experiment, []).append(cell)
+        found.setdefault(cell.cell.experiment, []).append(cell)
     across = frozenset({BANDWIDTH_KEY})
-    return [one for name, of_one in sorted(by_experiment.items()) for one in _grouped(name, of_one, across, reader)]
+    return [one for name, of_one in sorted(found.items()) for one in _grouped(name, of_one, across, reader)]
+
+
+def by_experiment(results: Iterable[Results]) -> dict[str, list[Results]]:
+    """The groups of each experiment, in their order."""
+    found: dict[str, list[Results]] = {}
+    for group in results:
+        found.setdefault(group.experiment, []).append(group)
+    return found
 
 
 def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Results]:
@@ -157,11 +159,8 @@ def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Resu
     Args:
         compares: flat names of settings, as in ``figures.base.AbstractFigure.compares``.
     """
-    by_experiment: dict[str, list[Results]] = {}
-    for group in results:
-        by_experiment.setdefault(group.experiment, []).append(group)
     regrouped = []
-    for experiment, groups in by_experiment.items():
+    for experiment, groups in by_experiment(results).items():
         cells = {folder.path: folder for group in groups for folder in group.folders}  # single is in several groups
         regrouped += _grouped(experiment, cells.values(), compares, groups[0].reader)
     return regrouped

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -101,7 +102,7 @@ def _draw_censored(
     """Arrows upwards from the limit, side by side: these arms take longer. Returns where the axis must begin."""
     bandwidths = sorted(shaped["bandwidth_bps"].unique())
     decades_per_in = math.log10(bandwidths[-1] / bandwidths[0]) / max(1.0, width_in - 2.0)  # 2 in beside the axes
-    nearest = min(math.log10(high / low) for low, high in zip(bandwidths, bandwidths[1:], strict=False))
+    nearest = min(math.log10(high / low) for low, high in pairwise(bandwidths))
     leftmost = math.inf
     for _, rows in shaped[shaped["time_s"].map(math.isinf)].groupby("bandwidth_bps"):
         pitch = min(_ARROW_IN * decades_per_in, 0.8 * nearest / len(rows))

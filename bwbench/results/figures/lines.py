@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -125,7 +126,7 @@ def arm_lines(
 def _dodges(lines: Sequence[ArmLine]) -> list[float]:
     """For each line the factor by which its marks are moved along the axis of bandwidths."""
     places = sorted({mark.bandwidth_bps for line in lines for mark in line.marks})
-    gap = min((math.log10(high / low) for low, high in zip(places, places[1:], strict=False)), default=1.0)
+    gap = min((math.log10(high / low) for low, high in pairwise(places)), default=1.0)
     pitch = min(_DODGE, _DODGE_SHARE * gap / max(1, len(lines)))
     return [10 ** (pitch * (number - (len(lines) - 1) / 2)) for number in range(len(lines))]
 
@@ -158,10 +159,9 @@ def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded:
     if whiskers:
         draw_whiskers(axes, whiskers, color=style.color, linewidth=0.7 if crowded else 0.9,
                       markersize=2.6 if crowded else 4)  # fmt: skip
-    if bounds:
-        for mark in line.marks:
-            if mark.bound:
-                draw_bound(axes, (mark.bandwidth_bps * dodge, mark.value), style, mark.bound)
+    for mark in line.marks if bounds else ():
+        if mark.bound:
+            draw_bound(axes, (mark.bandwidth_bps * dodge, mark.value), style, mark.bound)
     _draw_repeats(figure, axes, line, dodge, style.color, crowded)
     last = line.marks[-1]
     return LineEnd(last.bandwidth_bps * dodge, last.value, line.label, style.color)

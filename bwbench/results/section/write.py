@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bwbench.base.errors import ConfigError
 from bwbench.records import CellFolder
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, by_experiment
 from bwbench.results.section.content import Block, Part, Table
 from bwbench.results.section.setup import setup_blocks
 from bwbench.results.section.speedups import baseline_of, speedup_blocks
@@ -42,15 +42,13 @@ def write_section(results: Sequence[Results], format: Format) -> str:
 
 def section_parts(results: Sequence[Results]) -> Iterator[Part]:
     """Headings, paragraphs and tables, experiment by experiment."""
-    by_experiment: dict[str, list[Results]] = {}
-    for group in results:
-        by_experiment.setdefault(group.experiment, []).append(group)
-    for experiment, groups in sorted(by_experiment.items()):
+    experiments = by_experiment(results)
+    for experiment, groups in sorted(experiments.items()):
         folders = _folders(groups)
         yield Part(1, phrase(f"Results: {experiment}"), setup_blocks(groups, folders))
         baseline = baseline_of(groups)
         for group in groups:
-            key = " ".join(part for part in (experiment if len(by_experiment) > 1 else "", group.label) if part)
+            key = " ".join(part for part in (experiment if len(experiments) > 1 else "", group.label) if part)
             yield from _group_parts(group, key, baseline, alone=len(groups) == 1)
         done = _folders(groups, done=True)
         yield from _part("Links asked for and achieved", list(link_blocks(done)))
