@@ -103,11 +103,6 @@ def flat_settings(folder: CellFolder) -> Flat:
     return {**flat, BANDWIDTH_KEY: UNSHAPED}
 
 
-def bandwidth_label(bandwidth_bps: float | None) -> str:
-    """A bandwidth for file names: ``10Mbps``."""
-    return _bandwidth_label(UNSHAPED if bandwidth_bps is None else BANDWIDTH.format(bandwidth_bps))
-
-
 def sortable(value: object) -> tuple[int, float, str]:
     """Numbers and quantities by size (all values of one setting have one dimension), words by the alphabet."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -116,10 +111,6 @@ def sortable(value: object) -> tuple[int, float, str]:
     if match and (match[2] is None or match[2] in _UNITS):
         return 0, float(match[1]) * _UNITS.get(match[2] or "", 1.0), ""
     return (2, 0.0, "") if value is None else (1, 0.0, str(value))
-
-
-def _bandwidth_label(text: str) -> str:
-    return text.replace(" ", "").replace("bit/s", "bps")
 
 
 def _independent_settings(
@@ -182,7 +173,7 @@ def _belongs(name: str, settings: Collection[str]) -> bool:
 
 def _short(name: str, value: object) -> str:
     if name == BANDWIDTH_KEY:
-        return "bandwidth-varies" if value is None else _bandwidth_label(str(value))
+        return "bandwidth-varies" if value is None else str(value).replace(" ", "").replace("bit/s", "bps")
     text = str(value) if name in _NEVER_MIXED else f"{_phrase(name)}-{value}"
     text = f"{value}-nodes" if name == "nodes" else text
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")

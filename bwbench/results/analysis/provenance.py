@@ -92,19 +92,21 @@ class Machines:
 
 def machines_of(folders: Iterable[CellFolder]) -> Machines:
     """What environment.json and link.json say; of composed cells, those of the timing run."""
-    found: dict[str, set[str]] = {name: set() for name in Machines.__dataclass_fields__ if name != "cores"}
-    cores: set[int] = set()
-    for folder in folders:
-        environment, link = folder.environment or Environment(), folder.link or LinkRecord()
-        tcp = link.applied.tcp if link.applied is not None else {}
-        found["hosts"].add(host_of(environment))
-        found["commits"].add(commit_of(environment))
-        found["processors"].add(environment.cpu or "")
-        found["kernels"].add(environment.kernel or "")
-        found["torch"].add(environment.packages.get("torch", ""))
-        found["backends"].add(link.backend or "")
-        found["congestion_control"].add(tcp.get("tcp_congestion_control", ""))
-        if environment.cores:
-            cores.add(environment.cores)
-    words = {name: tuple(sorted(values - {""})) for name, values in found.items()}
-    return Machines(cores=tuple(sorted(cores)), **words)
+    cells = list(folders)
+    environments = [folder.environment or Environment() for folder in cells]
+    links = [folder.link or LinkRecord() for folder in cells]
+    applied = [link.applied for link in links if link.applied is not None]
+
+    def each(values: Iterable[str | None]) -> tuple[str, ...]:
+        return tuple(sorted({value for value in values if value}))
+
+    return Machines(
+        hosts=each(map(host_of, environments)),
+        processors=each(one.cpu for one in environments),
+        cores=tuple(sorted({one.cores for one in environments if one.cores})),
+        kernels=each(one.kernel for one in environments),
+        torch=each(one.packages.get("torch") for one in environments),
+        commits=each(map(commit_of, environments)),
+        backends=each(link.backend for link in links),
+        congestion_control=each(one.tcp.get("tcp_congestion_control") for one in applied),
+    )

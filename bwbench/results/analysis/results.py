@@ -15,7 +15,7 @@ from bwbench.methods.roles import LIMITS, as_role
 from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
-from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
 from bwbench.results.analysis.provenance import provenance_note, unlike_hosts_note
 from bwbench.results.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
 
@@ -28,18 +28,23 @@ class Results:
 
     Attributes:
         experiment: name of the experiment.
-        label: for file names: what tells this group from the others; empty where there is one alone.
-        words: for captions: settings that vary over the experiment and that a caption does not mention anyway.
-        folders: all cells of the group, drawn or not.
+        group: all its cells, drawn or not.
     """
 
     experiment: str
-    label: str
-    words: str
-    folders: tuple[CellFolder, ...]
     group: Group
     reader: Reader = field(default_factory=Reader, repr=False)
-    made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see once.once
+    made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see ``once``
+
+    @property
+    def label(self) -> str:
+        """For file names: what tells this group from the others; empty where there is one alone."""
+        return self.group.label
+
+    @property
+    def folders(self) -> tuple[CellFolder, ...]:
+        """All cells of the group, drawn or not."""
+        return self.group.folders
 
     @cached_property
     def done(self) -> list[CellFolder]:
@@ -92,18 +97,6 @@ class Results:
             composed = f"{COMPOSED_MARK} {composed}"
         machines = (provenance_note(self.done), unlike_hosts_note(self.done))
         return [*notes, *(note for note in (composed, *machines) if note)]
-
-    def by_bandwidth(self) -> list[Results]:
-        """The same group, one bandwidth at a time; itself where there is only one."""
-        bandwidths = self.group.bandwidths
-        if len(bandwidths) == 1:
-            return [self]
-        parts = []
-        for bandwidth in bandwidths:
-            label = "_".join(part for part in (self.label, bandwidth_label(bandwidth)) if part)
-            members = tuple(self.group.at(bandwidth))
-            parts.append(replace(self, label=label, folders=members, group=replace(self.group, folders=members)))
-        return parts
 
 
 def load_results(folder: Path) -> list[Results]:
@@ -167,10 +160,7 @@ def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Resu
 
 
 def _grouped(experiment: str, cells: Iterable[CellFolder], compares: frozenset[str], reader: Reader) -> list[Results]:
-    return [
-        Results(experiment, group.label, group.words, group.folders, group, reader)
-        for group in group_cells(list(cells), compares)
-    ]
+    return [Results(experiment, group, reader) for group in group_cells(list(cells), compares)]
 
 
 Made = TypeVar("Made")

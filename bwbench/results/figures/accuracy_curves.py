@@ -110,7 +110,7 @@ def one_link(results: Results) -> Results:
     if len(wanted) == len(set(cells["id"])):
         return results
     folders = tuple(folder for folder in results.folders if folder.cell.id in wanted)
-    return replace(results, folders=folders, group=replace(results.group, folders=folders))
+    return replace(results, group=replace(results.group, folders=folders))
 
 
 def bytes_to_target(cells: pd.DataFrame) -> tuple[float, float]:

@@ -50,7 +50,7 @@ def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True
         links = sorted({str(words) for words in shown["link"]})
         link = links[0] if with_bandwidth and len(links) == 1 else _link_without_bandwidth(shown)
     parts.append(link)
-    parts += [results.words, num_runs]
+    parts += [results.group.words, num_runs]
     return " · ".join(part for part in parts if part)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.arrival import Arrival, number
@@ -126,13 +127,15 @@ def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[
     metrics = group.cells["target_metric"].dropna()
     metric = str(metrics.iloc[0]) if len(metrics) else "accuracy"
     as_points = metric == "accuracy"
+    shown, signed = partial(_shown, as_points=as_points), partial(_signed, as_points=as_points)
     reference = finals.get(baseline or "", {})
     rows = []
     for arm, values in sorted(finals.items()):
         at = f"final {key} {arm}"
-        cells = [[phrase(arm)], _value_lines(list(values.values()), at, as_points)]
-        cells.append(_difference_lines(values, reference, at, as_points) if arm != baseline else [phrase("–")])
-        rows.append([*cells, [phrase(Number(f"{at} n", str(len(values))))]])
+        shared = sorted(values.keys() & reference.keys()) if arm != baseline else []
+        differences = _lines([values[seed] - reference[seed] for seed in shared], f"{at} difference", signed)
+        num = [phrase(Number(f"{at} n", str(len(values))))]
+        rows.append([[phrase(arm)], _lines(list(values.values()), at, shown), differences, num])
     unit = " in percent; differences in percentage points" if as_points else ""
     caption = phrase(f"Final {metric} on the validation split{unit}. Mean over seeds, 95 % interval below it.")
     if all(value_at(folder.cell.config, "stop") == "target" for folder in group.done):
@@ -150,25 +153,13 @@ def _finals(group: Results) -> dict[str, dict[int, float]]:
     return {arm: {seed: statistics.fmean(v) for seed, v in by_seed.items()} for arm, by_seed in found.items()}
 
 
-def _value_lines(values: Sequence[float], key: str, as_points: bool) -> list[Phrase]:
-    ends = log_interval(values)  # on the values themselves: an accuracy is no time, and needs no logarithm
-    lines = [phrase(Number(key, _shown(statistics.fmean(values), as_points)))]
-    if ends is not None:
-        lines.append(phrase(Number(f"{key} interval", f"[{_shown(ends[0], as_points)}, {_shown(ends[1], as_points)}]")))
-    return lines
-
-
-def _difference_lines(
-    values: Mapping[int, float], reference: Mapping[int, float], key: str, as_points: bool
-) -> list[Phrase]:
-    differences = [values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())]
-    if not differences:
+def _lines(values: Sequence[float], key: str, show: Callable[[float], str]) -> list[Phrase]:
+    """The mean, and its interval on the values themselves: an accuracy is no time, and needs no logarithm."""
+    if not values:
         return [phrase("–")]
-    lines = [phrase(Number(f"{key} difference", _signed(statistics.fmean(differences), as_points)))]
-    ends = log_interval(differences)
+    lines, ends = [phrase(Number(key, show(statistics.fmean(values))))], log_interval(values)
     if ends is not None:
-        text = f"[{_signed(ends[0], as_points)}, {_signed(ends[1], as_points)}]"
-        lines.append(phrase(Number(f"{key} difference interval", text)))
+        lines.append(phrase(Number(f"{key} interval", f"[{show(ends[0])}, {show(ends[1])}]")))
     return lines
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fixtures_records import Study, write_study
 
 from bwbench.records import CellFolder, iter_cells
-from bwbench.results.analysis.grouping import bandwidth_label, deciding, flat_settings, group_cells
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY, UNSHAPED, Group, deciding, flat_settings, group_cells
 
 ARMS = ("ring", "threshold", "single")
 
@@ -79,7 +79,8 @@ def test_one_node_alone_is_a_group(tmp_path: Path) -> None:
 
 
 def test_bandwidths_in_file_names() -> None:
-    assert [bandwidth_label(bps) for bps in (1e6, 2.5e6, None)] == ["1Mbps", "2.5Mbps", "unshaped"]
+    labels = [Group(((BANDWIDTH_KEY, text),), ()).label for text in ("1 Mbit/s", "2.5 Mbit/s", UNSHAPED)]
+    assert labels == ["1Mbps", "2.5Mbps", "unshaped"]
 
 
 def test_what_is_compared_splits_nothing_and_neither_does_what_follows_it(tmp_path: Path) -> None:
