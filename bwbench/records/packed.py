@@ -91,6 +91,13 @@ def read_packed(experiment_folder: Path) -> PackedExperiment | None:
     return _read(path, found.st_mtime_ns, found.st_size)
 
 
+def find_packed(cell_folder: Path) -> tuple[Path, PackedFiles] | None:
+    """The published cell whose folder is or would be there, and that folder by its published name."""
+    packed = read_packed(cell_folder.parent)
+    found = packed.find(cell_folder.name) if packed is not None else None
+    return None if found is None else (cell_folder.with_name(found[0]), found[1])
+
+
 def write_packed(
     experiment_folder: Path,
     experiment: str,

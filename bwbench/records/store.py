@@ -19,7 +19,7 @@ from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.base.plain_data import leaves
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import REMEDIES, read_events
-from bwbench.records.packed import PACKED, id_of, read_packed
+from bwbench.records.packed import PACKED, find_packed, id_of, read_packed
 from bwbench.records.schema import (
     CellRecord,
     Composed,
@@ -219,12 +219,8 @@ def cell_at(path: Path) -> CellFolder:
 
     Raises PackedRecordsError where the experiment's published file is broken.
     """
-    if not os.path.lexists(path / "status.json"):
-        packed = read_packed(path.parent)
-        found = packed.find(path.name) if packed is not None else None
-        if found is not None:
-            return CellFolder(path.with_name(found[0]), found[1])
-    return CellFolder(path)
+    found = None if os.path.lexists(path / "status.json") else find_packed(path)
+    return CellFolder(path) if found is None else CellFolder(*found)
 
 
 def iter_cells(folder: Path) -> Iterator[CellFolder]:
