@@ -20,9 +20,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from bwbench.base.errors import PackedRecordsError, RecordError
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.records.cell_files import AbstractCellFiles
 from bwbench.records.files import write_bytes_atomic
-from bwbench.records.schema import Digest, Json, JsonObject, PublishedHead, PublishedPlan, PublishedRun, parse_content
+from bwbench.records.schema import Digest, PublishedHead, PublishedPlan, PublishedRun, parse_content
 from bwbench.records.schema.record import R, refusal
 
 PACKED = "cells.jsonl.gz"

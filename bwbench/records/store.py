@@ -16,22 +16,11 @@ from functools import cached_property
 from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
-from bwbench.base.plain_data import leaves
+from bwbench.base.plain_data import Json, JsonObject, leaves
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import REMEDIES, read_events
 from bwbench.records.packed import PACKED, find_packed, id_of, read_packed
-from bwbench.records.schema import (
-    CellRecord,
-    Composed,
-    Digest,
-    Environment,
-    Event,
-    Json,
-    JsonObject,
-    LinkRecord,
-    Status,
-)
-from bwbench.records.schema.record import R
+from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
@@ -78,6 +67,10 @@ class CellFolder:
     def status(self) -> Status | None:
         """How the cell ended (status.json); None while it is not finished. Raises RecordError where it does not fit."""
         return self._files.read(Status, "status.json")
+
+    @property
+    def _attempt(self) -> int | None:
+        return self.status.attempt if self.status is not None else None
 
     @cached_property
     def problem(self) -> RecordError | None:
@@ -148,7 +141,7 @@ class CellFolder:
     def raw(self, name: str) -> Json:
         """A file as it stands, with fields that this version ignores: for those who only hand it on; of an attempt that
         of the one that counts. None where it is missing or no JSON."""
-        return self._files.raw(name, self.status.attempt if self.status is not None else None)
+        return self._files.raw(name, self._attempt)
 
     @property
     def composed_file(self) -> Path:
@@ -178,18 +171,18 @@ class CellFolder:
     @cached_property
     def link(self) -> LinkRecord | None:
         """What was asked of the link and what it did (link.json of the last attempt, or of the timing run)."""
-        return self.composed.link if self.composed is not None else self._of_last_attempt(LinkRecord, "link.json")
+        return (
+            self.composed.link
+            if self.composed is not None
+            else self._files.read_of_attempt(LinkRecord, self._attempt, "link.json")
+        )
 
     @cached_property
     def environment(self) -> Environment | None:
         """Host, kernel and versions (environment.json of the last attempt, or of the timing run)."""
         if self.composed is not None:
             return self.composed.environment
-        return self._of_last_attempt(Environment, "environment.json")
-
-    def _of_last_attempt(self, model: type[R], name: str) -> R | None:
-        number = self.status.attempt if self.status is not None else None
-        return self._files.read_of_attempt(model, number, name)
+        return self._files.read_of_attempt(Environment, self._attempt, "environment.json")
 
     def new_attempt(self) -> Path:
         """Make and return the next attempt folder."""

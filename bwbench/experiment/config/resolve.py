@@ -16,14 +16,7 @@ from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
-from bwbench.experiment.config.combinations import (
-    Finding,
-    MethodConfig,
-    auto_collective,
-    method_refusals,
-    refusals,
-    remarks,
-)
+from bwbench.experiment.config.combinations import Finding, MethodConfig, auto_collective, refusals, remarks
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -143,7 +136,7 @@ def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Compone
     findings += errors
     if config is not None and not findings and optimizer is not None:
         config = config.model_copy(update={"optimizer": optimizer})
-        findings += method_refusals(config)
+        findings += refusals(config)
         notes += [] if findings else remarks(config)
     if config is None or findings:
         raise ConfigError([Problem(finding.message) for finding in findings])
