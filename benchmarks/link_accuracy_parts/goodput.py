@@ -79,7 +79,7 @@ def _measure(setting: str, link: Link, repeats: int, seconds: float, tbf_seconds
 
 
 def _omit_s(link: Link) -> int:
-    full_queue_s = link.effective_queue_bytes * 8 / link.base.slowest_bps
+    full_queue_s = min(link.base.up_queue_bytes, link.base.down_queue_bytes) * 8 / link.base.slowest_bps
     return math.ceil(OMITTED_ROUND_TRIPS * (link.rtt_s + full_queue_s))
 
 
