@@ -16,7 +16,7 @@ from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, r
 from bwbench.experiment.config.cell_config import MAX_SEED
 from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
 from bwbench.experiment.config.expand import Source, expand, on_hosts
-from bwbench.experiment.config.experiment import MODES, Experiment, Mode, WholeConfig, why_not_composed
+from bwbench.experiment.config.experiment import MODES, Experiment, Mode, Point, WholeConfig, why_not_composed
 from bwbench.experiment.config.hosts import Host, read_hosts
 from bwbench.experiment.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
 from bwbench.experiment.config.tuned import TunedRates
@@ -149,13 +149,7 @@ class _Reading:
             tuned=TunedRates(str(path), self._folder, repeats, searching=tuning),
         )
         expanded = expand(source, self._problems)
-        points = expanded.points
-        if hosts or self._content.get("hosts") is None:
-            points = tuple(on_hosts(points, hosts, self._where("hosts"), self._problems))
-        if mode == "composed" and not self._problems:
-            for reason in dict.fromkeys(why_not_composed(point.config) for point in points):
-                text = f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"
-                self._problems += [self._where("mode").problem(text)] if reason is not None else []
+        points = self._on_their_way(expanded.points, hosts, mode)
         if self._problems:
             raise ConfigError(_shown(self._problems))
         warnings = expanded.warnings
@@ -175,6 +169,16 @@ class _Reading:
             mode=mode,
             whole=whole,
         )
+
+    def _on_their_way(self, points: tuple[Point, ...], hosts: tuple[Host, ...], mode: Mode) -> tuple[Point, ...]:
+        """The points with their hosts, and whether they can be composed where they shall be."""
+        if hosts or self._content.get("hosts") is None:
+            points = tuple(on_hosts(points, hosts, self._where("hosts"), self._problems))
+        if mode == "composed" and not self._problems:
+            for reason in dict.fromkeys(filter(None, (why_not_composed(point.config) for point in points))):
+                text = f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"
+                self._add("mode", text)
+        return points
 
     def _read_name(self) -> str:
         value = self._content.get("name")
