@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -169,35 +169,21 @@ class Kernel:
 
     def delete_qdisc(self, index: int, handle: int, parent: int) -> bool:
         """Whether it was there, with this handle, and could be deleted with everything below it."""
-        return self._deleted("del", index, handle=handle, parent=parent)
+        return _deleted(self._netlink.tc, "del", None, index, handle=handle, parent=parent)
 
     def delete_filters(self, index: int, parent: int) -> bool:
         """Whether there were filters of ours below ``parent``; there are none then."""
         infos = [_filter_info(version) for version in PRIORITIES]
-        deleted = [self._deleted("del-filter", index, parent=parent, info=info) for info in infos]
+        deleted = [_deleted(self._netlink.tc, "del-filter", None, index, parent=parent, info=info) for info in infos]
         return any(deleted)
 
     def delete_interface(self, name: str) -> bool:
         """Whether there was such an interface; there is none then."""
         index = self.index_of(name)
-        try:
-            return index is not None and bool(self._netlink.link("del", index=index))
-        except NetlinkError as error:
-            if error.code not in _GONE:
-                raise
-            return False
+        return index is not None and _deleted(self._netlink.link, "del", index=index)
 
     def _qdiscs(self, index: int) -> list[Any]:
         return [found for found in self._netlink.get_qdiscs() if found["index"] == index]
-
-    def _deleted(self, command: str, index: int, **arguments: Any) -> bool:
-        try:
-            self._netlink.tc(command, None, index, **arguments)
-        except NetlinkError as error:
-            if error.code not in _GONE:
-                raise
-            return False
-        return True
 
     def _take(self, step: Step) -> None:
         if isinstance(step, MakeIfb):
@@ -237,6 +223,16 @@ class Kernel:
                 selector=what.match.selector(),
                 **target,
             )
+
+
+def _deleted(delete: Callable[..., object], *what: object, **more: object) -> bool:
+    try:
+        delete(*what, **more)
+    except NetlinkError as error:
+        if error.code not in _GONE:
+            raise
+        return False
+    return True
 
 
 def _refusal(step: Step, error: Any) -> str:

@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
@@ -80,7 +80,7 @@ def examine_machine() -> list[MachineFinding]:
     findings = [MachineFinding("system", "ok", system), _namespaces()]
     if findings[-1].verdict != "unfit":
         findings += [_netem(), _relay()]
-    return [*findings, _cores(), _socket_buffers(), _congestion_control(), _leftovers()]
+    return [*findings, *_settings(), _leftovers()]
 
 
 def _namespaces() -> MachineFinding:
@@ -117,27 +117,23 @@ def _rate(rate_bps: float) -> str:
     return BANDWIDTH.show(rate_bps, 2)
 
 
-def _cores() -> MachineFinding:
+def _settings() -> Iterator[MachineFinding]:
     cores = len(os.sched_getaffinity(0))
     if cores >= _COMFORTABLE_CORES:
-        return MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
-    text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
-    return MachineFinding("cores", "limited", text)
-
-
-def _socket_buffers() -> MachineFinding:
+        yield MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
+    else:
+        text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
+        yield MachineFinding("cores", "limited", text)
     limit = int(sysctl("net/core/rmem_max") or 0)
     if limit >= 1 << 20 or os.geteuid() == 0:
-        return MachineFinding("socket buffers", "ok", f"net.core.rmem_max {limit} B")
-    advice = "fast links may drop frames in the relay; sysctl -w net.core.rmem_max=4194304 helps"
-    return MachineFinding("socket buffers", "limited", f"net.core.rmem_max {limit} B: {advice}")
-
-
-def _congestion_control() -> MachineFinding:
+        yield MachineFinding("socket buffers", "ok", f"net.core.rmem_max {limit} B")
+    else:
+        advice = "fast links may drop frames in the relay; sysctl -w net.core.rmem_max=4194304 helps"
+        yield MachineFinding("socket buffers", "limited", f"net.core.rmem_max {limit} B: {advice}")
     allowed = (sysctl("net/ipv4/tcp_allowed_congestion_control") or "").split()
     taken = "cubic" if "cubic" in allowed else "reno"
     text = f"{taken} is used (allowed here: {', '.join(allowed)})"
-    return MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
+    yield MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
 
 
 def _leftovers() -> MachineFinding:
@@ -194,16 +190,12 @@ def _most(ladder_bps: tuple[float, ...], keys: Mapping[str, float]) -> Load:
     """The heaviest load of the ladder with which the relay kept up; the lightest where it kept up with none."""
     step = len(ladder_bps) // 2
     best = _try(ladder_bps[step], keys)
-    if best.kept_up:
-        for total_bps in ladder_bps[step + 1 :]:
-            load = _try(total_bps, keys)
-            if not load.kept_up:
-                break
-            best = max(best, load)
-        return best
-    for total_bps in ladder_bps[:step][::-1]:
-        best = _try(total_bps, keys)
-        if best.kept_up:
+    goes_well = best.kept_up
+    for total_bps in ladder_bps[step + 1 :] if goes_well else ladder_bps[:step][::-1]:
+        load = _try(total_bps, keys)
+        if load.kept_up or not goes_well:
+            best = max(best, load) if goes_well else load
+        if load.kept_up is not goes_well:
             break
     return best
 
