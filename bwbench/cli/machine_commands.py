@@ -56,7 +56,7 @@ def clean(
         raise ConfigError(f"{results} is no folder; name a result folder, or nothing to clean the machine alone")
     leftovers = find_leftovers()
     for leftover in leftovers:
-        print(f"process {leftover.pid}: {leftover.command}")
+        print(f"process {leftover.pid}: {' '.join(leftover.info['cmdline'])}")
     removed = len(leftovers)
     if leftovers and not dry_run:
         end_leftovers(leftovers)
