@@ -12,11 +12,10 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import plain_table, print_json, seconds
 from bwbench.cli.results_folder import say_unreadable
 from bwbench.records import iter_cells, readable
-from bwbench.results.analysis.cells import DONE, is_composed, state_of
+from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow, compare_cells
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.crossover import Crossover
-from bwbench.results.analysis.left_out import left_out_notes
 from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.statistics import Estimate
 
@@ -181,13 +180,10 @@ def _ends(one: Crossover, *, has_interval: bool) -> str:
         return "-"
     if one.low_bps is None and one.high_bps is None:
         return "open on both sides"
+    low, high = _bandwidth(one.low_bps), _bandwidth(one.high_bps)
     if one.low_bps is None:
-        return f"below {_bandwidth(one.high_bps)}"
-    return (
-        f"above {_bandwidth(one.low_bps)}"
-        if one.high_bps is None
-        else (f"{_bandwidth(one.low_bps)} to {_bandwidth(one.high_bps)}")
-    )
+        return f"below {high}"
+    return f"above {low}" if one.high_bps is None else f"{low} to {high}"
 
 
 def _pareto_cells(row: ParetoRow) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from bwbench.base.explain import explain
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.method_names import standing_of
-from bwbench.methods.roles import Role
+from bwbench.methods.roles import Role, Topology, topology_by_name
 
 SCHEMA = 1
 
@@ -52,6 +52,11 @@ class Cell:
         """Equal for arms that compute the same mean, and so learn alike; else the arm's own name."""
         return standing_of(self.config).kinship or self.arm
 
+    @property
+    def topology(self) -> Topology | None:
+        """Who averages with whom; None where nobody does."""
+        return topology_by_name(self.config.collective.name)
+
     def to_json(self) -> JsonObject:
         """What ``cell.json`` holds."""
         return {
@@ -64,6 +69,7 @@ class Cell:
             "config": self.config.model_dump(mode="json", by_alias=True),
             "role": self.role,
             "kinship": self.kinship,
+            "topology": None if self.topology is None else asdict(self.topology),
         }
 
     @classmethod

@@ -18,6 +18,14 @@ PARTS = ("compute_s", "pad_s", "codec_s", "peers_s", "link_s", "exposed_s", "opt
 ADDITIVITY_TOLERANCE = 0.02  # the parts add up to the step within this share, or the ledger is not to be trusted
 
 
+class CellTopology(Record):
+    """Who averages with whom; see ``methods.roles.Topology``."""
+
+    name: Text
+    averaging: Text
+    place: Text
+
+
 class CellRecord(Versioned):
     """``cell.json``: the planned cell.
 
@@ -27,6 +35,7 @@ class CellRecord(Versioned):
         arm: display name of the method; repeat: 0-based.
         role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
             recorded.
+        topology: who averages with whom; None where nobody does, absent where it was not recorded.
         config: the resolved configuration, read leniently: an analysis must not need the plugins that were configured.
     """
 
@@ -37,6 +46,7 @@ class CellRecord(Versioned):
     repeat: Whole = 0
     role: Text | None = None
     kinship: Text | None = None
+    topology: CellTopology | None = None
     config: JsonObject
 
     @field_validator("config")

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, ValidationError
 
 from bwbench.base.component import Component, ComponentConfig
 from bwbench.base.errors import ConfigError
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.component_parsing import split_spelling
 from bwbench.experiment.config.resolve import resolve_method
 
@@ -34,7 +35,7 @@ class Method:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The three keys as they would stand in an experiment file, every default filled in."""
         return {
             "algorithm": self.algorithm.to_json(),
