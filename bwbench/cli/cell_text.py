@@ -67,7 +67,7 @@ def shown(path: Path) -> Shown:
     if folder.problem is not None:
         raise folder.problem
     digest, state = folder.digest, state_of(folder)
-    events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
+    events = folder.events() if digest is None else {}
     return Shown(
         folder=folder,
         state=state,

@@ -62,7 +62,7 @@ def _composed(content: JsonObject, cell: CellFolder) -> JsonObject:
 
 def _digest(cell: CellFolder) -> JsonObject:
     """As composed.json holds it for a composed cell."""
-    events = {rank: cell.events(rank) for rank in cell.ranks}
+    events = cell.events()
     ledger = summarise_ledger(events, Clocks.of_link(cell.link))
     curve = curve_of(events)
     digest = Digest(curve=tuple(curve), ledger=ledger, gradient_bytes=gradient_bytes_of(cell)).to_json()

@@ -61,7 +61,7 @@ class Reader:
         if folder.path not in self._readings and (digest := folder.digest) is not None:
             self._readings[folder.path] = Reading(digest.curve, digest.ledger)
         if folder.path not in self._readings:
-            events = {rank: folder.events(rank) for rank in folder.ranks}
+            events = folder.events()
             ledger = summarise_ledger(events, Clocks.of_link(folder.link))
             self._readings[folder.path] = Reading(tuple(curve_of(events)), ledger)
         return self._readings[folder.path]
