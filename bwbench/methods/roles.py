@@ -57,6 +57,15 @@ def standing_by_name(algorithm: str, collective: str, codecs: Sequence[str]) -> 
         return ArmStanding(METHOD, None)
 
 
+def averages_gradients(algorithm: str) -> bool:
+    """Whether nodes send gradients in every step, whose mean the optimizer gets; False where that is not known."""
+    try:
+        kind = ALGORITHMS.load(algorithm)
+        return as_role(kind.role) == METHOD and vars(kind).get("mean_of") == "gradients"
+    except Exception:  # as for ``standing_by_name``
+        return False
+
+
 def topology_by_name(collective: str) -> Topology | None:
     """The topology of a collective as its class declares it; None where nothing is averaged over a link.
 

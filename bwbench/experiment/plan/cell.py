@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
-from bwbench.base.plain_data import JsonObject
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.method_names import standing_of
 from bwbench.methods.roles import Role, Topology, topology_by_name
@@ -73,7 +73,7 @@ class Cell:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Cell:
+    def from_json(cls, data: Mapping[str, Json]) -> Cell:
         """The cell that ``to_json`` wrote. The id is taken over, never computed anew.
 
         Raises:
@@ -93,4 +93,5 @@ class Cell:
             found = explain(error, CellConfig)
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
             raise ConfigError(problems) from None
-        return cls(data["id"], data["slug"], data["experiment"], data["arm"], data["repeat"], config)
+        cell_id, slug, experiment, arm = (str(data[key]) for key in ("id", "slug", "experiment", "arm"))
+        return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
+from bwbench.base.plain_data import JsonObject, list_at
+from bwbench.methods.roles import averages_gradients
 from bwbench.results.analysis.bytes_sent import with_wire_bytes
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.student import student_t
@@ -30,14 +31,17 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
         Empty where there is no fp32 reference.
     """
     cells = results.cells
-    every_step = cells[cells["algorithm"] == "every-step"] if len(cells) else cells
+    every_step = cells[cells["algorithm"].map(averages_gradients)] if len(cells) else cells
     curves = results.curves
     if every_step.empty or metric not in curves:
         return pd.DataFrame(columns=["arm", "is_reference"])
     sent = with_wire_bytes(curves[curves["id"].isin(every_step["id"])], every_step)
     equal = int(sent.groupby("id")["samples"].max().min())
     last = sent[sent["samples"] <= equal].sort_values("samples").groupby("id").tail(1)
-    codecs = {str(folder.cell.arm): folder.cell.config.get("compression") or [] for folder in results.done}
+    codecs = {
+        str(folder.cell.arm): [codec for codec in list_at(folder.cell.config, "compression") if isinstance(codec, dict)]
+        for folder in results.done
+    }
     fp32 = every_step[every_step["compression"] == "none"]
     ways = (*_REFERENCES, *fp32["collective"])  # all of them send fp32 gradients and get their exact mean
     reference = next((str(arm) for way in ways for arm in fp32[fp32["collective"] == way]["arm"]), None)
@@ -70,21 +74,21 @@ def stops_at_target(results: Results) -> bool:
     return any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
 
 
-def short_name(codecs: Sequence[Mapping[str, Any]]) -> str:
+def short_name(codecs: Sequence[JsonObject]) -> str:
     """``fp32``, ``top-k 1 %``, ``int4``, ``top-k 1 % + int8``; a residual is not mentioned."""
     words = []
     for codec in codecs:
         name, ratio = str(codec.get("name", "none")), codec.get("ratio")
-        words.append(f"{name} {100 * float(ratio):g} %" if ratio is not None else name)
+        words.append(f"{name} {100 * float(ratio):g} %" if isinstance(ratio, (int, float)) else name)
     return "fp32" if words in ([], ["none"]) else " + ".join(words)
 
 
-def _residual(codecs: Sequence[Mapping[str, Any]]) -> bool | None:
+def _residual(codecs: Sequence[JsonObject]) -> bool | None:
     kept = [codec["error_feedback"] for codec in codecs if codec.get("error_feedback") is not None]
     return any(kept) if kept else None
 
 
-def _pair(codecs: Sequence[Mapping[str, Any]]) -> str:
+def _pair(codecs: Sequence[JsonObject]) -> str:
     return json.dumps([{key: value for key, value in codec.items() if key != "error_feedback"} for codec in codecs])
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
-from bwbench.experiment.config.method_names import baselines
+from bwbench.experiment.config.method_names import BASELINES
 from bwbench.results.figures.captions import TimeUnit
 from bwbench.results.figures.style import SMALL_PT, arm_style
 
@@ -36,8 +36,8 @@ class LinkBound:
 
 
 def link_bound_of(cells: pd.DataFrame, unit: TimeUnit) -> LinkBound | None:
-    """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one."""
-    for arm in baselines():
+    """The bound of the first of ``BASELINES`` that reached the target and whose bytes are known; None without one."""
+    for arm in BASELINES:
         rows = cells[(cells["arm"] == arm) & cells["wire_bytes_to_target"].notna() & cells["bandwidth_bps"].notna()]
         sent = [
             8 * float(row["wire_bytes_to_target"]) / (1 if row["medium"] == "shared" else row["nodes"])

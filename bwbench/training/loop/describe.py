@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 from pydantic import ValidationError
@@ -23,9 +24,9 @@ from torch import nn
 from bwbench.base import registry
 from bwbench.base.data_spec import DataSpec
 from bwbench.base.errors import BwbenchError
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_component
-from bwbench.experiment.plan.described_models import Answer, RequestContent
 from bwbench.training.datasets.dataset import AbstractDataset
 from bwbench.training.datasets.folder import data_folder
 from bwbench.training.loop.evaluation import EVALUATION_BATCH, training_loss
@@ -50,7 +51,17 @@ class Loaded:
     num_test: int
 
 
-def describe(request: RequestContent, imported_s: float = 0.0) -> Answer:
+class ModelRequest(TypedDict):
+    """What is asked about a model: it, its data set and how it is trained, as a cell's configuration has them."""
+
+    model: JsonObject
+    dataset: JsonObject
+    plugins: list[str]
+    batch_size: int
+    threads: int
+
+
+def describe(request: ModelRequest, imported_s: float = 0.0) -> JsonObject:
     """Parameters, and how long things take; ``{"error": text}`` where the model cannot be made.
 
     Args:

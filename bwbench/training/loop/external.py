@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import CellTakenError, ConfigError, LinkError
+from bwbench.base.plain_data import Json
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
@@ -224,15 +225,15 @@ class ExternalRun:
         self._measured_s = time.monotonic()
         if self._groups.data is None:
             return
-        clocks = [found.to_json() for found in compare_clocks(self._groups.data, self._control)]
-        rejected: list[list[str]] = []
+        clocks: list[Json] = [found.to_json() for found in compare_clocks(self._groups.data, self._control)]
+        rejected: list[Json] = []
         for number in range(1, VERIFY_TRIES + 1):
             found = measure(self._groups.data, self._control, self._link)
             content = {**found.to_json(), "method": METHOD, "tries": number, "rejected": rejected, "clocks": clocks}
             self.channel.send({"event": "measured", "when": when, "clock_s": clock_s, "measurement": content})
             if found.verdict == "ok":
                 return
-            rejected = [*rejected, list(found.reasons)]
+            rejected = [*rejected, [*found.reasons]]
         raise LinkError("; ".join(found.reasons))
 
     def look_again(self, clock_s: float) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from bwbench.records import EventWriter
-from bwbench.records.schema import End, Event, Resume, Start, Step, WorkerError
+from bwbench.records.schema import End, Event, RankError, Resume, Start, Step
 from bwbench.training.loop.channel import Channel
 
 
-def error_event(error: BaseException, message: str | None = None) -> WorkerError:
+def error_event(error: BaseException, message: str | None = None) -> RankError:
     """What is recorded of an error; ``message`` says more than its own."""
-    return WorkerError(type=type(error).__name__, message=message or str(error) or type(error).__name__)
+    return RankError(type=type(error).__name__, message=message or str(error) or type(error).__name__)
 
 
 class Recorder:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, ConfigError
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import EventWriter
 from bwbench.training.loop.channel import Channel
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> int:
     return 0  # not reached
 
 
-def _read_json(path: Path) -> dict[str, object]:
+def _read_json(path: Path) -> JsonObject:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
