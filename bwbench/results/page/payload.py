@@ -155,7 +155,6 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
 
 
 def _words(name: str, value: object) -> str:
-    """A setting in words: ``4 nodes``, ``batch size 32``, ``medium shared``."""
     if name == "nodes":
         return f"{value} {'node' if value == 1 else 'nodes'}"
     phrase = name.removesuffix(".name").removeprefix("link.").replace(".", " ").replace("_", " ")
