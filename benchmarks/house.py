@@ -4,17 +4,23 @@
 
 ``--list`` prints what a figure counts: ``stops`` (short modules with one importer, which lies in their folder),
 ``modules`` and ``classes`` (names that stand twice), ``untyped`` (lines with ``dict[str, Any]``), ``mappings`` (with
-``Mapping[str, Any]``), ``arms`` (lines that compare an arm's name), ``circles``, ``inner`` (imports inside functions),
-``long`` (files over 500 lines), ``wide`` (classes by methods).
+``Mapping[str, Any]``), ``arms`` (lines that compare an arm's name), ``circles``, ``inner`` (imports inside functions,
+each with its reason), ``long`` (files over 500 lines), ``wide`` (classes by methods).
+
+The reason of an import inside a function is ``extra`` (of an optional dependency), ``heavy: NAME`` (that package, which
+the file does not load anyway, is what it brings, by itself or through the modules of ours that it names), or
+``commented`` (a comment at its line, or at one of the imports right above it, says why); else ``no reason``.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import io
 import json
 import re
 import statistics
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +29,10 @@ from pathlib import Path
 SHORT = 110  # lines: what is shorter and has one reader next door belongs to it
 LONG = 500
 NAMES_OF_ARMS = re.compile(r"""["'](single|no-communication)["']""")
+# What takes 15 ms or more to load.
+HEAVY = {"jinja2", "matplotlib", "numpy", "pandas", "plotly", "psutil", "pyarrow", "pydantic", "pydantic_core",
+         "pyroute2", "rich", "scipy", "sklearn", "torch", "torchvision", "yaml"}  # fmt: skip
+EXTRAS = {"asyncssh", "hivemind", "lightning", "ray"}  # as in pyproject.toml
 DECLARES_ARMS = ("base/registry.py", "experiment/config/method_names.py")  # where the two get their names
 
 
@@ -32,7 +42,8 @@ class Module:
 
     Attributes:
         imports: modules of the package that it imports, functions and TYPE_CHECKING included.
-        inner: lines of imports inside functions.
+        inner: imports inside functions.
+        loads: names of what is loaded with it, ours and others'.
     """
 
     name: str
@@ -40,7 +51,8 @@ class Module:
     text: str
     tree: ast.Module
     imports: set[str] = field(default_factory=set)
-    inner: list[tuple[int, str]] = field(default_factory=list)
+    inner: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    loads: set[str] = field(default_factory=set)
 
     @property
     def num_lines(self) -> int:
@@ -59,12 +71,15 @@ def read(root: Path) -> dict[str, Module]:
         text = path.read_text(encoding="utf-8")
         modules[name] = Module(name, path, text, ast.parse(text))
     for module in modules.values():
+        typed = _typing_only(module.tree)
         for node, is_inner in _imports(module.tree):
             for target in _targets(node, modules):
                 if target != module.name:
                     module.imports.add(target)
             if is_inner:
-                module.inner.append((node.lineno, ast.unparse(node)))
+                module.inner.append(node)
+            elif node not in typed:
+                module.loads.update(_brought(node, modules))
     return modules
 
 
@@ -74,6 +89,59 @@ def _imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bo
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node, id(node) in inside
+
+
+def _typing_only(tree: ast.Module) -> set[ast.AST]:
+    """What stands below ``if TYPE_CHECKING``."""
+    checks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING")]
+    return {inner for check in checks for statement in check.body for inner in ast.walk(statement)}
+
+
+def _brought(node: ast.Import | ast.ImportFrom, modules: dict[str, Module]) -> set[str]:
+    """What an import loads: modules of ours with the packages around them, and the names of other packages."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    around = {name[:end] for name in (*names, *_targets(node, modules)) for end in _ends(name)}
+    return {name for name in around if name in modules or "." not in name}
+
+
+def _ends(name: str) -> list[int]:
+    return [*(place for place, letter in enumerate(name) if letter == "."), len(name)]
+
+
+def loaded_with(names: set[str], modules: dict[str, Module]) -> set[str]:
+    """``names``, and all that modules of ours among them load in turn."""
+    found, ahead = set(names), list(names)
+    while ahead:
+        name = ahead.pop()
+        new = modules[name].loads - found if name in modules else set()
+        found |= new
+        ahead += new
+    return found
+
+
+def inner_imports(modules: dict[str, Module]) -> Iterator[tuple[Module, ast.Import | ast.ImportFrom, str]]:
+    """Every import inside a function, with its reason."""
+    for module in modules.values():
+        loaded, commented = loaded_with({module.name}, modules), _commented_lines(module.text)
+        excused = 0  # the line after an import that is commented: the comment holds for those right below it
+        for node in sorted(module.inner, key=lambda node: node.lineno):
+            brought = loaded_with(_brought(node, modules), modules)
+            heavy = sorted((brought & HEAVY) - loaded)
+            lines = range(node.lineno - 1, (node.end_lineno or node.lineno) + 1)
+            if brought & EXTRAS:
+                reason = "extra"
+            elif heavy:
+                reason = f"heavy: {', '.join(heavy)}"
+            elif commented & set(lines) or excused == node.lineno:
+                reason, excused = "commented", lines.stop
+            else:
+                reason = "no reason"
+            yield module, node, reason
+
+
+def _commented_lines(text: str) -> set[int]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
 
 
 def _targets(node: ast.Import | ast.ImportFrom, modules: dict[str, Module]) -> Iterator[str]:
@@ -200,7 +268,7 @@ def measure(root: Path) -> dict[str, list[str]]:
             if NAMES_OF_ARMS.search(line)
         ],
         "circles": circles(modules),
-        "inner": [f"{m.path}:{line}: {text}" for m in modules.values() for line, text in m.inner],
+        "inner": [f"{m.path}:{n.lineno}: {ast.unparse(n)}  # {why}" for m, n, why in inner_imports(modules)],
         "long": [f"{m.path}: {m.num_lines}" for m in modules.values() if m.num_lines > LONG],
         "wide": [f"{count} {name}" for name, count in methods.most_common(10)],
     }
@@ -211,6 +279,7 @@ def summary(root: Path, found: dict[str, list[str]]) -> dict[str, float | str]:
     modules = read(root)
     sizes = [module.num_lines for module in modules.values()]
     longest = max(modules.values(), key=lambda module: module.num_lines)
+    reasons = Counter(line.rpartition("  # ")[2].partition(":")[0] for line in found["inner"])
     return {
         "Python files": len(modules),
         "lines": sum(sizes),
@@ -226,6 +295,7 @@ def summary(root: Path, found: dict[str, list[str]]) -> dict[str, float | str]:
         "files that compare an arm's name": len({line.split(":")[0] for line in found["arms"]}),
         "circles": len(found["circles"]),
         "imports inside functions": len(found["inner"]),
+        **{f"  {reason}": reasons[reason] for reason in ("heavy", "extra", "commented", "no reason")},
         "largest class, by methods": found["wide"][0],
     }
 

@@ -1,5 +1,5 @@
 """PyTorch Lightning's way to the methods: ``Trainer(strategy=BwbenchStrategy("ring-fp16"), …)`` (docs/library.md)."""
 
-from bwbench.training.library.lightning import CHECKPOINT_KEY, BwbenchStrategy
+from bwbench.training.library.lightning_strategy import CHECKPOINT_KEY, BwbenchStrategy
 
 __all__ = ["CHECKPOINT_KEY", "BwbenchStrategy"]

@@ -14,8 +14,7 @@ import sys
 import time
 
 from bwbench import emulate
-from bwbench.network.emulate import Node
-from bwbench.network.node_popen import NodePopen
+from bwbench.network.emulate import Node, NodePopen
 
 START_S = 0.5  # for a server to listen
 

@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bwbench.network.node_popen import NodePopen
+from bwbench.network.emulate import NodePopen
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.hosts.lab import Lab, lab  # noqa: E402

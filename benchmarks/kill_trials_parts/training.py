@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.method_names import PRESETS, MethodPreset
+from bwbench.experiment.config.method_names import PRESETS, Preset
 
 TAG = "BWBENCH_KILL_TRIAL"
 NODES = 4
@@ -112,7 +112,7 @@ def summary(rows: list[Row]) -> list[str]:
     return lines
 
 
-def _try(folder: Path, number: int, preset: MethodPreset, fault: str, nodes: int, rank: int, after_s: float) -> Row:
+def _try(folder: Path, number: int, preset: Preset, fault: str, nodes: int, rank: int, after_s: float) -> Row:
     tag = f"{os.getpid()}-training-{number}"
     (folder / "killed.yaml").write_text(_experiment(preset, fault, nodes, rank, after_s))
     command = [sys.executable, "-m", "bwbench.cli.main", "run", "killed.yaml"]
@@ -141,7 +141,7 @@ def _try(folder: Path, number: int, preset: MethodPreset, fault: str, nodes: int
     return Row(number, preset.name, fault, rank, after_s, end_s, status, reason, right, left)
 
 
-def _experiment(preset: MethodPreset, fault: str, nodes: int, rank: int, after_s: float) -> str:
+def _experiment(preset: Preset, fault: str, nodes: int, rank: int, after_s: float) -> str:
     outage = f", outages: [{{at: {after_s:.2f} s, duration: 1 h, nodes: [{rank}]}}]" if fault == "outage" else ""
     link = f"{{bandwidth: 100 Mbit/s, latency: 1 ms{outage}}}" if nodes > 1 else "unshaped"
     optimizers = ALGORITHMS.load(preset.algorithm).optimizers

@@ -13,13 +13,11 @@ from pathlib import Path
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import EventWriter
 from bwbench.training.loop.channel import Channel
-from bwbench.training.loop.environment import WorkerEnvironment
-from bwbench.training.loop.lean_start import leave_compiler_out
-from bwbench.training.loop.process_groups import connect
+from bwbench.training.loop.process_groups import WorkerEnvironment, connect
 from bwbench.training.loop.recorder import Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
-from bwbench.training.loop.trial import prepare
-from bwbench.training.loop.worker import SWITCH_INTERVAL_S
+from bwbench.training.loop.trial_parts import prepare
+from bwbench.training.loop.worker import SWITCH_INTERVAL_S, leave_compiler_out
 
 PR_SET_PDEATHSIG = 1
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import typing
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
 Location = tuple[int | str, ...]
 
@@ -40,8 +39,12 @@ _BOUNDS = {
 
 def problem(message: str, loc: Sequence[int | str] = ()) -> InitErrorDetails:
     """A line error that pydantic carries through unchanged, for ``ValidationError.from_exception_data``."""
-    error = PydanticCustomError("config", "{message}", {"message": message})
-    return InitErrorDetails(type=error, loc=tuple(loc), input=None)
+    return InitErrorDetails(type=refused(message), loc=tuple(loc), input=None)
+
+
+def refused(message: str) -> PydanticCustomError:
+    """What a validator raises to say ``message`` and nothing else."""
+    return PydanticCustomError("config", "{message}", {"message": message})
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
@@ -93,13 +96,13 @@ def yaml_names(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _message(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
+def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind, value, context = detail["type"], detail.get("input"), detail.get("ctx", {})
     if kind == "extra_forbidden":
         return unknown_key(detail["loc"][-1], yaml_names(_model_at(model, detail["loc"][:-1])))
     if kind == "missing":
         return f"{str(detail['loc'][-1])!r} is missing"
-    if kind == "bool_type" or kind == "bool_parsing":
+    if kind in ("bool_type", "bool_parsing"):
         return f"{show(value)} is not a boolean; write true or false"
     if kind == "literal_error":
         allowed = [item.strip("'") for item in str(context["expected"]).replace(" or ", ", ").split(", ")]

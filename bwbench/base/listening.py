@@ -23,6 +23,11 @@ def listening_socket(address: str, port: int) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
+    return listening_everywhere(port)
+
+
+def listening_everywhere(port: int) -> socket.socket:
+    """A TCP socket that listens at every address of this host, those of IPv6 as well where it has that."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))

@@ -7,6 +7,7 @@ waits for one says for how long. Nothing is kept back that ``select`` cannot see
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import time
@@ -18,7 +19,7 @@ MAX_LINE_BYTES = 1 << 20  # a message is a few hundred bytes; whoever sends more
 _READ_BYTES = 65_536
 
 
-def encode(message: Mapping[str, Any]) -> bytes:
+def encode(message: Mapping[str, object]) -> bytes:
     """The line that says ``message``."""
     return json.dumps(message).encode() + b"\n"
 
@@ -95,17 +96,16 @@ class MessageReader:
 
     def receive(self, limit_s: float | None = None) -> dict[str, Any] | None:
         """The next message; None where the other side has closed. Raises TimeoutError after ``limit_s``."""
-        deadline_s = None if limit_s is None else time.monotonic() + limit_s
+        deadline_s = math.inf if limit_s is None else time.monotonic() + limit_s
         while not self._messages:
             if self.has_ended:
                 return None
-            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            if not self._is_readable(left_s):
+            if not self._is_readable(deadline_s - time.monotonic()):
                 raise TimeoutError(f"no message within {limit_s:g} s")
             self._read()
         return self._messages.popleft()
 
-    def _is_readable(self, limit_s: float | None) -> bool:
+    def _is_readable(self, limit_s: float) -> bool:
         return not self.has_ended and _is_readable(self._descriptor, limit_s)
 
     def _read(self) -> None:
@@ -126,10 +126,9 @@ def first_line(descriptor: int, limit_s: float | None = None, most_bytes: int = 
     TimeoutError after ``limit_s``.
     """
     line = bytearray()
-    deadline_s = None if limit_s is None else time.monotonic() + limit_s
+    deadline_s = math.inf if limit_s is None else time.monotonic() + limit_s
     while not line.endswith(b"\n") and len(line) < most_bytes:
-        left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-        if not _is_readable(descriptor, left_s):
+        if not _is_readable(descriptor, deadline_s - time.monotonic()):
             raise TimeoutError(f"no line within {limit_s:g} s")
         try:
             byte = os.read(descriptor, 1)
@@ -141,7 +140,7 @@ def first_line(descriptor: int, limit_s: float | None = None, most_bytes: int = 
     return bytes(line)
 
 
-def _is_readable(descriptor: int, limit_s: float | None) -> bool:
+def _is_readable(descriptor: int, limit_s: float) -> bool:
     waiter = select.poll()  # select.select refuses descriptors from 1024 on
     waiter.register(descriptor, select.POLLIN)
-    return bool(waiter.poll(None if limit_s is None else limit_s * 1e3))
+    return bool(waiter.poll(None if math.isinf(limit_s) else max(0.0, limit_s) * 1e3))

@@ -55,6 +55,7 @@ MOVED = {
     "bwbench.network.link.freeze": "bwbench.network.link.trace_file",
     "bwbench.network.link.outage": "bwbench.network.link.variation",
     "bwbench.network.link.trace": "bwbench.network.link.variation",
+    "bwbench.network.node_popen": "bwbench.network.emulate",
     "bwbench.network.probe.verify": "bwbench.network.probe.verification",
     "bwbench.models.base": "bwbench.training.models.model",
     "bwbench.models.contract": "bwbench.training.models.model_contract",
@@ -124,10 +125,6 @@ class _Alias:
         loader: Any = getattr(_spec_of(self._name), "loader", None)
         code: CodeType | None = loader.get_code(self._name) if hasattr(loader, "get_code") else None
         return code
-
-    def get_source(self, fullname: str) -> str | None:
-        """None: the new name has it."""
-        return None
 
 
 def _spec_of(name: str) -> ModuleSpec | None:

@@ -11,6 +11,18 @@ Json: TypeAlias = JsonValue  # text, numbers, booleans, None, and lists and mapp
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
+def mapping_at(content: JsonObject, key: str) -> JsonObject:
+    """The mapping under a key; empty where there is none."""
+    found = content.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def list_at(content: JsonObject, key: str) -> list[Json]:
+    """The list under a key; empty where there is none."""
+    found = content.get(key)
+    return found if isinstance(found, list) else []
+
+
 def whole_floats_as_int(value: object) -> object:
     """Plain data with ``1e5`` and ``3.0`` as integers, so that they fit where a whole number is due."""
     if isinstance(value, float):

@@ -6,7 +6,6 @@ Adding one to the project is one file and one line here.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.explain import nearest
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Registry:
         return iter(self._entries.values())
 
     def __contains__(self, name: object) -> bool:
-        if name not in self._entries:  # a built-in name is known without a look at the packages that are installed
+        if name not in self._entries:  # what is built in needs no look at what else is installed
             self._read_entry_points()
         return name in self._entries
 
@@ -67,18 +67,16 @@ class Registry:
 
     def load(self, name: str) -> type[Any]:
         """The class called ``name``; raises ConfigError with the nearest name where there is none."""
-        if name not in self:
-            raise ConfigError(self.unknown(name))
         if name not in self._classes:
+            if name not in self:
+                raise ConfigError(self.unknown(name))
             module, _, attribute = self._entries[name].target.partition(":")
             self._classes[name] = getattr(importlib.import_module(module), attribute)
         return self._classes[name]
 
     def unknown(self, name: object) -> str:
         """The message for a name that is not here: nearest name, then all names."""
-        near = difflib.get_close_matches(str(name), self.names(), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"unknown {self.kind} {name!r}.{hint} Known: {', '.join(self.names())}."
+        return f"unknown {self.kind} {name!r}.{nearest(name, self.names())} Known: {', '.join(self.names())}."
 
     def _read_entry_points(self) -> None:
         if self._entry_points_read:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator
-from pydantic_core import PydanticCustomError
+
+from bwbench.base.explain import refused
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*")
 
@@ -103,32 +104,24 @@ MEMORY = Dimension(
 SAMPLES = Dimension("number of samples", {"samples": 1.0}, ("samples",), "2000 samples")
 
 
-def _validator(dimension: Dimension, low: float | None, exclusive: bool, high: float | None) -> BeforeValidator:
+def _quantity(dimension: Dimension, low: float = 0.0, exclusive: bool = False, high: float = math.inf) -> Any:
     def validate(value: Any) -> float:
         try:
             number = dimension.parse(value)
         except ValueError as error:
-            raise PydanticCustomError("quantity", "{message}", {"message": str(error)}) from None
+            raise refused(str(error)) from None
         if not math.isfinite(number):
-            text = f"{str(value)!r} is beyond all bounds"
-            raise PydanticCustomError("quantity_range", "{message}", {"message": text})
-        if low is not None and (number <= low if exclusive else number < low):
+            raise refused(f"{str(value)!r} is beyond all bounds")
+        if number <= low if exclusive else number < low:
             bound = "more than 0" if exclusive else f"{dimension.format(low)} or more" if low else "0 or more"
-            raise PydanticCustomError(
-                "quantity_range", "{message}", {"message": f"{str(value)!r} is out of range: it must be {bound}"}
-            )
-        if high is not None and number > high:
-            text = f"{str(value)!r} is out of range: at most {dimension.format(high)}"
-            raise PydanticCustomError("quantity_range", "{message}", {"message": text})
+            raise refused(f"{str(value)!r} is out of range: it must be {bound}")
+        if number > high:
+            raise refused(f"{str(value)!r} is out of range: at most {dimension.format(high)}")
         return number
 
-    return BeforeValidator(validate)
-
-
-def _quantity(dimension: Dimension, low: float | None = 0.0, exclusive: bool = False, high: float | None = None) -> Any:
     return Annotated[
         float,
-        _validator(dimension, low, exclusive, high),
+        BeforeValidator(validate),
         PlainSerializer(dimension.format, return_type=str),
         WithJsonSchema({"type": "string", "examples": [dimension.example], "title": dimension.name}),
     ]

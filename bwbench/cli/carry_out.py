@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem
@@ -39,11 +40,11 @@ def carry_out(sweep: SweepPlan, elsewhere: RayCluster | None, notify: str | None
         check_data([item.cell for item in sweep.todo if item.cell.config.launcher == "local"])
     foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
     predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in foreseen.estimates.items()}
-    left = TimeLeft(foreseen)
+    left, total = TimeLeft(foreseen, sweep.todo), len(sweep.todo)
     freeze_sweep(sweep)
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
-    with _EndTold(notifier, tally):
-        with LiveProgress(left, sweep.todo) if sys.stderr.isatty() else PlainProgress(left, sweep.todo) as progress:
+    with _end_told(notifier, tally):
+        with (LiveProgress if sys.stderr.isatty() else PlainProgress)(left, total) as progress:
             account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
             if elsewhere is None:
                 Scheduler(ThisMachine(), account, predicted_s).work_through(sweep.todo)
@@ -54,24 +55,22 @@ def carry_out(sweep: SweepPlan, elsewhere: RayCluster | None, notify: str | None
     return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
 
 
-class _EndTold:
+@contextlib.contextmanager
+def _end_told(notifier: Notifier, tally: Tally) -> Iterator[None]:
     """Tell the user's command how a sweep has ended, whichever way it did."""
-
-    def __init__(self, notifier: Notifier, tally: Tally) -> None:
-        self._notifier, self._tally = notifier, tally
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        counts = self._tally.counts
-        text = ", ".join(f"{number} {status}" for status, number in counts.items()) or "no cells"
-        if error is None:
-            self._notifier.ended("done" if self._tally.all_done else "failed", text, counts)
-        elif isinstance(error, KeyboardInterrupt):
-            self._notifier.ended("interrupted", text, counts)
-        else:
-            self._notifier.ended("unfit", f"{error}", counts)
+    outcome, text = "unfit", None
+    try:
+        yield
+        outcome = "done" if tally.all_done else "failed"
+    except KeyboardInterrupt:
+        outcome = "interrupted"
+        raise
+    except BaseException as error:
+        text = f"{error}"
+        raise
+    finally:
+        reached = ", ".join(f"{number} {status}" for status, number in tally.counts.items()) or "no cells"
+        notifier.ended(outcome, reached if text is None else text, tally.counts)
 
 
 def check_launcher(sweep: SweepPlan, elsewhere: RayCluster | None) -> None:

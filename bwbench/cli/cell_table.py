@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bwbench.base.errors import RecordError
+from bwbench.base.plain_data import mapping_at
 from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
 from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
@@ -130,8 +131,9 @@ def running_now(folder: CellFolder) -> Entry | None:
     claim = claim_of(folder.path)
     if claim is None:
         return None
-    limit = (folder.cell.config.get("limit") or {}).get("samples")
-    latest = _latest_evaluation(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else None
+    limit = mapping_at(folder.cell.config, "limit").get("samples")
+    events = read_last_events(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else []
+    latest = next((event for event in reversed(events) if isinstance(event, Evaluation)), None)
     known: Entry = dict(vars(claim))
     known["phase"] = known["phase"] or "opening the link"
     if latest is not None and str(known["phase"]).startswith("starting"):
@@ -139,11 +141,6 @@ def running_now(folder: CellFolder) -> Entry | None:
     far = None if latest is None else (latest.samples, latest.clock_s, latest.mean)
     measured = dict(zip(("samples", "clock_s", "metrics"), far or (None, None, None), strict=True))
     return {**known, **measured, "limit_samples": limit}
-
-
-def _latest_evaluation(events: Path) -> Evaluation | None:
-    """The last evaluation in a file that is being written; None where there is none yet."""
-    return next((event for event in reversed(read_last_events(events)) if isinstance(event, Evaluation)), None)
 
 
 def _in_words(running: Entry) -> str:
@@ -160,7 +157,12 @@ def _print_table(cells: Iterable[Entry]) -> None:
     for cell in cells:
         row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
         time_s = time_to_target(cell["time_to_target_s"], cell["censored_at_s"], composed=cell["composed"])
-        rows.append([*row, time_s, _metric(cell), _first_line(cell["reason"])])
+        final = cell["final_metric"]
+        metric = "-" if final is None else f"{cell['metric'] or 'metric'} {final:.4g}"
+        reason = str(cell["reason"] or "").strip().partition("\n")[0]
+        rows.append(
+            [*row, time_s, metric, reason if len(reason) <= _REASON_LENGTH else f"{reason[: _REASON_LENGTH - 1]}…"]
+        )
     columns = ["experiment", "arm", "cell", "status", "time to target", "final metric", "reason"]
     if len({row[0] for row in rows}) <= 1:
         columns, rows = columns[1:], [row[1:] for row in rows]
@@ -177,15 +179,6 @@ def time_to_target(reached_s: float | None, censored_at_s: float | None, *, comp
     if reached_s is not None:
         return f"{seconds(reached_s)}{mark}"
     return f"> {seconds(censored_at_s)}{mark}" if censored_at_s is not None else "-"
-
-
-def _metric(cell: Entry) -> str:
-    return "-" if cell["final_metric"] is None else f"{cell['metric'] or 'metric'} {cell['final_metric']:.4g}"
-
-
-def _first_line(reason: object) -> str:
-    line = str(reason or "").strip().partition("\n")[0]
-    return line if len(line) <= _REASON_LENGTH else f"{line[: _REASON_LENGTH - 1]}…"
 
 
 def _spent_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -11,17 +11,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
-from bwbench.records.schema import (
-    Config,
-    CurvePoint,
-    End,
-    Json,
-    JsonObject,
-    LedgerSummary,
-    LinkRecord,
-    MeasuredPair,
-    Status,
-)
+from bwbench.records.schema import CurvePoint, End, JsonObject, LedgerSummary, LinkRecord, MeasuredPair, Status
 from bwbench.results.analysis.cells import setting_of, state_of
 from bwbench.results.analysis.composed_error import ComposedError, composed_error
 from bwbench.results.analysis.ledger import PART_NAMES, Clocks, summarise_ledger
@@ -48,7 +38,7 @@ class Shown:
     composed_error: ComposedError | None
     logs: dict[str, list[str]]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The files as they stand, fields that this version ignores included, and the rest."""
         folder, error = self.folder, self.composed_error
         whole = folder.raw("composed.json") if folder.composed is not None else None
@@ -90,14 +80,14 @@ def shown(path: Path) -> Shown:
 
 def cell_text(record: Shown) -> Iterator[str]:
     """The lines, from what ``shown`` found."""
-    folder = record.folder
+    folder, content = record.folder, record.to_json()
     sections = (
         ("outcome", _outcome(record)),
         ("configuration", _configuration(folder.cell.config)),
-        ("link", _link(folder.link, _part(record.to_json()["link"]))),
+        ("link", _link(folder.link, _part(content["link"]))),
         ("time of a step", _ledger(record.ledger)),
         ("bytes", _bytes(folder.status, folder.link)),
-        ("environment", _environment(_part(record.to_json()["environment"]))),
+        ("environment", _aligned(_part(content["environment"])) or ["nothing recorded"]),
         ("evaluations on the validation split", _evaluations(record.curve)),
     )
     yield f"{folder.cell.slug}  (id {folder.cell.id}, experiment {folder.cell.experiment})"
@@ -113,7 +103,7 @@ def cell_text(record: Shown) -> Iterator[str]:
         yield from (f"{_INDENT}{line}" for line in tail or ["(empty)"])
 
 
-def _part(content: Json) -> JsonObject:
+def _part(content: object) -> JsonObject:
     """A record as it stands in its file, with all of its fields."""
     return content if isinstance(content, dict) else {}
 
@@ -155,14 +145,18 @@ def _outcome(record: Shown) -> Iterator[str]:
         yield f"replicas         {'bit-equal at the end' if status.replicas_identical else 'differ at the end'}"
 
 
-def _configuration(config: Config) -> Iterator[str]:
+def _configuration(config: JsonObject) -> Iterator[str]:
     setting = setting_of(config)
     nodes = "1 node" if setting.nodes == 1 else f"{setting.nodes} nodes"
     samples = f"{nodes} x {setting.accumulate} x batch {setting.batch_size} = {setting.global_batch} samples a step"
     yield f"{setting.model} on {setting.dataset}, {samples}, seed {setting.seed}"
-    width = max(len(key) for key in config)
-    for key, value in config.items():
-        yield f"{key:<{width}}  {_inline(value)}"
+    yield from _aligned(config)
+
+
+def _aligned(content: Mapping[str, object]) -> list[str]:
+    """A line a key."""
+    width = max(map(len, content), default=0)
+    return [f"{key:<{width}}  {_inline(value)}" for key, value in content.items()]
 
 
 def _link(link: LinkRecord | None, content: JsonObject) -> Iterator[str]:
@@ -239,15 +233,6 @@ def _bytes(status: Status | None, link: LinkRecord | None) -> Iterator[str]:
         ratio = f"; {wire.ratio:.3f} of the payload" if wire.ratio is not None else ""
         sent = wire.bytes - (wire.ack_bytes or 0)
         yield f"wire     {size(sent)}{each}{ratio}; acknowledgements apart: {size(wire.ack_bytes)}"
-
-
-def _environment(environment: JsonObject) -> Iterator[str]:
-    if not environment:
-        yield "nothing recorded"
-        return
-    width = max(len(key) for key in environment)
-    for key, value in environment.items():
-        yield f"{key:<{width}}  {_inline(value)}"
 
 
 def _evaluations(points: Sequence[CurvePoint]) -> Iterator[str]:

@@ -180,13 +180,10 @@ def _ends(one: Crossover, *, has_interval: bool) -> str:
         return "-"
     if one.low_bps is None and one.high_bps is None:
         return "open on both sides"
+    low, high = _bandwidth(one.low_bps), _bandwidth(one.high_bps)
     if one.low_bps is None:
-        return f"below {_bandwidth(one.high_bps)}"
-    return (
-        f"above {_bandwidth(one.low_bps)}"
-        if one.high_bps is None
-        else (f"{_bandwidth(one.low_bps)} to {_bandwidth(one.high_bps)}")
-    )
+        return f"below {high}"
+    return f"above {low}" if one.high_bps is None else f"{low} to {high}"
 
 
 def _pareto_cells(row: ParetoRow) -> list[list[str]]:

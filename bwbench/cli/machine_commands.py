@@ -105,17 +105,17 @@ def data_fetch(names: Annotated[list[str], typer.Argument(metavar="NAME…", hel
 
     What is there already with the right checksum is not downloaded again.
     """
-    from bwbench.base import registry
+    from bwbench.base.registry import DATASETS  # entry points: importlib.metadata takes 10 ms
     from bwbench.training.datasets.fetch import fetch as fetch_files
     from bwbench.training.datasets.folder import data_folder
 
     if "all" in names:
-        names = [entry.name for entry in registry.DATASETS if registry.DATASETS.load(entry.name).files]
-    if unknown := [name for name in names if name not in registry.DATASETS]:
-        raise ConfigError("\n".join(registry.DATASETS.unknown(name) for name in unknown))
+        names = [entry.name for entry in DATASETS if DATASETS.load(entry.name).files]
+    if unknown := [name for name in names if name not in DATASETS]:
+        raise ConfigError("\n".join(DATASETS.unknown(name) for name in unknown))
     folder = data_folder()
     for name in dict.fromkeys(names):
-        files = registry.DATASETS.load(name).files
+        files = DATASETS.load(name).files
         if not files:
             typer.echo(f"{name}: nothing to download", err=True)
             continue

@@ -12,7 +12,8 @@ import typer
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
-from bwbench.cli import link, listing, machine_commands, result_commands, run_commands, written_results
+from bwbench.cli import listing, machine_commands, result_commands, run_commands, written_results
+from bwbench.cli.link import LINK_HELP, LinkGroup
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__
@@ -25,23 +26,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run_commands.run)
-app.command()(run_commands.sweep)
-app.command()(run_commands.launch_script)
-app.command()(run_commands.plan)
-app.command()(run_commands.tune)
-app.command()(result_commands.status)
-app.command()(result_commands.show)
-app.command()(written_results.plot)
-app.command()(written_results.report)
-app.command()(result_commands.compare)
-app.command()(written_results.export)
-app.command()(result_commands.merge)
-app.command()(result_commands.publish)
-app.command("list")(listing.list_)
-app.command()(machine_commands.doctor)
-app.command()(machine_commands.clean)
-app.add_typer(link.app, name="link")
+for command in (
+    *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
+    *(result_commands.status, result_commands.show, written_results.plot, written_results.report),
+    *(result_commands.compare, written_results.export, result_commands.merge, result_commands.publish),
+    *(listing.list_, machine_commands.doctor, machine_commands.clean),
+):
+    app.command(command.__name__.strip("_").replace("_", "-"))(command)
+app.add_typer(typer.Typer(cls=LinkGroup, help=LINK_HELP, no_args_is_help=True), name="link")
 app.add_typer(machine_commands.data, name="data")
 
 

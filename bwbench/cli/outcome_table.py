@@ -52,7 +52,8 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
 
 
 def _print_table(done: Sequence[Row], singles: _Singles) -> None:
-    settings = _settings([folder for _, folder, _ in done])
+    # Flat names of what tells cells of one method on one link apart, as ``batch_size`` or ``model.name``.
+    settings = [name for name, _ in group_cells([folder for _, folder, _ in done], {"link"})[0].key]
     right = ("time to target", "vs single", "samples to target", "final", "payload/step", "wire/step")
     varied = (name.removesuffix(".name") for name in settings)
     table = new_table("method", *varied, "link", *right, "goodput asked", "achieved", right=right)
@@ -63,11 +64,6 @@ def _print_table(done: Sequence[Row], singles: _Singles) -> None:
     stdout().print(table)
     if len(done) > MAX_ROWS:
         stderr().print(f"… and {len(done) - MAX_ROWS} slower ones; `bwbench status` lists all")
-
-
-def _settings(folders: Sequence[CellFolder]) -> list[str]:
-    """Flat names of what tells cells of one method on one link apart, as ``batch_size`` or ``model.name``."""
-    return [name for name, _ in group_cells(folders, {"link"})[0].key]
 
 
 def _row(item: PlannedCell, folder: CellFolder, status: Status, single_s: float) -> tuple[str, ...]:

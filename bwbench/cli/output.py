@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,7 @@ PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing
 
 def stdout() -> Console:
     """Console for data."""
-    from rich.console import Console  # inside, as all that `bwbench --help` can do without
+    from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=False, markup=False)
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
@@ -29,28 +29,28 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
-def print_json(content: Any) -> None:
+def print_json(content: object) -> None:
     """Print ``content`` as one JSON document on stdout."""
-    from json import dumps
+    from json import dumps  # inside, as all that `bwbench --help` can do without
 
     print(dumps(content, indent=1, allow_nan=False))
 
 
-def print_json_rows(key: str, rows: Iterable[Any], rest: Callable[[], Mapping[str, Any]]) -> None:
+def print_json_rows(key: str, rows: Iterable[object], rest: Callable[[], Mapping[str, object]]) -> None:
     """Print ``{KEY: rows, **rest()}`` as one JSON document, a row a line: quick, and never all in memory.
 
     Args:
         rest: called once all rows are printed.
     """
-    from json import JSONEncoder
+    from json import JSONEncoder  # as above
 
-    dumps = JSONEncoder(allow_nan=False).encode  # with indent it would be the encoder written in Python
-    sys.stdout.write(f"{{{dumps(key)}: [")
+    encode = JSONEncoder(allow_nan=False).encode  # with indent it would be the encoder written in Python
+    sys.stdout.write(f"{{{encode(key)}: [")
     for number, row in enumerate(rows):
-        sys.stdout.write(f"{',' if number else ''}\n{dumps(row)}")
+        sys.stdout.write(f"{',' if number else ''}\n{encode(row)}")
     sys.stdout.write("\n]")
     for name, value in rest().items():
-        sys.stdout.write(f",\n{dumps(name)}: {dumps(value)}")
+        sys.stdout.write(f",\n{encode(name)}: {encode(value)}")
     print("}")
 
 

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
 from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
-from bwbench.experiment.plan import CellEstimate, Forecast, PlannedCell, doubts, foresee
-from bwbench.experiment.plan.calibration import Prediction
+from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.composing import COMPOSED
 from bwbench.running.sweep import SweepPlan
+
+# From the configuration alone; ``steps`` is up to the limit.
+_ESTIMATED = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_rank", "wire_bytes_per_step",
+              "ack_bytes_per_step", "compute_s", "communication_s", "step_s", "steps")  # fmt: skip
+# Of the whole cell, or the runs that a composed one brings about; what that consists of, and what it rests on.
+_PREDICTED = {"predicted_s": "total_s", "predicted_overhead_s": "overhead_s", "predicted_training_s": "training_s",
+              "predicted_evaluation_s": "evaluation_s", "predicted_steps": "steps", "predicted_to_target": "to_target",
+              "calibrated_by": "num_cells"}  # fmt: skip
 
 
 def print_cells(sweep: SweepPlan) -> None:
@@ -94,7 +101,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
 
 def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, object]:
     found = foreseen.estimates.get(item.cell.id)
-    costs = found is not None and (item.runs or item.way != COMPOSED)
+    expected = foreseen.predict(item) if found is not None and (item.runs or item.way != COMPOSED) else None
     return {
         "id": item.cell.id,
         "slug": item.cell.slug,
@@ -110,21 +117,6 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
         "why": item.why,
         "way": item.way,
         "folder": str(item.folder),
-        **_of_a_step(found),
-        **_times(foreseen.predict(item) if costs else None),
+        **{name: getattr(found, name, None) for name in _ESTIMATED},
+        **{key: getattr(expected, name, None) for key, name in _PREDICTED.items()},
     }
-
-
-def _of_a_step(found: CellEstimate | None) -> dict[str, object]:
-    """What is estimated from the configuration alone; ``steps`` is up to the limit."""
-    names = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_rank", "wire_bytes_per_step",
-             "ack_bytes_per_step", "compute_s", "communication_s", "step_s", "steps")  # fmt: skip
-    return {name: getattr(found, name) if found is not None else None for name in names}
-
-
-def _times(expected: Prediction | None) -> dict[str, object]:
-    """The whole cell, or the runs that a composed one brings about; what that consists of, and what it rests on."""
-    names = {"predicted_s": "total_s", "predicted_overhead_s": "overhead_s", "predicted_training_s": "training_s",
-             "predicted_evaluation_s": "evaluation_s", "predicted_steps": "steps", "predicted_to_target": "to_target",
-             "calibrated_by": "num_cells"}  # fmt: skip
-    return {key: getattr(expected, name) if expected is not None else None for key, name in names.items()}

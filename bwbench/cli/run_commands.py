@@ -17,6 +17,7 @@ from bwbench.cli.run_options import Results, SweepOptions, TuneOptions
 
 if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment
+    from bwbench.running.cluster.job_scripts import ScriptSetting
 
 MOST_TASKS = 1000  # Slurm's usual MaxArraySize is 1001
 
@@ -127,9 +128,12 @@ def launch_script(
             raise ConfigError(
                 "launch-script: --array is for launcher: local; a job of an external one runs its cells in turn"
             )
-        text, said = _external(experiments, results, slurm=slurm)
+        text, said = _external(experiments, _setting(results), slurm=slurm)
     elif slurm:
-        text, said = _array(len(experiments), files, array, results)
+        from bwbench.running.cluster.job_scripts import array_script
+
+        text = array_script([str(file) for file in files], array, _setting(results))
+        said = f"{len(experiments)} experiment(s) in {array} task(s); submit with sbatch"
     else:
         raise ConfigError(
             "launch-script: these cells have launcher: local, which one machine runs by itself. Say --slurm for an "
@@ -140,20 +144,11 @@ def launch_script(
     return EXIT_OK
 
 
-def _array(num_experiments: int, files: Sequence[Path], num_tasks: int, results: Path) -> tuple[str, str]:
-    from bwbench.running.cluster.job_scripts import ScriptSetting, array_script
-
-    setting = ScriptSetting(sys.executable, os.getcwd(), str(results), _environment())
-    text = array_script([str(file) for file in files], num_tasks, setting)
-    return text, f"{num_experiments} experiment(s) in {num_tasks} task(s); submit with sbatch"
-
-
-def _external(experiments: Sequence[Experiment], results: Path, *, slurm: bool) -> tuple[str, str]:
+def _external(experiments: Sequence[Experiment], setting: ScriptSetting, *, slurm: bool) -> tuple[str, str]:
     from bwbench.experiment.plan.build import build_plan
-    from bwbench.running.cluster.job_scripts import ScriptSetting, slurm_script, torchrun_script
+    from bwbench.running.cluster.job_scripts import slurm_script, torchrun_script
 
     cells = [cell for experiment in experiments for cell in build_plan(experiment).cells]
-    setting = ScriptSetting(sys.executable, os.getcwd(), str(results), _environment())
     hosts = max(cell.config.nodes for cell in cells)
     if slurm:
         return slurm_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} node(s); submit with sbatch"
@@ -161,7 +156,9 @@ def _external(experiments: Sequence[Experiment], results: Path, *, slurm: bool) 
     return torchrun_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} host(s): {how}"
 
 
-def _environment() -> dict[str, str]:
+def _setting(results: Path) -> ScriptSetting:
+    from bwbench.running.cluster.job_scripts import ScriptSetting
     from bwbench.training.datasets.folder import VARIABLE
 
-    return {key: os.environ[key] for key in (VARIABLE,) if key in os.environ}
+    environment = {key: os.environ[key] for key in (VARIABLE,) if key in os.environ}
+    return ScriptSetting(sys.executable, os.getcwd(), str(results), environment)

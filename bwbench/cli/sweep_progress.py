@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -24,14 +25,13 @@ _STYLES = {"done": "green", "running": "cyan", "skipped": "dim"}
 class _Row:
     """What is known of one cell that runs or has run."""
 
-    def __init__(self, item: PlannedCell, number: int) -> None:
-        self.item, self.cell, self.number = item, item.cell, number
+    def __init__(self, cell: Cell, number: int) -> None:
+        self.cell, self.number = cell, number
         self.state, self.phase = "running", "opening the link"
         self.metric = ""
         self.clock_s: float | None = None
         self.samples = 0
         self.reason = ""
-        self.began_s = time.monotonic()
 
     def note(self, event: Event) -> None:
         if isinstance(event, Evaluation):
@@ -52,61 +52,31 @@ def _key(cell: Cell) -> tuple[str, str]:
     return cell.experiment, cell.id
 
 
-class _TimeAhead:
-    """The cells that run or are still to come, and how long they will take."""
-
-    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
-        self._left = left
-        self._expected: set[tuple[str, str]] = set()
-        self._running: dict[tuple[str, str], tuple[PlannedCell, float]] = {}
-        for item in todo:
-            self._expected.add(_key(item.cell))
-            left.expect(item)
-
-    def start(self, item: PlannedCell) -> None:
-        self.drop(item)
-        self._running[_key(item.cell)] = item, time.monotonic()
-
-    def drop(self, item: PlannedCell) -> None:
-        self._running.pop(_key(item.cell), None)
-        if _key(item.cell) in self._expected:
-            self._expected.remove(_key(item.cell))
-            self._left.expect(item, -1)
-
-    def drop_all(self, items: Sequence[PlannedCell]) -> None:
-        for item in items:
-            self.drop(item)
-
-    def finish(self, item: PlannedCell, status: Status) -> None:
-        self._left.note(item, status)
-        self.drop(item)
-
-    def in_words(self) -> str:
-        """``, about 12 min left``; at most as long as predicted before anything has been measured.
-
-        Several cells that run at a time go on doing so.
-        """
-        now_s = time.monotonic()
-        left_s = [max(0.0, self._left.cell_s(item) - (now_s - began_s)) for item, began_s in self._running.values()]
-        total_s = max((self._left.waiting_s() + sum(left_s)) / max(1, len(left_s)), *left_s, 0.0)
-        if total_s < 1:
-            return ""
-        return f", {'about' if self._left.is_measured else 'at most about'} {seconds(total_s)} left"
-
-
-class PlainProgress:
-    """One line an occurrence, for logs and pipes.
+class _Shown:
+    """What both ways to show a sweep keep.
 
     Args:
-        left: knows how long cells take; is told of those that finish.
-        todo: all cells that are to run.
+        left: knows how long the cells will take; is told of those that begin and end.
+        total: number of cells that are to run.
     """
 
-    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
-        self._console = stderr()
-        self._ahead = _TimeAhead(left, todo)
+    def __init__(self, left: TimeLeft, total: int) -> None:
+        self._left, self._total = left, total
         self._rows: dict[tuple[str, str], _Row] = {}
-        self._total = len(todo)
+
+    def _left_in_words(self) -> str:
+        """``, about 12 min left``; at most as long as predicted before anything has been measured."""
+        if (left_s := self._left.left_s()) < 1:
+            return ""
+        return f", {'about' if self._left.is_measured else 'at most about'} {seconds(left_s)} left"
+
+
+class PlainProgress(_Shown):
+    """One line an occurrence, for logs and pipes."""
+
+    def __init__(self, left: TimeLeft, total: int) -> None:
+        super().__init__(left, total)
+        self._console = stderr()
         self._said_s = 0.0
         self._skipped = 0
 
@@ -120,14 +90,13 @@ class PlainProgress:
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """Say which cell begins on which link."""
         self._total = total
-        self._rows[_key(item.cell)] = _Row(item, number)
-        self._ahead.start(item)
+        self._rows[_key(item.cell)] = _Row(item.cell, number)
+        self._left.start(item)
         config = item.cell.config
-        self._say(item.cell, f"starts: {config.nodes} node(s), {config.link.describe()}{self._ahead.in_words()}")
+        self._say(item.cell, f"starts: {config.nodes} node(s), {config.link.describe()}{self._left_in_words()}")
 
     def cell_phase(self, cell: Cell, phase: str) -> None:
         """Keep quiet, unless others are waited for: phases last a second or two."""
-        self._rows[_key(cell)].phase = phase
         if phase.startswith("waiting"):
             self._say(cell, phase)
 
@@ -143,25 +112,26 @@ class PlainProgress:
 
     def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Say how the cell ended."""
-        self._ahead.finish(item, status)
+        self._left.finish(item, status)
         self._say(item.cell, f"{status.status}: {outcome_in_words(status)}")
         del self._rows[_key(item.cell)]
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Say that another process was quicker."""
-        self._ahead.drop(item)
+        self._left.drop(item)
         self._console.print(f"{item.cell.slug}: {status.status} meanwhile, by another process")
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
         """Say why it does not run."""
-        self._ahead.drop(item)
+        self._left.drop(item)
         self._skipped += 1
         if self._skipped <= MOST_SKIPPED_SAID:
             self._console.print(f"{item.cell.slug}: {why if why.startswith('skipped') else f'skipped: {why}'}")
 
     def waiting(self, items: Sequence[PlannedCell]) -> None:
         """Say what is waited for."""
-        self._ahead.drop_all(items)
+        for item in items:
+            self._left.drop(item)
         names = ", ".join(item.cell.slug for item in items[:3]) + (" …" if len(items) > 3 else "")
         self._console.print(f"waiting for {len(items)} cell(s) that other processes run: {names}")
 
@@ -174,19 +144,12 @@ class PlainProgress:
         self._console.print(f"[{row.number}/{self._total}] {cell.slug}: {text}")
 
 
-class LiveProgress:
-    """A table of the newest finished cells and the running one that is drawn anew while they run.
+class LiveProgress(_Shown):
+    """A table of the newest finished cells and the running one that is drawn anew while they run."""
 
-    Args:
-        left: knows how long cells take; is told of those that finish.
-        todo: all cells that are to run.
-    """
-
-    def __init__(self, left: TimeLeft, todo: Sequence[PlannedCell]) -> None:
-        self._ahead = _TimeAhead(left, todo)
-        self._rows: dict[tuple[str, str], _Row] = {}
-        self._counts: dict[str, int] = {}
-        self._total = len(todo)
+    def __init__(self, left: TimeLeft, total: int) -> None:
+        super().__init__(left, total)
+        self._counts: Counter[str] = Counter()
         self._started_s = time.monotonic()
         self._note = ""
         self._live = Live(console=stderr(), refresh_per_second=4, get_renderable=self._render)
@@ -201,8 +164,8 @@ class LiveProgress:
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
         """Add a row."""
         self._total, self._note = total, ""
-        self._ahead.start(item)
-        rows = {**self._rows, _key(item.cell): _Row(item, number)}
+        self._left.start(item)
+        rows = {**self._rows, _key(item.cell): _Row(item.cell, number)}
         ended = [key for key, row in rows.items() if row.state != "running"]
         dropped = set(ended[: max(0, len(rows) - ROWS)])
         self._rows = {key: row for key, row in rows.items() if key not in dropped}
@@ -219,48 +182,43 @@ class LiveProgress:
     def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Show how the cell ended."""
         self._rows[_key(item.cell)].finish(status)
-        self._ahead.finish(item, status)
-        self._count(status.status)
+        self._left.finish(item, status)
+        self._counts[status.status] += 1
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Count it."""
-        self._ahead.drop(item)
+        self._left.drop(item)
         self._rows.pop(_key(item.cell), None)
-        self._count(f"{status.status} elsewhere")
+        self._counts[f"{status.status} elsewhere"] += 1
 
     def cell_skipped(self, item: PlannedCell, why: str) -> None:
         """Count it, and show why."""
-        self._ahead.drop(item)
-        self._count("skipped")
+        self._left.drop(item)
+        self._counts["skipped"] += 1
         self._note = why
 
     def waiting(self, items: Sequence[PlannedCell]) -> None:
         """Show what is waited for."""
-        self._ahead.drop_all(items)
+        for item in items:
+            self._left.drop(item)
         self._note = f"waiting for {len(items)} cell(s) that other processes run"
 
     def note(self, text: str) -> None:
         """Leave it above the table."""
         self._live.console.print(f"note: {text}")
 
-    def _count(self, name: str) -> None:
-        self._counts[name] = self._counts.get(name, 0) + 1
-
     def _render(self) -> RenderableType:
         table = new_table("cell", "link", "state", "accuracy", "training", "", right=("training",))
         for row in list(self._rows.values()):
             state = Text(row.state, style=_STYLES.get(row.state, "red"))
-            note = row.reason if row.state != "running" else f"{row.phase} ({_share(row)})"
+            share = f"{row.samples} of at most {row.cell.config.limit.samples} samples"
+            note = row.reason if row.state != "running" else f"{row.phase} ({share})"
             link = row.cell.config.link.describe().partition(" (")[0]
             table.add_row(row.cell.slug, link, state, row.metric, seconds(row.clock_s), note.partition("\n")[0][:100])
         counts = ", ".join(f"{number} {name}" for name, number in self._counts.items())
         line = f"{counts or 'none finished'} of {self._total}, {seconds(time.monotonic() - self._started_s)} so far"
-        lines = [Text(line + self._ahead.in_words(), style="dim")]
+        lines = [Text(line + self._left_in_words(), style="dim")]
         return Group(table, *lines, *([Text(self._note[:200], style="yellow")] if self._note else []))
-
-
-def _share(row: _Row) -> str:
-    return f"{row.samples} of at most {row.cell.config.limit.samples} samples"
 
 
 def outcome_in_words(status: Status) -> str:

@@ -45,14 +45,10 @@ class _Tuning:
     seed: int
     retry: tuple[str, ...]
 
-    @property
-    def plugins(self) -> tuple[str, ...]:
-        return _plugins(self.experiment)
-
-    def time_left(self) -> TimeLeft:
-        """Knows how long the trials take, with start-up."""
+    def forecast(self) -> Forecast:
+        """How long the trials take, with start-up."""
         pairs = zip(self.searches, self.estimates, strict=True)
-        return TimeLeft(Forecast({search.cell(lr).id: estimate for search, estimate in pairs for lr in search.grid}))
+        return Forecast({search.cell(lr).id: estimate for search, estimate in pairs for lr in search.grid})
 
 
 def tune_rates(file: Path, options: TuneOptions) -> int:
@@ -80,15 +76,14 @@ def _search(tuning: _Tuning, *, as_json: bool) -> int:
     entries: list[TunedEntry] = []
 
     def ended(search: Search, found: SearchProgress) -> None:
-        rows = read_rows(path, tuning.seed, tuning.plugins)  # anew: others may fill the table too
+        rows = read_rows(path, tuning.seed, _plugins(experiment))  # anew: others may fill the table too
         entries.append(settled(rows, entry_of(search, found)))
         write_table(path, experiment.name, tuning.seed, merged(rows, entries))
 
-    left = tuning.time_left()
     predicted_s = [estimate.predicted_s for estimate in tuning.estimates]
     todo = [item for search in searches for item in waiting(search, tuning.results, tuning.retry)]
     show = LiveProgress if sys.stderr.isatty() else PlainProgress
-    with full_disk_said(path.parent), show(left, todo) as observer:
+    with full_disk_said(path.parent), show(TimeLeft(tuning.forecast(), todo), len(todo)) as observer:
         run_searches(searches, tuning.results, predicted_s, observer, ended, tuning.retry)
     if as_json:
         content = {"experiment": experiment.name, "file": str(path), "seed": tuning.seed}
@@ -148,7 +143,7 @@ class _Planned:
     predicted_s: float
 
 
-def _planned(tuning: _Tuning, search: Search, left: TimeLeft) -> _Planned:
+def _planned(tuning: _Tuning, search: Search, forecast: Forecast) -> _Planned:
     found, first = progress(search, tuning.results), planned(search, search.grid[0], tuning.results)
     rates = {search.cell(lr).id: lr for lr in search.grid}
     to_run = waiting(search, tuning.results, tuning.retry)
@@ -161,14 +156,14 @@ def _planned(tuning: _Tuning, search: Search, left: TimeLeft) -> _Planned:
         trials_done=len(found.trials),
         rates_to_run=[rates[item.cell.id] for item in to_run],
         at_most_trials=len(search.grid) - len(found.trials) if found.state.missing else 0,
-        predicted_s=left.cell_s(first),
+        predicted_s=forecast.predict(first).total_s,
     )
 
 
 def _print_plan(tuning: _Tuning, *, as_json: bool) -> None:
     """What would run now; what comes after that depends on what these trials come to."""
-    left = tuning.time_left()
-    rows = [_planned(tuning, search, left) for search in tuning.searches]
+    forecast = tuning.forecast()
+    rows = [_planned(tuning, search, forecast) for search in tuning.searches]
     count = sum(len(row.rates_to_run) for row in rows)
     least_s = sum(len(row.rates_to_run) * row.predicted_s for row in rows)
     most_s = sum(row.at_most_trials * row.predicted_s for row in rows)

@@ -16,50 +16,18 @@ from bwbench.base.errors import EXIT_OK, ConfigError, RecordError
 from bwbench.cli.results_folder import ResultsFolder, check_folder, say_unreadable
 
 if TYPE_CHECKING:
-    from bwbench.records import CellFolder
     from bwbench.results.analysis.cells import Row
-    from bwbench.results.analysis.tables import Reader
 
 
-class Width(str, Enum):
-    """Width of the pictures: one column or both columns of a paper."""
-
-    page = "page"
-    column = "column"
-
-
-class PictureFormat(str, Enum):
-    """Of pictures, as in ``figures.save.FORMATS``."""
-
-    png = "png"
-    pdf = "pdf"
-
-
-class ReportFormat(str, Enum):
-    """What is written: one HTML file, or a section in one of two markup languages."""
-
-    html = "html"
-    latex = "latex"
-    markdown = "markdown"
-
+# What an option may be, as typer takes it: one column or both columns of a paper; pictures as in
+# ``figures.save.FORMATS``; one HTML file, or a section in one of two markup languages; an exported table and its rows.
+Width = Enum("Width", {"page": "page", "column": "column"})
+PictureFormat = Enum("PictureFormat", {"png": "png", "pdf": "pdf"})
+ReportFormat = Enum("ReportFormat", {"html": "html", "latex": "latex", "markdown": "markdown"})
+TableFormat = Enum("TableFormat", {"parquet": "parquet", "csv": "csv", "json": "json"})
+TableRows = Enum("TableRows", {"cells": "cells", "evaluations": "evaluations", "steps": "steps"})
 
 _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.tex", ReportFormat.markdown: "report.md"}
-
-
-class TableFormat(str, Enum):
-    """How an exported table is written."""
-
-    parquet = "parquet"
-    csv = "csv"
-    json = "json"
-
-
-class TableRows(str, Enum):
-    """What a row of an exported table is."""
-
-    cells = "cells"
-    evaluations = "evaluations"
-    steps = "steps"
 
 
 def plot(
@@ -91,8 +59,11 @@ def plot(
     Prints the files written, one a line. What was not drawn, and why, is said on stderr.
     """
     check_folder(folder)
+    from bwbench.base.registry import FIGURES  # entry points: importlib.metadata takes 10 ms
+
     for name in figure or []:
-        _check_figure(name)
+        if name not in FIGURES:
+            raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
 
     from bwbench.results.analysis.results import read_cells, results_of  # pandas and matplotlib take a second to import
     from bwbench.results.analysis.tables import Reader
@@ -116,14 +87,6 @@ def plot(
     return EXIT_OK
 
 
-def _check_figure(name: str) -> None:
-    """Raise ConfigError, with the nearest name, where there is no figure called ``name``."""
-    from bwbench.base.registry import FIGURES
-
-    if name not in FIGURES:
-        raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
-
-
 def report(
     folder: ResultsFolder,
     out: Annotated[
@@ -142,48 +105,32 @@ def report(
     out = out or folder / _REPORT_NAMES[format]
     if out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _REPORT_NAMES[format]}")
-    text = _page(folder) if format is ReportFormat.html else _section(folder, format)
-    _write(out, text)
+    text = _report(folder, format)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with _replaced(out) as part:
+            part.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be written: {error.strerror}; name another file") from error
     print(out)
     return EXIT_OK
 
 
-def _page(folder: Path) -> str:
-    from bwbench.results.analysis.tables import Reader  # pandas and matplotlib take a second to import
+def _report(folder: Path, format: ReportFormat) -> str:
+    from bwbench.results.analysis.results import read_cells, results_of  # pandas and matplotlib take a second to import
+    from bwbench.results.analysis.tables import Reader
     from bwbench.results.page.payload import build_payload
     from bwbench.results.page.render import render_page
+    from bwbench.results.section import write_section
 
     reader = Reader()
-    return render_page(build_payload(_readable(folder, reader), folder.resolve().name, reader))
-
-
-def _readable(folder: Path, reader: Reader) -> list[CellFolder]:
-    from bwbench.results.analysis.results import read_cells
-
     cells, refused = read_cells(folder, reader)
     say_unreadable(refused)
     if not cells:
         raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
-    return cells
-
-
-def _section(folder: Path, format: ReportFormat) -> str:
-    from bwbench.results.analysis.results import results_of
-    from bwbench.results.analysis.tables import Reader
-    from bwbench.results.section import write_section
-
-    reader = Reader()
-    results = results_of(_readable(folder, reader), reader)
-    return write_section(results, "latex" if format is ReportFormat.latex else "markdown")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _replaced(path) as part:
-            part.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--out: {path} cannot be written: {error.strerror}; name another file") from error
+    if format is ReportFormat.html:
+        return render_page(build_payload(cells, folder.resolve().name, reader))
+    return write_section(results_of(cells, reader), "latex" if format is ReportFormat.latex else "markdown")
 
 
 def export(
@@ -239,7 +186,7 @@ def export(
 
 
 def _write_rows(rows: list[Row], to: TableFormat, file: Any) -> None:
-    from csv import DictWriter
+    from csv import DictWriter  # `bwbench --help` can do without these two
     from json import dumps
 
     if to is TableFormat.json:

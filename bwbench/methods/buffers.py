@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import np, torch
 
 # Elements: 1 MiB of fp32. A piece, its scratch memory and its codes stay in the caches of one core. Smaller pieces are
 # slower: a call of torch or numpy takes a microsecond and some twenty are made a piece; at 64 Ki elements half of the
@@ -30,8 +29,6 @@ _local = threading.local()
 
 def on_host(values: torch.Tensor) -> torch.Tensor:
     """Float values as a contiguous fp32 vector in host memory; the same memory where they are one already."""
-    import torch
-
     return values.detach().reshape(-1).to(device="cpu", dtype=torch.float32).contiguous()
 
 
@@ -53,8 +50,6 @@ def moved_to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
     """The values of a tensor, of any type and on any device, as they lie in memory."""
-    import torch
-
     return bytes(array_of(moved_to_host(tensor).reshape(-1).view(torch.uint8)).tobytes())
 
 
@@ -65,23 +60,16 @@ def array_of(tensor: torch.Tensor) -> Any:
 
 def tensor_of(array: Any) -> torch.Tensor:
     """The memory of a numpy array as a tensor."""
-    import torch
-
     return torch.from_numpy(array)
 
 
 def empty_fp32(num_elements: int) -> torch.Tensor:
     """An fp32 vector without content, whose memory is used again when the last tensor that sees it is gone."""
-    import torch
-
     return empty_bytes(4 * num_elements).view(torch.float32)
 
 
 def empty_bytes(num_bytes: int) -> torch.Tensor:
     """A uint8 vector without content, whose memory is used again when the last tensor that sees it is gone."""
-    import numpy as np
-    import torch
-
     if num_bytes < SMALLEST_KEPT_BYTES:
         return torch.empty(num_bytes, dtype=torch.uint8)
     size = _rounded(num_bytes)
@@ -116,8 +104,6 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        import torch
-
         self.floats, self.more_floats = torch.zeros(PIECE), torch.zeros(PIECE)
         self.shorts = torch.zeros(PIECE, dtype=torch.int16)
         self.numbers = torch.zeros(PIECE + 8, dtype=torch.uint8)
@@ -128,8 +114,6 @@ class Scratch:
 
     def magnitudes(self, rows: torch.Tensor) -> torch.Tensor:
         """The absolute values of ``rows`` (at most a piece), in ``floats``."""
-        import torch
-
         return torch.abs(rows, out=self.like(rows))
 
     def to_numbers(self, values: torch.Tensor) -> Any:
@@ -146,9 +130,6 @@ class Scratch:
 
     def from_numbers(self, zero: int, values: torch.Tensor) -> None:
         """The inverse, less ``zero`` (up to 127): from ``numbers`` to ``values``."""
-        import numpy as np
-        import torch
-
         count = values.numel()
         numbers = self.numbers[:count]
         array = array_of(numbers)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol, TypedDict
 
-if TYPE_CHECKING:
-    import torch
+from bwbench.base.plain_data import JsonObject
+from bwbench.methods.deferred import torch
 
 State = dict[str, "torch.Tensor"]
 STATE_FORMAT = 1
@@ -63,7 +63,17 @@ def part(state: State, prefix: str) -> State:
     return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 
-def saved_state(method: Remembers, rank: int, world_size: int, asked: dict[str, Any]) -> dict[str, Any]:
+class SavedMethod(TypedDict):
+    """What a method remembers on one rank, and whose it is."""
+
+    format: int
+    rank: int
+    world_size: int
+    method: JsonObject
+    algorithm: State
+
+
+def saved_state(method: Remembers, rank: int, world_size: int, asked: JsonObject) -> SavedMethod:
     """Copies of all that a method remembers besides model and optimizer, and whose it is; after ``drain``.
 
     Plain numbers, text and tensors, which ``torch.load(..., weights_only=True)`` reads.
@@ -72,21 +82,16 @@ def saved_state(method: Remembers, rank: int, world_size: int, asked: dict[str, 
         asked: ``algorithm``, ``collective`` and ``compression`` as they would stand in an experiment file.
     """
     state = {key: value.clone() for key, value in method.state_dict().items()}
-    return {**_identity(rank, world_size, asked), "algorithm": state}
+    return {"format": STATE_FORMAT, "rank": rank, "world_size": world_size, "method": asked, "algorithm": state}
 
 
-def load_saved_state(
-    method: Remembers, state: dict[str, Any], rank: int, world_size: int, asked: dict[str, Any]
-) -> None:
+def load_saved_state(method: Remembers, saved: SavedMethod, rank: int, world_size: int, asked: JsonObject) -> None:
     """Take back what ``saved_state`` gave; model and optimizer have been restored already.
 
     Raises ValueError where the state is another rank's, or of another method or number of ranks.
     """
-    for key, value in _identity(rank, world_size, asked).items():
-        if state.get(key) != value:
-            raise ValueError(f"the state is of {key} {state.get(key)!r}, and this is {key} {value!r}")
-    method.load_state_dict(state["algorithm"])
-
-
-def _identity(rank: int, world_size: int, asked: dict[str, Any]) -> dict[str, Any]:
-    return {"format": STATE_FORMAT, "rank": rank, "world_size": world_size, "method": asked}
+    expected = {"format": STATE_FORMAT, "rank": rank, "world_size": world_size, "method": asked}
+    for key, value in expected.items():
+        if saved.get(key) != value:
+            raise ValueError(f"the state is of {key} {saved.get(key)!r}, and this is {key} {value!r}")
+    method.load_state_dict(saved["algorithm"])

@@ -1,4 +1,4 @@
-"""What an arm is in a comparison: its role, and which arms compute the same as it does. Imports nothing heavy."""
+"""What an arm is among others: its role, which arms compute the same, who averages with whom. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ Role: TypeAlias = Literal["method", "reference", "headroom"]
 METHOD: Final = "method"  # a way to train on a link
 REFERENCE: Final = "reference"  # one node alone: is a second one worth it at all?
 HEADROOM: Final = "headroom"  # averages that cost nothing: what a perfect network would give
+CENTRAL, DECENTRAL = "central", "decentral"
+EXACT, PARTIAL, UNKNOWN = "exact", "partial", "unknown"
 LIMITS: tuple[Role, ...] = (REFERENCE, HEADROOM)  # what there is to lose or to gain: they draw the frame for methods
 
 
@@ -29,6 +31,21 @@ class ArmStanding:
     kinship: str | None
 
 
+@dataclass(frozen=True)
+class Topology:
+    """Who averages with whom.
+
+    Attributes:
+        name: ``server``, ``sharded server``, ``ring``, ``gossip`` …; the collective's own name where it says nothing.
+        averaging: ``exact`` where all nodes hold the mean of all, ``partial`` where that of some; ``unknown``.
+        place: ``central`` where one node, or every node for its share, averages for all; else ``decentral``.
+    """
+
+    name: str
+    averaging: str
+    place: str
+
+
 def standing_by_name(algorithm: str, collective: str, codecs: Sequence[str]) -> ArmStanding:
     """Role and kinship of a method by the names of its components, as the components declare them.
 
@@ -38,6 +55,31 @@ def standing_by_name(algorithm: str, collective: str, codecs: Sequence[str]) -> 
         return _declared(algorithm, collective, tuple(codecs))
     except Exception:  # no such name, or a broken package: old records are read without what they were made with
         return ArmStanding(METHOD, None)
+
+
+def averages_gradients(algorithm: str) -> bool:
+    """Whether nodes send gradients in every step, whose mean the optimizer gets; False where that is not known."""
+    try:
+        kind = ALGORITHMS.load(algorithm)
+        return as_role(kind.role) == METHOD and vars(kind).get("mean_of") == "gradients"
+    except Exception:  # as for ``standing_by_name``
+        return False
+
+
+def topology_by_name(collective: str) -> Topology | None:
+    """The topology of a collective as its class declares it; None where nothing is averaged over a link.
+
+    One that is not known here, of a plugin that was not loaded, has its own name, and averages nobody knows how.
+    """
+    if not collective:
+        return None
+    try:
+        way = COLLECTIVES.load(collective)
+    except Exception:  # as above
+        return Topology(collective, UNKNOWN, DECENTRAL)
+    if not way.needs_peers:
+        return None
+    return Topology(way.topology or collective, EXACT if way.exact else PARTIAL, CENTRAL if way.central else DECENTRAL)
 
 
 def as_role(text: str) -> Role:

@@ -27,7 +27,7 @@ MOST_BYTES = 61_440  # with all headers a super-packet then fits a slot of 64 Ki
 MOST_SUPER_BPS = 4e9
 
 
-def choose(link: Link, netem_available: bool) -> tuple[str, str]:
+def choose(link: Link, *, netem_available: bool) -> tuple[str, str]:
     """Name of the back end and the reason in words.
 
     Raises ConfigError where the link asks for a back end that cannot carry it, UnfitMachineError where it asks for

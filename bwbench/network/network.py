@@ -19,39 +19,22 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import bwbench
-from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, Problem, UnfitMachineError
+from bwbench.base.errors import ConfigError, LinkError, Problem
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
-from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses
-from bwbench.network.namespaces.agent_protocol import (
-    AnswerT,
-    AskHealth,
-    ControlSocket,
-    Count,
-    Hold,
-    Open,
-    Play,
-    Request,
-    Signal,
-    Spawn,
-)
+from bwbench.network.namespaces import agent_protocol as protocol
+from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses, node_addresses
+from bwbench.network.namespaces.agent_protocol import AnswerT
 from bwbench.network.namespaces.backend import WireCounters
 
 __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
 
 OPEN_LIMIT_S = 120.0  # 254 nodes on a busy machine take nearly a minute
 REQUEST_LIMIT_S = 15.0
-
 CLOSE_LIMIT_S = 5.0
-_ERRORS: dict[str, type[BwbenchError]] = {
-    "ConfigError": ConfigError,
-    "LaunchError": LaunchError,
-    "LinkError": LinkError,
-    "UnfitMachineError": UnfitMachineError,
-}
 
 
 @contextmanager
@@ -81,8 +64,7 @@ class Network:
         nodes: the nodes' addresses and interfaces.
         backend: what carries the link: ``relay``, ``netem`` or ``unshaped``.
         backend_reason: why this one was chosen.
-        settings: the parameters really set.
-        applied: the same, JSON-able.
+        applied: the parameters really set, as ``link.json`` has them.
     """
 
     def __init__(self, link: Link, num_nodes: int) -> None:
@@ -92,15 +74,15 @@ class Network:
             raise ConfigError([Problem(f"link.{key}: {text}") for key, text in wrong])
         self._agent = AgentClient()
         try:
-            opened = self._agent.request(Open(link, num_nodes), OPEN_LIMIT_S)
+            keys = link.model_dump(mode="json", by_alias=True)
+            opened = self._agent.request(protocol.Open(keys, num_nodes), OPEN_LIMIT_S)
         except BaseException:
             self._agent.close()
             raise
-        self.nodes = opened.nodes
+        self.nodes = tuple(node_addresses(node) for node in range(num_nodes))
         self.backend = opened.backend
         self.backend_reason = opened.backend_reason
-        self.settings = opened.applied
-        self.applied: dict[str, Any] = self.settings.to_json()
+        self.applied: Mapping[str, Any] = opened.applied
 
     def spawn(
         self,
@@ -128,7 +110,7 @@ class Network:
         fds.update({number: fd for number, fd in ((1, stdout), (2, stderr)) if fd is not None})
         exit_read, exit_write = os.pipe()
         try:
-            spawn = Spawn(
+            spawn = protocol.Spawn(
                 node=node,
                 argv=[os.fspath(word) for word in argv],
                 env=dict(os.environ if env is None else env),
@@ -141,15 +123,19 @@ class Network:
             raise
         finally:
             os.close(exit_write)
-        return NodeProcess(spawned.pid, exit_read, lambda number: self._signal(spawned.child, number))
+
+        def send_signal(number: int) -> None:
+            self._agent.request(protocol.Signal(spawned.child, number), REQUEST_LIMIT_S)
+
+        return NodeProcess(spawned.pid, exit_read, send_signal)
 
     def counters(self) -> WireCounters:
         """What has crossed the link so far, pair by pair."""
-        return self._agent.request(Count(), REQUEST_LIMIT_S).counters
+        return WireCounters.from_json(self._agent.request(protocol.Count(), REQUEST_LIMIT_S).rows)
 
     def health(self) -> dict[str, Any]:
         """How well the back end keeps up: ``{"backend", "alive", "lateness_p99_s", "cpu_s", "drops", …}``."""
-        return self._agent.request(AskHealth(), REQUEST_LIMIT_S).health
+        return self._agent.request(protocol.AskHealth(), REQUEST_LIMIT_S).health
 
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
@@ -157,18 +143,15 @@ class Network:
         Before that, and after ``hold``, the link is steady, so that it can be measured: traces are at their mean rates,
         and there are no outages. Nothing happens on a link that is constant.
         """
-        self._agent.request(Play(at_s), REQUEST_LIMIT_S)
+        self._agent.request(protocol.Play(at_s), REQUEST_LIMIT_S)
 
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
-        self._agent.request(Hold(), REQUEST_LIMIT_S)
+        self._agent.request(protocol.Play(None), REQUEST_LIMIT_S)
 
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
         self._agent.close()
-
-    def _signal(self, child: int, number: int) -> None:
-        self._agent.request(Signal(child, number), REQUEST_LIMIT_S)
 
 
 class NodeProcess:
@@ -236,7 +219,7 @@ class AgentClient:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self._control = ControlSocket(ours)
+        self._control = protocol.ControlSocket(ours)
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._errors_fd = os.memfd_create("agent-stderr")  # not a pipe: nobody has to read it; no disk that can be full
@@ -262,7 +245,7 @@ class AgentClient:
         finally:
             theirs.close()
 
-    def request(self, request: Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
+    def request(self, request: protocol.Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
         """Have the agent do something, and return its answer.
 
         Raises the error that the agent reports; LinkError where it is gone or takes longer than ``limit_s``.
@@ -271,7 +254,7 @@ class AgentClient:
             number = next(self._numbers)
             try:
                 self._control.connection.settimeout(limit_s)
-                self._control.send({"id": number, "op": request.op, **request.to_json()}, fds)
+                self._control.send({"id": number, "op": request.op, **vars(request)}, fds)
                 while True:
                     message = self._control.receive()
                     if message is None:
@@ -286,10 +269,9 @@ class AgentClient:
                 ) from error
         reply, _ = message
         if "error" in reply:
-            raise _ERRORS.get(reply["error"], LinkError)(reply["message"])
+            raise protocol.ERRORS.get(reply["error"], LinkError)(reply["message"])
         reply.pop("id", None)
-        answer: AnswerT = request.answer.from_json(reply)
-        return answer
+        return cast("AnswerT", request.answer(**reply))
 
     def close(self) -> None:
         """End the agent and everything that it holds. Safe to call twice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from abc import ABC, abstractmethod
@@ -38,24 +39,20 @@ class AbstractCellFiles(ABC):
         """
 
     @abstractmethod
-    def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-
-    @abstractmethod
     def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
         """The record in ``link.json`` or ``environment.json`` of an attempt, of the last one where it has none."""
 
-    @abstractmethod
     def attempts(self) -> list[Path]:
         """Folders of the attempts, oldest first; none where the cell has no folder."""
+        return []
 
-    @abstractmethod
     def num_attempts(self) -> int:
         """How many attempts there were, whether they are still there or not."""
+        return len(self.attempts())
 
-    @abstractmethod
     def digest(self) -> Digest | None:
         """What stands for the events of a run where they are not there; None where they are."""
+        return None
 
     @abstractmethod
     def log_tails(self, reason: str) -> dict[str, list[str]]:
@@ -83,10 +80,6 @@ class FolderFiles(AbstractCellFiles):
             content = read_json(attempts[-1] / name)
         return content
 
-    def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-        return os.path.lexists(f"{self._path}/{name}")  # what is no file is refused once it is read
-
     def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
         """By number first, which status.json knows, so that ten thousand folders need no listing."""
         found = read_record(model, f"{self._path}/attempt-{number}/{name}") if number else None
@@ -96,31 +89,17 @@ class FolderFiles(AbstractCellFiles):
 
     def attempts(self) -> list[Path]:
         """Folders of the attempts, oldest first."""
-        found = []
-        try:
-            entries = list(os.scandir(self._path))
-        except OSError:  # a cell that is only planned may have no folder
-            return []
-        for entry in entries:
-            match = _ATTEMPT.fullmatch(entry.name)
-            if match and entry.is_dir():
-                found.append((int(match[1]), Path(entry.path)))
-        return [path for _, path in sorted(found)]
-
-    def num_attempts(self) -> int:
-        """How many folders of attempts there are."""
-        return len(self.attempts())
-
-    def digest(self) -> Digest | None:
-        """None: the events are there."""
-        return None
+        found = {}
+        with contextlib.suppress(OSError):  # a cell that is only planned may have no folder
+            entries = [(_ATTEMPT.fullmatch(entry.name), entry) for entry in os.scandir(self._path)]
+            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and entry.is_dir()}
+        return [found[number] for number in sorted(found)]
 
     def log_tails(self, reason: str) -> dict[str, list[str]]:
         """Read from the logs of the last attempt."""
         attempts, named = self.attempts(), _RANK.search(reason)
         pattern = f"rank{named[1]}.log" if named else "rank*.log"
-        return {log.name: _last_lines(log) for log in sorted(attempts[-1].glob(pattern))} if attempts else {}
-
-
-def _last_lines(log: Path) -> list[str]:
-    return read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
+        return {
+            log.name: read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
+            for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())
+        }

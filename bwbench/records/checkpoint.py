@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.base.errors import RecordError
-from bwbench.records.files import read_record, sync_folder, write_record
+from bwbench.records.files import read_record, sync_folder, write_bytes_atomic, write_record
 from bwbench.records.schema import Carried, CheckpointHead, CheckpointPlace, Environment, Extent
 from bwbench.records.store import CellFolder
 
@@ -25,14 +25,20 @@ _FOLDER = re.compile(r"checkpoint-(\d+)")
 SAME = ("host", "cpu", "cores", "python", "bwbench", "packages", "source_sha256", "plugins_sha256")
 
 
-def extent_of(path: Path, num_bytes: int | None = None) -> Extent:
-    """Of the first ``num_bytes`` of a file, of all of it by default. Raises OSError."""
-    digest, left = hashlib.sha256(), os.path.getsize(path) if num_bytes is None else num_bytes
-    found = 0
+def _blocks(path: Path, num_bytes: int) -> Iterator[bytes]:
+    """The first ``num_bytes`` of a file, in parts. Raises OSError."""
     with path.open("rb") as file:
-        while left > 0 and (block := file.read(min(left, 1 << 20))):
-            digest.update(block)
-            found, left = found + len(block), left - len(block)
+        while num_bytes > 0 and (block := file.read(min(num_bytes, 1 << 20))):
+            num_bytes -= len(block)
+            yield block
+
+
+def _extent_of(path: Path, num_bytes: int | None = None) -> Extent:
+    """Of the first ``num_bytes`` of a file, of all of it by default. Raises OSError."""
+    digest, found = hashlib.sha256(), 0
+    for block in _blocks(path, os.path.getsize(path) if num_bytes is None else num_bytes):
+        digest.update(block)
+        found += len(block)
     return Extent(bytes=found, sha256=digest.hexdigest())
 
 
@@ -58,12 +64,9 @@ class Checkpoint:
     def begin(self, attempt: Path) -> None:
         """Let the records of a new attempt begin with the events up to the checkpoint. Raises OSError."""
         for rank in range(self.num_ranks):
-            left = _part(self.folder, rank).events.bytes
-            old, new = self.folder.parent / f"rank{rank}.jsonl", attempt / f"rank{rank}.jsonl"
-            with old.open("rb") as source, new.open("xb") as target:
-                while left > 0 and (block := source.read(min(left, 1 << 20))):
-                    target.write(block)
-                    left -= len(block)
+            name, extent = f"rank{rank}.jsonl", _part(self.folder, rank).events
+            with (attempt / name).open("xb") as target:
+                target.writelines(_blocks(self.folder.parent / name, extent.bytes))
                 target.flush()
                 os.fsync(target.fileno())
 
@@ -101,11 +104,8 @@ def write_rank(folder: Path, rank: int, state: memoryview, place: CheckpointPlac
     """
     folder.mkdir(exist_ok=True)
     path = folder / f"rank{rank}.pt"
-    with path.open("wb") as file:
-        file.write(state)
-        file.flush()
-        os.fsync(file.fileno())
-    head = CheckpointHead(rank=rank, **dict(place), state=extent_of(path), events=extent_of(events))
+    write_bytes_atomic(path, state)
+    head = CheckpointHead(rank=rank, **dict(place), state=_extent_of(path), events=_extent_of(events))
     write_record(folder / f"rank{rank}.json", head)
 
 
@@ -170,8 +170,8 @@ def _checked(folder: Path, num_ranks: int, environment: Environment) -> Checkpoi
     for rank, part in enumerate(parts):
         state, events = folder / f"rank{rank}.pt", folder.parent / f"rank{rank}.jsonl"
         for path, found, written in (
-            (state, extent_of(state), part.state),
-            (events, extent_of(events, part.events.bytes), part.events),
+            (state, _extent_of(state), part.state),
+            (events, _extent_of(events, part.events.bytes), part.events),
         ):
             if found != written:
                 raise Refusal(f"{path.name} is not as it was written (truncated or changed)")

@@ -44,7 +44,7 @@ def capture_environment(plugins: Sequence[str] = ()) -> Environment:
         load_1min=os.getloadavg()[0],
         python=platform.python_version(),
         bwbench=__version__,
-        packages=_versions(),
+        packages=versions(),
         git=_git_state(),
         source_sha256=_source_digest(),
         plugins_sha256={path: _digest(Path(path)) for path in plugins},
@@ -59,7 +59,8 @@ def tcp_settings() -> dict[str, str]:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of the packages that training rests on, as far as they are installed."""
     versions = {}
     for package in _PACKAGES:
         try:

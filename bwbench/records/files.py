@@ -28,13 +28,19 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe wi
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
-def write_record(path: Path, record: Record, sync: bool = True) -> None:
+def write_record(path: Path, record: Record, *, sync: bool = True) -> None:
     """Write a record as ``write_json_atomic`` does."""
-    write_json_atomic(path, record.to_json(), sync)
+    write_json_atomic(path, record.to_json(), sync=sync)
 
 
-def write_json_atomic(path: Path, content: object, sync: bool = True) -> None:
-    """Write ``content`` as JSON by rename: readers see the old file or the whole new one.
+def write_json_atomic(path: Path, content: object, *, sync: bool = True) -> None:
+    """Write ``content`` as JSON as ``write_bytes_atomic`` does."""
+    text = json.dumps(content, indent=1, allow_nan=False)
+    write_bytes_atomic(path, f"{text}\n".encode(), sync=sync)
+
+
+def write_bytes_atomic(path: Path, content: bytes | memoryview, *, sync: bool = True) -> None:
+    """Write a file by rename: readers see the old one or the whole new one.
 
     With ``sync`` that holds for a machine that loses its power as well; it waits for the disk.
 
@@ -42,9 +48,8 @@ def write_json_atomic(path: Path, content: object, sync: bool = True) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, allow_nan=False)
-            file.write("\n")
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             if sync:
                 os.fsync(file.fileno())

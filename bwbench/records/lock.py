@@ -84,7 +84,9 @@ def claimed(cell_folder: Path) -> Iterator[Claim]:
     path = cell_folder / CLAIM
     descriptor = _take(path)
     if descriptor is None:
-        raise CellTakenError(f"{cell_folder.name}: {_holder(path)} is at it")
+        holder = _content_of(path)
+        who = "another process" if holder.pid is None else f"process {holder.pid} on {holder.host}"
+        raise CellTakenError(f"{cell_folder.name}: {who} is at it")
     try:
         claim = Claim(descriptor, ClaimNote(os.getpid(), platform.node(), time.time()))
         claim._write()
@@ -117,23 +119,17 @@ def _take(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_named(descriptor, path):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
         except BlockingIOError:
             time.sleep(_LOOK_AGAIN_S)
+        except FileNotFoundError:  # its last holder has removed the name in between
+            pass
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
     return None
-
-
-def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether the open file still bears this name: its last holder may have removed it in between."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _content_of(path: Path) -> ClaimNote:
@@ -143,8 +139,3 @@ def _content_of(path: Path) -> ClaimNote:
             return ClaimNote(**{key: content.get(key) for key in ClaimNote.__dataclass_fields__})
         time.sleep(_LOOK_AGAIN_S)
     return ClaimNote()
-
-
-def _holder(path: Path) -> str:
-    content = _content_of(path)
-    return "another process" if content.pid is None else f"process {content.pid} on {content.host}"

@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,14 +20,11 @@ from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
 from bwbench.records.files import read_record, write_record
 from bwbench.records.lock import CLAIM, claim_of, locked
 from bwbench.records.packed import PACKED, PackedExperiment, PackedFiles, dump, id_of, read_packed, write_packed
-from bwbench.records.schema import CellRecord, JsonObject, PlanRecord, PublishedRun
+from bwbench.records.schema import CellRecord, JsonObject, PlanRecord
 from bwbench.records.store import CellFolder
 
-Outcome = tuple[str, str, str]  # name of a published cell, what became of it, and why
 COPIED, SAME, REPLACED, KEPT, SKIPPED, REFUSED = "copied", "already there", "replaced", "kept", "skipped", "refused"
 DUPLICATES = ".duplicates"
-
-
 _PART = ".merging-"  # of a folder that is being copied
 _LOCK = ".merge.lock"
 _DEPTH = 3  # results/<experiment>/.timing/<cell>
@@ -82,7 +79,7 @@ def _check(sources: list[Path], into: Path) -> None:
         here, there = source.resolve(), into.resolve()
         if here == there or here in there.parents or there in here.parents:
             raise ConfigError(f"{source} and --into {into} are the same folder, or one lies in the other")
-        if next(_cells(source), None) is None and not packed_below(source):
+        if next(_cells(source), None) is None and not _packed_below(source):
             raise ConfigError(f"{source} holds no records: no <experiment>/<cell>/cell.json in it")
 
 
@@ -104,9 +101,8 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
             raise
         except RecordError as error:  # of the cell that is there already
             yield Merged(source, path.name, SKIPPED, f"the same cell in the target is broken: {error}")
-    for experiment in packed_below(source.resolve()):
-        for name, outcome, why in merge_packed(experiment, into / experiment.relative_to(top)):
-            yield Merged(source, name, outcome, why)
+    for experiment in _packed_below(source.resolve()):
+        yield from _merge_packed(source, experiment, into / experiment.relative_to(top))
     for plan in sorted({path.parent / "plan.json" for path in _cells(source.resolve())}):
         try:
             _merge_plan(plan, into / plan.parent.relative_to(top) / "plan.json")
@@ -129,19 +125,20 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
         return Merged(source, name, REFUSED, f"{there} has the same id and another configuration")
     if _digest(path) == _digest(there):
         return Merged(source, name, SAME)
-    better = stands_before(CellFolder(path), CellFolder(there))
-    about = f"{words_of(CellFolder(path))} here, {words_of(CellFolder(there))} there"
+    mine, other = CellFolder(path), CellFolder(there)
+    better = _rank_of(mine) > _rank_of(other)
+    if better and other.status is None and not other.attempts:
+        shutil.rmtree(there)  # planned there, never begun
+        _copy(path, parent / name)
+        return Merged(source, name, COPIED)
     if better:
-        if not (there / "status.json").is_file() and not CellFolder(there).attempts:  # planned there, never begun
-            shutil.rmtree(there)
-            _copy(path, parent / name)
-            return Merged(source, name, COPIED)
         _set_aside(there, parent)
         _copy(path, parent / name)
     else:
         _copy(path, _aside(path, parent))
     loser = "the other" if better else "this one"
-    return Merged(source, name, REPLACED if better else KEPT, f"{about}; {loser} is in {parent.name}/{DUPLICATES}")
+    about = f"{_words_of(mine)} here, {_words_of(other)} there; {loser} is in {parent.name}/{DUPLICATES}"
+    return Merged(source, name, REPLACED if better else KEPT, about)
 
 
 def _beside_published(source: Path, path: Path, parent: Path) -> Merged:
@@ -149,9 +146,9 @@ def _beside_published(source: Path, path: Path, parent: Path) -> Merged:
     packed = read_packed(parent)
     found = packed.find(path.name) if packed is not None else None
     mine, published = CellFolder(path), CellFolder(parent / found[0], found[1]) if found is not None else None
-    if published is not None and rank_of(published) > rank_of(mine):
+    if published is not None and _rank_of(published) > _rank_of(mine):
         _copy(path, _aside(path, parent))
-        about = f"{words_of(mine)} here, {words_of(published)} published there"
+        about = f"{_words_of(mine)} here, {_words_of(published)} published there"
         return Merged(source, path.name, KEPT, f"{about}; this one is in {parent.name}/{DUPLICATES}")
     _copy(path, parent / path.name)
     return Merged(source, path.name, COPIED)
@@ -276,13 +273,12 @@ def _alone(into: Path) -> Iterator[None]:
         yield
 
 
-def packed_below(folder: Path) -> list[Path]:
+def _packed_below(folder: Path) -> list[Path]:
     """Experiments with published cells: ``folder`` itself, or those in it."""
-    children = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    return [place for place in (folder, *sorted(children)) if (place / PACKED).is_file()]
+    return [place for place in (folder, *_folders(folder)) if (place / PACKED).is_file()]
 
 
-def merge_packed(source: Path, into: Path) -> Iterator[Outcome]:
+def _merge_packed(source: Path, experiment: Path, into: Path) -> Iterator[Merged]:
     """Take the published cells of one experiment into another, made where it is missing.
 
     What stands where both sides have a cell is decided as for folders; a folder stands before an equal published cell,
@@ -290,109 +286,89 @@ def merge_packed(source: Path, into: Path) -> Iterator[Outcome]:
 
     Raises PackedRecordsError where one of the files is broken, OSError where the disk is full or not writable.
     """
-    theirs = read_packed(source)
+    theirs = read_packed(experiment)
     if theirs is None:
         return
     with locked(into):
         ours = read_packed(into)
-        cells = {name: files.content for name, files in ours.cells()} if ours is not None else {}
+        cells = _contents(ours)
         kept, aside = dict(cells), dict[str, JsonObject]()
         folders = {id_of(entry.name): Path(entry.path) for entry in os.scandir(into) if entry.is_dir()}
-        outcomes = []
+        merged = []
         for name, files in theirs.cells():
-            if (problem := CellFolder(source / name, files).problem) is not None:
-                outcomes.append((name, SKIPPED, f"broken: {problem}"))
-                continue
-            there = folders.get(id_of(name))
+            mine, there = CellFolder(experiment / name, files), folders.get(id_of(name))
+            found = ours.find(name) if ours is not None else None
+            other = CellFolder(into / found[0], found[1]) if found is not None else None
             if there is not None and ((there / "status.json").is_file() or claim_of(there) is not None):
-                try:
-                    outcome, why = _against_folder(files, there)
-                except RecordError as error:
-                    outcome, why = SKIPPED, f"the same cell in the target is broken: {error}"
-                if outcome == KEPT:
-                    aside[_aside_name(name, files.content)] = files.content
-            else:
-                found = ours.find(name) if ours is not None else None
-                try:
-                    outcome, why = _against_packed(files, found[1] if found is not None else None)
-                except RecordError as error:
-                    outcome, why = SKIPPED, f"the same cell in the target is broken: {error}"
-                if found is not None and outcome == REPLACED:
-                    worse = kept.pop(found[0])
-                    aside[_aside_name(found[0], worse)] = worse
-                if outcome == KEPT:
-                    aside[_aside_name(name, files.content)] = files.content
-                if outcome in (COPIED, REPLACED):
-                    kept[name] = files.content
-            outcomes.append((name, outcome, why))
+                other = CellFolder(there)
+            outcome, why = _outcome(mine, other)
+            if found is not None and outcome == REPLACED:
+                worse = kept.pop(found[0])
+                aside[_aside_name(found[0], worse)] = worse
+            if outcome == KEPT:
+                aside[_aside_name(name, files.content)] = files.content
+            if outcome in (COPIED, REPLACED):
+                kept[name] = files.content
+            merged.append(Merged(source, name, outcome, why))
         if aside:
-            _set_packed_aside(aside, into / DUPLICATES, theirs.experiment)
+            before = _contents(read_packed(into / DUPLICATES))
+            if not aside.keys() <= before.keys():
+                write_packed(into / DUPLICATES, theirs.experiment, {**before, **aside}, [])
         if kept != cells:
+            runs = {(run.kind, run.id): run for run in (*theirs.runs, *(ours.runs if ours is not None else ()))}
             plan = (ours.plan if ours is not None else None) or theirs.plan
-            write_packed(into, theirs.experiment, kept, _runs(ours, theirs), plan)
-    yield from outcomes
+            write_packed(into, theirs.experiment, kept, [runs[key] for key in sorted(runs)], plan)
+    yield from merged
 
 
-def stands_before(one: CellFolder, other: CellFolder) -> bool:
-    """Whether one result of a cell is better than another: done before not done, run whole before composed."""
-    return rank_of(one) > rank_of(other)
+def _contents(packed: PackedExperiment | None) -> dict[str, JsonObject]:
+    return {name: files.content for name, files in packed.cells()} if packed is not None else {}
 
 
-def rank_of(cell: CellFolder) -> tuple[int, int]:
-    """What decides; larger is better."""
+def _outcome(mine: CellFolder, other: CellFolder | None) -> tuple[str, str]:
+    """What becomes of a published cell beside the same one in the target, and why."""
+    if (problem := mine.problem) is not None:
+        return SKIPPED, f"broken: {problem}"
+    try:
+        return (COPIED, "") if other is None else _against(mine, other)
+    except RecordError as error:
+        return SKIPPED, f"the same cell in the target is broken: {error}"
+
+
+def _against(mine: CellFolder, other: CellFolder) -> tuple[str, str]:
+    if not other.is_packed and claim_of(other.path) is not None:
+        return SKIPPED, "the same cell runs in the target at this moment"
+    if mine.cell.config != other.cell.config:
+        which = "the target has a published cell with" if other.is_packed else f"{other.path} has"
+        return REFUSED, f"{which} the same id and another configuration"
+    if isinstance(mine.files, PackedFiles) and isinstance(other.files, PackedFiles):
+        same = mine.files.content == other.files.content
+    else:
+        same = mine.status == other.status
+    if same:
+        return SAME, ""
+    about = f"{_words_of(mine)} here, {_words_of(other)} there"
+    if _rank_of(mine) <= _rank_of(other):
+        return KEPT, f"{about}; this one is in {DUPLICATES}"
+    if other.is_packed:
+        return REPLACED, f"{about}; the other is in {DUPLICATES}"
+    return SKIPPED, f"{about}; delete {other.path}, and merge again, to take it"
+
+
+def _rank_of(cell: CellFolder) -> tuple[int, int]:
+    """What decides which result of a cell stands, larger is better: done before not done, whole before composed."""
     status = cell.status
     if status is None:
         return 0, 1
     return (2 if status.status == "done" else 1), (1 if status.composed is None else 0)
 
 
-def words_of(cell: CellFolder) -> str:
+def _words_of(cell: CellFolder) -> str:
     """How a cell ended: ``done (composed)``."""
     if cell.status is None:
         return "unfinished"
     return cell.status.status if cell.status.composed is None else f"{cell.status.status} (composed)"
 
 
-def _against_folder(files: PackedFiles, there: Path) -> tuple[str, str]:
-    mine, other = CellFolder(there, files), CellFolder(there)
-    if claim_of(there) is not None:
-        return SKIPPED, "the same cell runs in the target at this moment"
-    if mine.cell.config != other.cell.config:
-        return REFUSED, f"{there} has the same id and another configuration"
-    if mine.status == other.status:
-        return SAME, ""
-    if stands_before(mine, other):
-        return SKIPPED, f"{words_of(mine)} here, {words_of(other)} there; delete {there}, and merge again, to take it"
-    return KEPT, f"{words_of(mine)} here, {words_of(other)} there; this one is in {DUPLICATES}"
-
-
-def _against_packed(files: PackedFiles, there: PackedFiles | None) -> tuple[str, str]:
-    if there is None:
-        return COPIED, ""
-    nowhere = Path()
-    mine, other = CellFolder(nowhere, files), CellFolder(nowhere, there)
-    if mine.cell.config != other.cell.config:
-        return REFUSED, "the target has a published cell with the same id and another configuration"
-    if files.content == there.content:
-        return SAME, ""
-    about = f"{words_of(mine)} here, {words_of(other)} there"
-    if stands_before(mine, other):
-        return REPLACED, f"{about}; the other is in {DUPLICATES}"
-    return KEPT, f"{about}; this one is in {DUPLICATES}"
-
-
 def _aside_name(name: str, content: JsonObject) -> str:
     return f"{name}~{hashlib.sha256(dump(content).encode()).hexdigest()[:_DIGEST_DIGITS]}"
-
-
-def _set_packed_aside(cells: Mapping[str, JsonObject], place: Path, experiment: str) -> None:
-    before = read_packed(place)
-    known = {name: files.content for name, files in before.cells()} if before is not None else {}
-    if not cells.keys() <= known.keys():
-        write_packed(place, experiment, {**known, **cells}, [])
-
-
-def _runs(ours: PackedExperiment | None, theirs: PackedExperiment) -> list[PublishedRun]:
-    runs = [*theirs.runs, *(ours.runs if ours is not None else ())]
-    found = {(run.kind, run.id): run for run in runs}
-    return [found[key] for key in sorted(found)]

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.records.cell_files import AbstractCellFiles
-from bwbench.records.files import sync_folder
+from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Digest, Json, JsonObject, PublishedHead, PublishedPlan, PublishedRun, parse_content
 from bwbench.records.schema.record import R, refusal
 
@@ -114,16 +114,7 @@ def write_packed(
     text = "".join(f"{dump(line)}\n" for line in (head, *contents))
     experiment_folder.mkdir(parents=True, exist_ok=True)
     path = experiment_folder / PACKED
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(gzip.compress(text.encode(), compresslevel=9, mtime=0))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(experiment_folder)
+    write_bytes_atomic(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
     return path
 
 
@@ -192,17 +183,9 @@ class PackedFiles(AbstractCellFiles):
         except RecordError:
             return None
 
-    def has(self, name: str) -> bool:
-        """Whether the cell had such a file."""
-        return self.content.get(name) is not None
-
     def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
         """Of the attempt that status.json speaks of, the only one that is kept."""
         return self.read(model, name)
-
-    def attempts(self) -> list[Path]:
-        """None: there are no folders."""
-        return []
 
     def num_attempts(self) -> int:
         """How many there were."""

@@ -10,17 +10,26 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import REMEDIES, read_events
 from bwbench.records.packed import PACKED, id_of, read_packed
-from bwbench.records.schema import CellRecord, Composed, Config, Digest, Environment, Event, Json, LinkRecord, Status
+from bwbench.records.schema import (
+    CellRecord,
+    Composed,
+    Digest,
+    Environment,
+    Event,
+    Json,
+    JsonObject,
+    LinkRecord,
+    Status,
+)
 from bwbench.records.schema.record import R
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
@@ -57,7 +66,7 @@ class CellFolder:
         return found
 
     @cached_property
-    def flat_config(self) -> dict[str, Any]:
+    def flat_config(self) -> JsonObject:
         """The cell's configuration by flat names (``link.latency``); lists as JSON."""
         return dict(_flatten(self.cell.config))
 
@@ -75,15 +84,7 @@ class CellFolder:
 
         Raises PackedRecordsError where a published file is broken as a whole.
         """
-        if self.problem_at_a_glance is not None:
-            return self.problem_at_a_glance
-        try:
-            _ = self.link, self.composed_beside, self.digest if self.is_packed else None
-        except PackedRecordsError:
-            raise
-        except RecordError as error:
-            return error
-        return None
+        return self.problem_at_a_glance or self._problem_of("link", "composed_beside", *(["digest"] * self.is_packed))
 
     @cached_property
     def problem_at_a_glance(self) -> RecordError | None:
@@ -91,8 +92,12 @@ class CellFolder:
 
         Raises PackedRecordsError as ``problem``.
         """
+        return self._problem_of("cell", "status", "composed", "environment")
+
+    def _problem_of(self, *records: str) -> RecordError | None:
         try:
-            _ = self.cell, self.status, self.composed, self.environment
+            for name in records:
+                getattr(self, name)
         except PackedRecordsError:
             raise
         except RecordError as error:
@@ -152,11 +157,6 @@ class CellFolder:
     def composed_file(self) -> Path:
         """Where a cell's composed result lies, also of one that ran whole as well."""
         return self.path / "composed.json"
-
-    @property
-    def has_composed_file(self) -> bool:
-        """Whether the cell was composed, be it beside a whole run."""
-        return self._files.has("composed.json")
 
     @cached_property
     def composed_beside(self) -> Composed | None:
@@ -275,10 +275,10 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
         yield cells.pop(name)  # what has been looked at need not stay in memory
 
 
-def _flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(config: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:
     for name, value in config.items():
         key = sys.intern(f"{prefix}{name}")  # thousands of cells have the same names
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from _flatten(value, f"{key}.")
         else:
             yield key, json.dumps(value, sort_keys=True) if isinstance(value, list) else value

@@ -106,13 +106,12 @@ def _composed_now(item: PlannedCell, wall_limit_s: float, standing: _Standing, b
     try:
         made = _make(item, wall_limit_s, standing)
         found = put_together(cell, made)
+        write_record(CellFolder(item.folder).composed_file, composed_record(cell, made, found))
     except _PartUndoneError as error:
         ending, why, part = error.status, str(error), error.part
     except (NotComposableError, RecordError) as error:
         why = str(error)
     else:
-        record = composed_record(cell, made, found)
-        write_record(CellFolder(item.folder).composed_file, record)
         return composed_status(item, made, found, time.monotonic() - begun_mono_s)
     undone = {"undone_part": part} if part is not None else {}
     return Status(
@@ -131,10 +130,9 @@ def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserv
     with full_disk_said(item.folder), claimed(item.folder) as claim:
         try:
             made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
-            found = put_together(item.cell, made)
+            record = composed_record(item.cell, made, put_together(item.cell, made))
         except (_PartUndoneError, NotComposableError, RecordError):
             return
-        record = composed_record(item.cell, made, found)
         write_record(CellFolder(item.folder).composed_file, record)
 
 
@@ -267,7 +265,9 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
     metric = target.metric if target is not None else computed.metric
     whole = found.steps == computed.steps
     payload = (computed.payload_bytes or 0) if whole else found.payload_bytes
-    wire_ratio = _wire_ratio(timed)
+    wire_ratio = None
+    if timed.wire_bytes is not None and timed.payload_bytes is not None:
+        wire_ratio = timed.wire_bytes / timed.payload_bytes if timed.payload_bytes else 0.0
     to_target = found.payload_bytes_to_target
     return Status(
         id=item.cell.id,
@@ -353,9 +353,3 @@ def _sources(made: _Made, found: Composition) -> ComposedFrom:
 
 def _events(folder: CellFolder) -> EventsByRank:
     return {rank: folder.events(rank) for rank in folder.ranks}
-
-
-def _wire_ratio(timed: TrialSummary) -> float | None:
-    if timed.wire_bytes is None or timed.payload_bytes is None:
-        return None
-    return timed.wire_bytes / timed.payload_bytes if timed.payload_bytes else 0.0

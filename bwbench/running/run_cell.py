@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from bwbench.base.errors import BwbenchError, LinkError, UnfitMachineError
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
@@ -24,6 +25,9 @@ WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: 
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
 # Nothing is predicted of a network that nobody has measured yet; whether training gets on is watched on the hosts.
 HOSTS_WALL_LIMIT_S = 86400.0
+
+
+RunCell: TypeAlias = "Callable[[PlannedCell, float, CellObserver], Status]"
 
 
 class CellObserver(Protocol):
@@ -61,7 +65,8 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
     with full_disk_said(item.folder), claimed(item.folder) as claim:
         if (recorded := ended_since(item)) is not None:
             return recorded
-        _remove_torn(item.folder)
+        for torn in (*item.folder.glob(".*.part"), *item.folder.glob("attempt-*/.*.part")):  # of a killed process
+            torn.unlink(missing_ok=True)
         if not isinstance(read_json(item.folder / "cell.json"), dict):
             write_json_atomic(item.folder / "cell.json", item.cell.to_json())
         noting = _Noting(observer, claim)
@@ -80,12 +85,6 @@ def ended_since(item: PlannedCell) -> Status | None:
     if not item.runs or (recorded.attempt or 0) > item.attempt:
         return recorded
     return recorded if recorded.status == "done" and recorded.composed is None else None
-
-
-def _remove_torn(folder: Path) -> None:
-    """Files that a killed process had not finished; nobody else writes here while the cell is claimed."""
-    for torn in (*folder.glob(".*.part"), *folder.glob("attempt-*/.*.part")):
-        torn.unlink(missing_ok=True)
 
 
 class _Noting:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bwbench.base.errors import BwbenchError, RecordError
+from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.network.link import Link
 from bwbench.records import CellFolder, iter_cells
@@ -95,7 +96,7 @@ def matches(folder: CellFolder, where: Mapping[str, Any]) -> bool:
         if (linkless and key.startswith("link.")) or (alone and key == "nodes"):
             continue
         if key == "link.preset":
-            if not _is_preset(config.get("link") or {}, str(wanted)):
+            if not _is_preset(mapping_at(config, "link"), str(wanted)):
                 return False
         elif key in _NONE_OR_SOME and wanted in ("none", "some"):
             if bool(value_at(config, key)) != (wanted == "some"):

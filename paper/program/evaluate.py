@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import may_win
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import Arrival, by_seed, number
@@ -294,7 +295,7 @@ def _required(found: dict[int, _T], claim: Claim) -> list[_T]:
 
 
 def _metric(cells: Sequence[CellFolder]) -> str:
-    target = cells[0].cell.config.get("target") or {}
+    target = mapping_at(cells[0].cell.config, "target")
     return str(target.get("metric") or "accuracy")
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from bwbench import emulate
-from bwbench.network.emulate import Nodes
-from bwbench.network.node_popen import NodePopen
+from bwbench.network.emulate import NodePopen, Nodes
 from tests.e2e.program import TAG, TINY, family, run, status_of, wait_for
 from tests.hosts.lab import in_own_proc
 

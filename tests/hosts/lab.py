@@ -16,8 +16,7 @@ from pathlib import Path
 import psutil
 
 from bwbench import emulate
-from bwbench.network.emulate import Node, Nodes
-from bwbench.network.node_popen import NodePopen
+from bwbench.network.emulate import Node, NodePopen, Nodes
 from tests.e2e.program import BWBENCH, TAG, wait_for
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")

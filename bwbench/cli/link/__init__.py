@@ -1,23 +1,31 @@
-"""``bwbench link``: the link layer by itself."""
+"""``bwbench link``: the link layer by itself. Its commands are loaded when one is asked for: they have most options."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
-from bwbench.cli.link import measure, real_interface, run_in_nodes, shown_link
-
-app = typer.Typer(help="The link layer by itself: ask for a link, measure what it does.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    pass
+LINK_HELP = "The link layer by itself: ask for a link, measure what it does."
 
 
-app.command()(measure.verify)
-app.command(help=run_in_nodes.HELP, context_settings={"allow_interspersed_args": False})(run_in_nodes.run)
-app.command()(shown_link.presets)
-app.command()(shown_link.show)
-app.command()(measure.record)
-app.command(help=real_interface.APPLY_HELP)(real_interface.apply)
-app.command()(real_interface.clear)
+class LinkGroup(TyperGroup):
+    """The commands of ``link_commands.py``."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order in which they are declared."""
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name; None where there is none."""
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self) -> None:
+        if not self.commands:
+            from bwbench.cli.link.link_commands import app  # a fifth of the time of `bwbench --help`
+
+            group: Any = typer.main.get_command(app)
+            self.commands = group.commands

@@ -1,8 +1,9 @@
-"""The options that describe a link, declared once for every command that takes one."""
+"""The options of ``bwbench link``: those that describe a link, declared once for every command that takes one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,3 +75,72 @@ class LinkOptions:
     congestion_control: Annotated[str | None, _option(_NODES, "NAME", "Of the nodes' TCP: cubic, reno, bbr.")] = None
     seed: Annotated[str | None, _option(_NODES, "NUMBER", "Of the random numbers behind loss and jitter.")] = None
     backend: Annotated[str | None, _option(_NODES, "NAME", "auto, netem (kernel) or relay (user space).")] = None
+
+
+@dataclass(frozen=True)
+class NodeRunOptions:
+    """How ``link run`` runs its command in the nodes."""
+
+    nodes: Annotated[int, typer.Option(help="How many nodes; each runs the command once.")] = 4
+    timeout: Annotated[str | None, typer.Option(help="End all after this time: '30 s'; exit status 124.")] = None
+    verify: Annotated[bool, typer.Option("--verify", help="Measure the link first; exit status 3 if it is off.")] = (
+        False
+    )
+    torch_env: Annotated[
+        bool, typer.Option("--torch-env", help="Set RANK, WORLD_SIZE, MASTER_ADDR, … as torchrun does.")
+    ] = False
+    no_prefix: Annotated[bool, typer.Option("--no-prefix", help="Print lines without the node's number.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line about the link at the end.")] = False
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What ``link record`` measures, and where that goes."""
+
+    to: Annotated[str | None, typer.Option(metavar="HOST", help="The other host, on which 'record --listen' runs.")] = (
+        None
+    )
+    listen: Annotated[bool, typer.Option("--listen", help="Be that other host.")] = False
+    port: Annotated[int | None, typer.Option(help="TCP port; 5210, and 5201 with --iperf3.")] = None
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of each direction: '60 s'; of listening: '1 h'.")
+    ] = None
+    direction: Annotated[str, typer.Option(help="up, down or both (one after the other).")] = "both"
+    out: Annotated[Path, typer.Option(help="Trace file; for both NAME.up.EXT and NAME.down.EXT.")] = Path(
+        "recorded.tsv"
+    )
+    token: Annotated[
+        str | None, typer.Option(help="Which the listener asks for; it makes one up unless told. '' lets everyone in.")
+    ] = None
+    bind: Annotated[str, typer.Option(metavar="ADDRESS", help="Of this host, to measure from or to listen on.")] = ""
+    iperf3: Annotated[bool, typer.Option("--iperf3", help="The other host runs 'iperf3 --server' instead.")] = False
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """What ``link apply`` shapes, and for how long: its options beside those of the link."""
+
+    dev: Annotated[str | None, typer.Option(metavar="IFACE", help="The interface: wlan0.")] = None
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="IP address (or network) of another machine. Repeatable."),
+    ] = None
+    hosts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead: these hosts among each other, by ssh, until Ctrl-C.")
+    ] = None
+    port: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N[-M]", help="Only TCP and UDP with these ports at either end. Repeatable."),
+    ] = None
+    except_port: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N[-M]", help="Not TCP and UDP with these ports, such as 22. Repeatable."),
+    ] = None
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="Take it back after this time: '10 min'.")
+    ] = None
+    hold: Annotated[bool, typer.Option("--hold", help="Stay, and take it back when this process ends.")] = False
+    only_up: Annotated[bool, typer.Option("--only-up", help="Leave alone what comes in.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tc commands and change nothing.")] = False
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False

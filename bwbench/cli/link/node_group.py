@@ -100,7 +100,8 @@ class NodeGroup:
                 return False
             if now_s - looked_s > LOOK_S:
                 looked_s = now_s
-                self._look()
+                if self._network.health().get("alive") is False:
+                    raise LinkError("the emulator of the link has ended; the commands were ended too")
             for key, _ in self._selector.select(min(left_s, LOOK_S)):
                 self._take(key)
         return True
@@ -113,10 +114,6 @@ class NodeGroup:
         self._selector.unregister(key.fileobj)
         returncode = self._processes[key.data].poll()
         self.returncodes[key.data] = -signal.SIGKILL if returncode is None else returncode
-
-    def _look(self) -> None:
-        if self._network.health().get("alive") is False:
-            raise LinkError("the emulator of the link has ended; the commands were ended too")
 
 
 def status_of(returncode: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
 from bwbench.cli.link.link_options import LinkOptions
@@ -38,7 +39,13 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, *, as_js
         sys.stdout.flush()
 
     ends = hold_link(hosts, link, duration_s, say)
-    changed = [f"{host.name} ({_why_changed(answer)})" for host, answer in ends.items() if not answer.get("restored")]
+    changed = []
+    for host, answer in ends.items():
+        why = str(answer.get("problem") or "no answer")
+        if "restored" in answer:
+            why = f"{answer['now']} instead of {answer['before']}"
+        if not answer.get("restored"):
+            changed.append(f"{host.name} ({why})")
     if changed:
         stderr().print(
             f"not seen to be as before: {', '.join(changed)}; what is armed there takes the link back within 15 s, "
@@ -49,23 +56,8 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, *, as_js
     return EXIT_OK
 
 
-def _why_changed(answer: ShaperAnswer) -> str:
-    if "restored" in answer:
-        return f"{answer['now']} instead of {answer['before']}"
-    return str(answer.get("problem") or "no answer")
-
-
-def show_hosts(file: Path, *, as_json: bool) -> int:
-    """What bwbench shapes on each host now."""
-    return _ask(file, "show", as_json=as_json)
-
-
-def clear_hosts(file: Path, *, as_json: bool) -> int:
-    """Take off what bwbench shapes on each host."""
-    return _ask(file, "clear", as_json=as_json)
-
-
-def _ask(file: Path, operation: str, *, as_json: bool) -> int:
+def ask_hosts(file: Path, operation: Literal["show", "clear"], *, as_json: bool) -> int:
+    """What bwbench shapes on each host now, or that it is taken off."""
     answers = ask_all(inventory(file), operation)
     if as_json:
         print_json([{"host": host.name, **answer} for host, answer in answers.items()])

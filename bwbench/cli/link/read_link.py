@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, show, unknown_key, yaml_names
+from bwbench.base.units import DURATION
 from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
 from bwbench.cli.link.link_options import LinkOptions
 from bwbench.network.link import Link
@@ -146,10 +147,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     for key in ("tcp", "overrides"):
         lower, upper = below.get(key), above.get(key)
         if isinstance(lower, Mapping) and isinstance(upper, Mapping):
-            merged[key] = {**lower, **upper}
-            if key == "overrides":
-                both = [node for node in upper if isinstance(lower.get(node), Mapping)]
-                merged[key].update({node: on_top(lower[node], upper[node]) for node in both})
+            both = [node for node in upper if key == "overrides" and isinstance(lower.get(node), Mapping)]
+            merged[key] = {**lower, **upper, **{node: on_top(lower[node], upper[node]) for node in both}}
     return merged
 
 
@@ -218,6 +217,14 @@ def as_override(text: str) -> tuple[str, dict[str, str]]:
 def as_outage(text: str) -> dict[str, str]:
     """``at=5 s,duration=2 s`` as the mapping of an outage."""
     return key_values(text, "at=5 s,duration=2 s")
+
+
+def as_duration(option: str, text: str) -> float:
+    """Seconds; raises ConfigError where the text after an option is no duration."""
+    try:
+        return DURATION.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
 
 
 def as_trace(text: str) -> dict[str, str]:

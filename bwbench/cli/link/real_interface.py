@@ -6,115 +6,38 @@ import shlex
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
-from bwbench.cli.link.link_options import LinkOptions
-from bwbench.cli.option_classes import takes_options
+from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
+from bwbench.cli.link.link_options import LinkOptions, Shaping
+from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import print_json, stderr
-
-if TYPE_CHECKING:
-    from bwbench.network.interface.shaping import AppliedRun
-    from bwbench.network.link import Link
-
+from bwbench.network.interface.kernel import Kernel, require_rights
+from bwbench.network.interface.remove import clear
+from bwbench.network.interface.shaping import AppliedRun, applied, hold, prepare
+from bwbench.network.interface.shaping_request import PeerTraffic
+from bwbench.network.interface.steps import commands
+from bwbench.network.link import Link
 
 DEFAULT_S = 600.0
 LONGEST_S = 86_400.0
 _POLL_S = 0.05
 
-# A line a paragraph: typer keeps the line breaks of longer ones.
-APPLY_HELP = "\n\n".join(
-    (
-        "Shape what one real interface of this machine exchanges with the peers; everything else goes on as before.",
-        "It is taken back after --for (10 min) by a process that is started before anything is changed and survives "
-        "this one and the session; earlier by 'bwbench link clear'. With --hold it lasts until Ctrl-C, and ends when "
-        "this process does, however that happens.",
-        "The interface adds the whole latency, jitter and loss in each direction: apply it on one side, or ask for "
-        "half on both. Only interfaces with the kernel's own qdiscs are touched, and never the connection by which you "
-        "control this machine.",
-        "With --hosts FILE the hosts of an inventory are shaped as one link among each other, each end with half of "
-        "the latency, and ssh is left out.",
-        "Needs root, and for latency, jitter or loss a kernel with netem. --dry-run prints the tc commands instead, "
-        "for everybody.",
-    )
-)
 
-
-@dataclass(frozen=True)
-class Shaping:
-    """What ``link apply`` shapes, and for how long: its options beside those of the link."""
-
-    dev: Annotated[str | None, typer.Option(metavar="IFACE", help="The interface: wlan0.")] = None
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ADDRESS", help="IP address (or network) of another machine. Repeatable."),
-    ] = None
-    hosts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: these hosts among each other, by ssh, until Ctrl-C.")
-    ] = None
-    port: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N[-M]", help="Only TCP and UDP with these ports at either end. Repeatable."),
-    ] = None
-    except_port: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N[-M]", help="Not TCP and UDP with these ports, such as 22. Repeatable."),
-    ] = None
-    for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Take it back after this time: '10 min'.")
-    ] = None
-    hold: Annotated[bool, typer.Option("--hold", help="Stay, and take it back when this process ends.")] = False
-    only_up: Annotated[bool, typer.Option("--only-up", help="Leave alone what comes in.")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tc commands and change nothing.")] = False
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
-
-    @property
-    def duration_s(self) -> float:
-        """Until it is taken back; raises ConfigError where that is no duration, or out of range."""
-        from bwbench.base.units import DURATION
-
-        if self.for_ is None:
-            return LONGEST_S if self.hold or self.hosts is not None else DEFAULT_S
-        try:
-            duration_s = DURATION.parse(self.for_)
-        except ValueError as error:
-            raise ConfigError(f"--for: {error}") from None
-        if not 1 <= duration_s <= LONGEST_S:
-            raise ConfigError(f"--for: {self.for_!r} is out of range: 1 s to {LONGEST_S / 3600:g} h")
-        return duration_s
-
-    def of_hosts(self) -> Path | None:
-        """The hosts' file; raises ConfigError where something is said beside it that the file says."""
-        said = (self.dev, self.peer, self.port, self.except_port, self.only_up, self.dry_run)
-        if self.hosts is not None and any(said):
+def apply_link(shaping: Shaping, options: LinkOptions) -> int:
+    """Shape an interface, or hosts among each other."""
+    dev = shaping.dev
+    if shaping.hosts is not None:
+        if any((dev, shaping.peer, shaping.port, shaping.except_port, shaping.only_up, shaping.dry_run)):
             raise ConfigError("--hosts: the hosts' file says all of it; of the other options only those of the link")
-        return self.hosts
-
-
-@takes_options()
-def apply(*, shaping: Shaping, options: LinkOptions) -> int:
-    """Shape an interface; ``APPLY_HELP`` is what users read."""
-    from bwbench.cli.link.read_link import read_link
-    from bwbench.network.interface.kernel import Kernel, require_rights
-    from bwbench.network.interface.remove import clear as take_off
-    from bwbench.network.interface.shaping import applied, prepare
-    from bwbench.network.interface.shaping import hold as keep
-    from bwbench.network.interface.shaping_request import PeerTraffic
-    from bwbench.network.interface.steps import commands
-
-    if (hosts := shaping.of_hosts()) is not None:
         from bwbench.cli.link.on_hosts import apply_to_hosts
 
-        return apply_to_hosts(hosts, options, shaping.duration_s, as_json=shaping.json_)
-    dev, hold = shaping.dev, shaping.hold
+        return apply_to_hosts(shaping.hosts, options, _duration_s(shaping), as_json=shaping.json_)
     if dev is None:
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for those of other machines")
-    duration_s = shaping.duration_s
+    duration_s = _duration_s(shaping)
     traffic = PeerTraffic.parse(shaping.peer or [], shaping.port or [], shaping.except_port or [])
     link = read_link(options, 1)
     if not shaping.dry_run:
@@ -127,17 +50,27 @@ def apply(*, shaping: Shaping, options: LinkOptions) -> int:
             lines = commands(prepared.steps, dev)
             print_json({"commands": lines}) if shaping.json_ else print(*lines, sep="\n")
             return EXIT_OK
-        with applied(kernel, prepared, duration_s, held=hold) as run:
-            if interrupts.asked and not hold:
-                take_off(kernel, dev)
+        with applied(kernel, prepared, duration_s, held=shaping.hold) as run:
+            if interrupts.asked and not shaping.hold:
+                clear(kernel, dev)
                 raise KeyboardInterrupt
             print_json(_as_json(run, duration_s, shaping)) if shaping.json_ else _print(run, duration_s, shaping)
             sys.stdout.flush()
-            if hold:
-                keep(kernel, run, duration_s, interrupts.wait)
-        if hold:
+            if shaping.hold:
+                hold(kernel, run, duration_s, interrupts.wait)
+        if shaping.hold:
             stderr().print(f"{dev} is as it was")
     return EXIT_OK
+
+
+def _duration_s(shaping: Shaping) -> float:
+    """Until it is taken back; raises ConfigError where that is no duration, or out of range."""
+    if shaping.for_ is None:
+        return LONGEST_S if shaping.hold or shaping.hosts is not None else DEFAULT_S
+    duration_s = as_duration("--for", shaping.for_)
+    if not 1 <= duration_s <= LONGEST_S:
+        raise ConfigError(f"--for: {shaping.for_!r} is out of range: 1 s to {LONGEST_S / 3600:g} h")
+    return duration_s
 
 
 def _typed() -> str:
@@ -148,8 +81,6 @@ def _typed() -> str:
 
 
 def _print(run: AppliedRun, duration_s: float, shaping: Shaping) -> None:
-    from bwbench.base.units import DURATION
-
     prepared = run.prepared
     dev = prepared.device.name
     print(f"interface  {dev} (run {prepared.names.run})")
@@ -168,14 +99,10 @@ def _print(run: AppliedRun, duration_s: float, shaping: Shaping) -> None:
 
 def _describe(link: Link, *, up: bool) -> str:
     """What one direction gets: ``10 Mbit/s, latency 5 ms, queue 64 kB``."""
-    from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
-
     here = link.base
     words = [BANDWIDTH.format(here.up_bps if up else here.down_bps)]
-    if here.latency_s:
-        words.append(f"latency {DURATION.format(here.latency_s)}")
-    if here.jitter_s:
-        words.append(f"jitter {DURATION.format(here.jitter_s)}")
+    delays = (("latency", here.latency_s), ("jitter", here.jitter_s))
+    words += [f"{name} {DURATION.format(value_s)}" for name, value_s in delays if value_s]
     if here.loss:
         words.append(f"loss {here.loss:.3g}" + (f" in bursts of {link.loss_burst:g}" if link.loss_burst else ""))
     queue_bytes = here.up_queue_bytes if up else here.down_queue_bytes
@@ -184,8 +111,6 @@ def _describe(link: Link, *, up: bool) -> str:
 
 
 def _as_json(run: AppliedRun, duration_s: float, shaping: Shaping) -> dict[str, object]:
-    from bwbench.network.interface.steps import commands
-
     prepared = run.prepared
     return {
         "dev": prepared.device.name,
@@ -202,30 +127,19 @@ def _as_json(run: AppliedRun, duration_s: float, shaping: Shaping) -> dict[str, 
     }
 
 
-def clear(
-    *,
-    dev: Annotated[str | None, typer.Option(metavar="IFACE", help="The interface: wlan0.")] = None,
-    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="On all these hosts instead, by ssh.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> int:
-    """Take off what 'bwbench link apply' has put on an interface, and nothing else; there may be nothing.
-
-    Exit status 3 where its qdiscs are not what they were before, because somebody else has changed them.
-    """
-    from bwbench.network.interface.kernel import Kernel, require_rights
-    from bwbench.network.interface.remove import clear as take_off
-
+def clear_interface(dev: str | None, hosts: Path | None, *, as_json: bool) -> int:
+    """Take off what was put on an interface, or on those of hosts."""
     if (dev is None) == (hosts is None):
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for all that is shaped on other machines")
     if hosts is not None:
-        from bwbench.cli.link.on_hosts import clear_hosts
+        from bwbench.cli.link.on_hosts import ask_hosts
 
-        return clear_hosts(hosts, as_json=json_)
+        return ask_hosts(hosts, "clear", as_json=as_json)
     assert dev is not None
     require_rights(_typed())
     with DeferredInterrupts(), Kernel() as kernel:
-        cleared = take_off(kernel, dev)
-    if json_:
+        cleared = clear(kernel, dev)
+    if as_json:
         print_json({"dev": dev, "run": cleared.run, "removed": list(cleared.removed), "difference": cleared.difference})
     elif not cleared.removed:
         print(f"nothing of bwbench on {dev}")

@@ -8,20 +8,19 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError, LinkError
-from bwbench.cli.link.link_options import LinkOptions
-from bwbench.cli.option_classes import takes_options
+from bwbench.base.explain import nearest
+from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions
+from bwbench.cli.link.node_group import Command, NodeGroup, status_of
+from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import size, stderr
-
-if TYPE_CHECKING:
-    from bwbench.cli.link.node_group import NodeGroup
-    from bwbench.network.link import Link
-    from bwbench.network.network import Network
-
+from bwbench.network.link import Link
+from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses, node_environment, torch_environment
+from bwbench.network.network import Network, open_network
+from bwbench.network.probe.verification import verify
+from bwbench.running.launch.attempt import describe_exit
+from bwbench.running.launch.link_record import VERIFY_TRIES, emulator_of, emulator_unfit
 
 EXIT_TIMEOUT = 124  # as of timeout(1)
 
@@ -33,77 +32,28 @@ _NAMES = ("rank", "nodes", "address", "address:K")
 _WORD = r"([A-Za-z_]\w*)(?::([\w.+-]*))?"
 _PLACEHOLDER = r"\{\{(" + _WORD + r")\}\}|(?<!\$)\{" + _WORD + r"\}"
 
-# A line a paragraph: typer keeps the line breaks of longer ones.
-HELP = "\n\n".join(
-    (
-        "Run a command in every node of a shaped network, as an ordinary user.",
-        "The nodes are network namespaces that see only each other. In the command's words {rank} stands for the "
-        "node's number (from 0), {nodes} for how many there are, {address} for its own address and {address:K} for "
-        "that of node K. Doubled braces stand for single ones there: {{rank}} is the text {rank}. Other braces stay as "
-        "they are: those of JSON, awk, ${HOME}. The environment has BWBENCH_RANK, BWBENCH_NODES and BWBENCH_ADDRESS.",
-        "Traces and outages begin when all commands have been started.",
-        "A server and its client:",
-        "\b\nbwbench link run --nodes 2 --bandwidth '10 Mbit/s' --latency '5 ms' -- \\\n  sh -c 'if [ {rank} = 0 ]; "
-        "then iperf3 -s -1;\n    else sleep 1; iperf3 -c {address:0}; fi'",
-        "Exit status: 0 if all commands end with 0, else the highest of those that failed by themselves (128 + n for "
-        "signal n). When one fails, the others are ended.",
-    )
-)
 
-
-@takes_options()
-def run(
-    *,
-    command: Annotated[list[str], typer.Argument(metavar="CMD", help="Program and arguments, for every node.")],
-    nodes: Annotated[int, typer.Option(help="How many nodes; each runs the command once.")] = 4,
-    timeout: Annotated[str | None, typer.Option(help="End all after this time: '30 s'; exit status 124.")] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Measure the link first; exit status 3 if it is off.")
-    ] = False,
-    torch_env: Annotated[
-        bool, typer.Option("--torch-env", help="Set RANK, WORLD_SIZE, MASTER_ADDR, … as torchrun does.")
-    ] = False,
-    no_prefix: Annotated[bool, typer.Option("--no-prefix", help="Print lines without the node's number.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line about the link at the end.")] = False,
-    options: LinkOptions,
-) -> int:
-    """Run a command in every node; ``HELP`` is what users read."""
-    from bwbench.cli.link.read_link import read_link
-    from bwbench.network.namespaces.addresses import MAX_NODES
-    from bwbench.network.network import open_network
-
+def run_in_nodes(command: Sequence[str], how: NodeRunOptions, options: LinkOptions) -> int:
+    """Run a command in every node; the exit status is that of the highest that failed by itself."""
+    nodes = how.nodes
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
     link = read_link(options, nodes)
-    limit_s = _duration(timeout)
+    limit_s = as_duration("--timeout", how.timeout) if how.timeout is not None else None
+    if limit_s is not None and not limit_s > 0:
+        raise ConfigError(f"--timeout: {how.timeout!r} is out of range: it must be more than 0")
     words = _words(command, nodes)
     with open_network(link, nodes) as network:
-        if verify:
+        if how.verify:
             _measure(network, link)
-        status = _run(network, words, limit_s, torch_env=torch_env, prefixed=not no_prefix)
-        if not quiet:
+        status = _run(network, words, limit_s, torch_env=how.torch_env, prefixed=not how.no_prefix)
+        if not how.quiet:
             _print_summary(network)
     return status
 
 
-def _duration(text: str | None) -> float | None:
-    from bwbench.base.units import DURATION
-
-    if text is None:
-        return None
-    try:
-        limit_s = DURATION.parse(text)
-    except ValueError as error:
-        raise ConfigError(f"--timeout: {error}") from None
-    if not limit_s > 0:
-        raise ConfigError(f"--timeout: {text!r} is out of range: it must be more than 0")
-    return limit_s
-
-
 def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
     """The words of each node; raises ConfigError for a placeholder or a program that does not exist."""
-    from bwbench.network.namespaces.addresses import node_addresses
-
     addresses = [node_addresses(node).data_address for node in range(num_nodes)]
     try:
         words = [fill_in(command, rank, addresses) for rank in range(num_nodes)]
@@ -117,9 +67,6 @@ def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
 
 def _measure(network: Network, link: Link) -> None:
     """Raise LinkError where the link does not do what was asked."""
-    from bwbench.network.probe.verification import verify
-    from bwbench.running.launch.link_record import VERIFY_TRIES
-
     if len(network.nodes) < 2:
         raise ConfigError("--verify: a link has two ends; give --nodes 2 or more")
     stderr().print(f"measuring {link.describe()} between {len(network.nodes)} nodes on {network.backend} …")
@@ -132,9 +79,6 @@ def _measure(network: Network, link: Link) -> None:
 
 
 def _run(network: Network, words: list[list[str]], limit_s: float | None, *, torch_env: bool, prefixed: bool) -> int:
-    from bwbench.cli.link.node_group import Command, NodeGroup
-    from bwbench.network.namespaces.addresses import node_environment, torch_environment
-
     commands = []
     for rank, argv in enumerate(words):
         environment = {**os.environ, **node_environment(rank, network.nodes)}
@@ -157,9 +101,6 @@ def _run(network: Network, words: list[list[str]], limit_s: float | None, *, tor
 
 def _watch(group: NodeGroup, limit_s: float | None) -> int:
     """Until all have ended, one has failed, or time is up; the exit status."""
-    from bwbench.cli.link.node_group import status_of
-    from bwbench.running.launch.attempt import describe_exit
-
     in_time = group.watch(limit_s)
     failed = {rank: returncode for rank, returncode in group.returncodes.items() if returncode}
     running = group.running
@@ -175,8 +116,6 @@ def _watch(group: NodeGroup, limit_s: float | None) -> int:
 
 def _print_summary(network: Network) -> None:
     """One line: who carried how much, and how late; another one where the link was not what was asked."""
-    from bwbench.running.launch.link_record import emulator_of, emulator_unfit
-
     total, health = network.counters().total(), network.health()
     lateness_s = health.get("lateness_p99_s")
     late = "" if lateness_s is None else f"; p99 of lateness {lateness_s * 1e3:.2f} ms"
@@ -199,8 +138,6 @@ def fill_in(words: Sequence[str], rank: int, addresses: Sequence[str]) -> list[s
 
 
 def _value(match: re.Match[str], rank: int, addresses: Sequence[str]) -> str:
-    from bwbench.base.explain import nearest
-
     literal, _, _, name, argument = match.groups()
     if literal is not None:
         return f"{{{literal}}}"

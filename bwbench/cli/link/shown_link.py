@@ -9,34 +9,30 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
-
-import typer
+from typing import TypeVar
 
 from bwbench.base.errors import EXIT_OK, BwbenchError, ConfigError
+from bwbench.base.units import BANDWIDTH
 from bwbench.cli.link.link_options import LinkOptions
-from bwbench.cli.option_classes import takes_options
+from bwbench.cli.link.read_link import read_link
 from bwbench.cli.output import plain_table, print_json, stdout
-
-if TYPE_CHECKING:
-    from bwbench.network.link import Link
-    from bwbench.network.link.node_link import NodeLink
-    from bwbench.network.link.variation import Trace
+from bwbench.network.backend_choice import choose
+from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.link.named_links import named_links
+from bwbench.network.link.node_link import NodeLink
+from bwbench.network.link.variation import Trace
+from bwbench.network.namespaces.addresses import MAX_NODES
+from bwbench.network.netem.netem_check import netem_available
+from bwbench.network.netem.tc_commands import tc_commands
+from bwbench.network.probe.probe_plan import pairs_of
 
 _Row = TypeVar("_Row")
 
 
-def presets(
-    *,
-    sources: Annotated[bool, typer.Option("--sources", help="Say where the figures of each come from.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> int:
-    """List the links that have a name: for --preset here, and 'link: {preset: NAME}' in an experiment.
-
-    Keep your own in a YAML file of the same form, and name them '--preset path/to/file.yaml:NAME'.
-    """
+def print_presets(*, sources: bool, as_json: bool) -> int:
+    """The links that have a name, with where their figures come from if ``sources``."""
     rows = preset_table()
-    if json_:
+    if as_json:
         print_json(rows)
     elif sources:
         print("\n\n".join(f"{row['name']}: {row['summary']}\n  {row['link']}\n  {row['source']}" for row in rows))
@@ -47,9 +43,6 @@ def presets(
 
 def preset_table() -> list[dict[str, str]]:
     """A row for each built-in preset: ``name``, ``summary``, ``link`` (in words) and ``source``."""
-    from bwbench.network.link import Link
-    from bwbench.network.link.named_links import named_links
-
     return [
         {
             "name": preset.name,
@@ -61,31 +54,16 @@ def preset_table() -> list[dict[str, str]]:
     ]
 
 
-@takes_options()
-def show(
-    *,
-    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 4,
-    hosts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: what is shaped on these hosts now, by ssh.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    options: LinkOptions,
-) -> int:
-    """Show a link node by node, what to expect of it, which back end would carry it, and the tc commands for the same.
-
-    Nothing is set up. Traces count by their mean.
-    """
+def show_hosts_or_link(options: LinkOptions, nodes: int, hosts: Path | None, *, as_json: bool) -> int:
+    """What is shaped on hosts now, where a file names some; else what a link would be."""
     if hosts is not None:
-        from bwbench.cli.link.on_hosts import show_hosts
+        from bwbench.cli.link.on_hosts import ask_hosts
 
-        return show_hosts(hosts, as_json=json_)
-    from bwbench.cli.link.read_link import read_link
-    from bwbench.network.namespaces.addresses import MAX_NODES
-
+        return ask_hosts(hosts, "show", as_json=as_json)
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
     found = _found(read_link(options, nodes), nodes)
-    if json_:
+    if as_json:
         print_json(found.to_json())
     else:
         _print(found)
@@ -176,17 +154,13 @@ class _WholeLink:
 
 
 def _found(link: Link, num_nodes: int) -> _WholeLink:
-    from bwbench.network.backend_choice import choose
-    from bwbench.network.netem.netem_check import netem_available
-    from bwbench.network.netem.tc_commands import tc_commands
-
     backend: str | None = None
-    try:
-        backend, reason = choose(link, netem_available())
-    except BwbenchError as error:
-        reason = str(error)
     commands: list[str] | None = None
     refusal = None
+    try:
+        backend, reason = choose(link, netem_available=netem_available())
+    except BwbenchError as error:
+        reason = str(error)
     try:
         commands = tc_commands(link, num_nodes)
     except BwbenchError as error:
@@ -281,8 +255,6 @@ def _ms(value_s: float) -> str:
 
 
 def _rate(value_bps: float | None) -> str:
-    from bwbench.base.units import BANDWIDTH
-
     return "no limit" if value_bps is None else BANDWIDTH.show(value_bps, 4)
 
 
@@ -295,17 +267,8 @@ def expected_of_nodes(link: Link, num_nodes: int) -> list[ExpectedNode]:
         wired = number in link.wired
         up = _direction(link, node, node.up_bps, node.up_queue_bytes, node.up_trace)
         down = _direction(link, node, node.down_bps, node.down_queue_bytes, node.down_trace)
-        rows.append(
-            ExpectedNode(
-                node=number,
-                wired=wired,
-                up=None if wired else up,
-                down=None if wired else down,
-                latency_s=node.latency_s,
-                jitter_s=node.jitter_s,
-                loss=node.loss,
-            )
-        )
+        path = (node.latency_s, node.jitter_s, node.loss)
+        rows.append(ExpectedNode(number, wired, None if wired else up, None if wired else down, *path))
     return rows
 
 
@@ -317,9 +280,6 @@ def _direction(link: Link, node: NodeLink, rate_bps: float, queue_bytes: int, tr
 
 def expected_of_pairs(link: Link, num_nodes: int) -> list[ExpectedPair]:
     """Every node and its neighbour."""
-    from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
-    from bwbench.network.probe.probe_plan import pairs_of
-
     return [
         ExpectedPair(
             src=pair.src,
@@ -336,8 +296,6 @@ def expected_of_pairs(link: Link, num_nodes: int) -> list[ExpectedPair]:
 
 def _serialisation_s(link: Link, src: int, dst: int) -> float:
     """A full frame through the sender's and the receiver's side of an idle link."""
-    from bwbench.network.link import ETHERNET_FRAME_BYTES
-
     sides = [(src, link.node(src).up_bps), (dst, link.node(dst).down_bps)]
     if link.air is None:
         return sum(ETHERNET_FRAME_BYTES * 8 / rate_bps for _, rate_bps in sides)

@@ -145,10 +145,6 @@ def parse_dataset(value: object) -> DatasetConfig:
     return DatasetConfig(*parts)
 
 
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
 Chain = Annotated[
     tuple[Component, ...],
     PlainValidator(parse_chain),
@@ -198,7 +194,9 @@ class CellConfig(_Section):
     seed: int = Field(0, ge=0, le=MAX_SEED)
     launcher: Launcher = "local"
     hosts: tuple[Host, ...] = Field((), exclude=True)
-    plugins: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    plugins: Annotated[
+        tuple[str, ...], BeforeValidator(lambda paths: tuple(paths) if isinstance(paths, list) else paths)
+    ] = ()
 
     @model_validator(mode="before")
     @classmethod

@@ -1,26 +1,32 @@
-"""Combinations that make no sense, refused with the reason. Each key by itself has been checked before."""
+"""Which components go together: refusals with the reason, and what ``collective: auto`` stands for.
+
+Each key by itself has been checked before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from bwbench.base.component import Component
 from bwbench.base.data_spec import LANGUAGE_MODELLING
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, nearest
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
 from bwbench.base.units import DURATION
-from bwbench.experiment.config.auto_collective import algorithm_refusal, codec_refusal
-from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.methods.compression.chain import chain_refusal
+from bwbench.experiment.config.cell_config import CellConfig, Chain
+from bwbench.experiment.config.component_parsing import ComponentOf
+from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.roles import REFERENCE
 from bwbench.network.backend_choice import choose
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.link.node_link import TcpSettings
 
 MAX_TIME_S = 365 * 86400.0
+_ELEMENTS = 1_000_000  # of the tensor that sizes are compared on: large enough that headers do not matter
 
 
 @dataclass(frozen=True)
@@ -31,35 +37,26 @@ class Finding:
     message: str
 
 
-class NamedMethod(Protocol):
-    """A method for a number of nodes."""
+class MethodConfig(BaseModel):
+    """A method for a number of nodes by the keys of an experiment file, without presets and ``auto``.
 
-    @property
-    def nodes(self) -> int:
-        """How many train together."""
+    Attributes:
+        optimizer: that it is to work with, never read from a file; None where that is not known.
+    """
 
-    @property
-    def algorithm(self) -> Component:
-        """When they agree, and on what."""
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @property
-    def collective(self) -> Component:
-        """How an average is formed."""
-
-    @property
-    def compression(self) -> tuple[Component, ...]:
-        """The chain of codecs."""
+    nodes: int = Field(ge=1)
+    algorithm: Annotated[Component, ComponentOf(ALGORITHMS)]
+    collective: Annotated[Component, ComponentOf(COLLECTIVES)]
+    compression: Chain
+    optimizer: Annotated[Component, ComponentOf(OPTIMIZERS)] | None = None
 
 
-class MethodPoint(NamedMethod, Protocol):
-    """A method together with the optimizer that it is to work with."""
-
-    @property
-    def optimizer(self) -> Component:
-        """What the parameters are updated with."""
+NamedMethod: TypeAlias = MethodConfig | CellConfig
 
 
-def method_refusals(point: MethodPoint) -> list[Finding]:
+def method_refusals(point: NamedMethod) -> list[Finding]:
     """Everything about a method that cannot work, whatever it trains."""
     return [finding for check in _METHOD_CHECKS for finding in check(point)]
 
@@ -122,7 +119,7 @@ def _check_collective(config: NamedMethod) -> Iterator[Finding]:
             text = f"algorithm {config.algorithm.name!r} cannot use compression {name!r}: {reason}"
             yield Finding(("compression",), text)
             return
-    reason = codec_refusal(config.collective.name, chain)
+    reason = _codec_refusal(config.collective.name, chain)
     if reason is not None:
         fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, config)]
         names = " + ".join(codec.name for codec in chain)
@@ -141,21 +138,19 @@ def _check_installed(config: NamedMethod) -> Iterator[Finding]:
         yield Finding(("algorithm",), f"algorithm {config.algorithm.name!r} cannot run: {reason}")
 
 
-def _check_optimizer(config: MethodPoint) -> Iterator[Finding]:
+def _check_optimizer(config: NamedMethod) -> Iterator[Finding]:
+    if (optimizer := config.optimizer) is None:
+        return
     algorithm = ALGORITHMS.load(config.algorithm.name)
     known = algorithm.optimizers
-    if known and config.optimizer.name not in known:
+    if known and optimizer.name not in known:
         text = f"algorithm {config.algorithm.name!r} has its own update rule, which belongs to {' or '.join(known)}"
-        yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {config.optimizer.name!r}")
-    elif (reason := algorithm.accepts_optimizer(config.optimizer.name, config.optimizer.options)) is not None:
+        yield Finding(("optimizer",), f"{text}; write 'optimizer: {known[0]}', got {optimizer.name!r}")
+    elif (reason := algorithm.accepts_optimizer(optimizer.name, optimizer.options)) is not None:
         yield Finding(("optimizer",), f"algorithm {config.algorithm.name!r} cannot use this optimizer: {reason}")
-
-
-def _check_codec_optimizer(config: MethodPoint) -> Iterator[Finding]:
     for name in (component.name for component in config.compression):
-        reason = COMPRESSIONS.load(name).accepts_optimizer(config.optimizer.options)
-        if reason is not None:
-            text = f"optimizer {config.optimizer.name!r} does not go with compression {name!r}: {reason}"
+        if (reason := COMPRESSIONS.load(name).accepts_optimizer(optimizer.options)) is not None:
+            text = f"optimizer {optimizer.name!r} does not go with compression {name!r}: {reason}"
             yield Finding(("optimizer",), text)
 
 
@@ -176,7 +171,7 @@ def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
 def _fits(name: str, config: NamedMethod) -> bool:
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     try:
-        refusal = algorithm_refusal(config.algorithm, name) or codec_refusal(name, config.compression)
+        refusal = _algorithm_refusal(config.algorithm, name) or _codec_refusal(name, config.compression)
         return (refusal or COLLECTIVES.load(name)().check(config.nodes, codecs)) is None
     except Exception:  # a broken package is no suggestion
         return False
@@ -219,14 +214,10 @@ def _check_ranges(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("evaluate", "every"), f"{config.evaluate.every_samples:g} samples is out of range: 1 to 1e12")
 
 
-def _check_link_nodes(config: CellConfig) -> Iterator[Finding]:
-    if not config.link.shaped or config.nodes == 1:
-        return
-    for key, text in unknown_nodes(config.link, config.nodes):
-        yield Finding(("link", key), f"link.{key}: {text}")
-
-
-def _check_backend(config: CellConfig) -> Iterator[Finding]:
+def _check_link(config: CellConfig) -> Iterator[Finding]:
+    if config.link.shaped and config.nodes > 1:
+        for key, text in unknown_nodes(config.link, config.nodes):
+            yield Finding(("link", key), f"link.{key}: {text}")
     try:
         choose(config.link, netem_available=True)
     except ConfigError as error:
@@ -254,12 +245,11 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("link", name), text + "leave it out, or emulate the nodes with launcher: local")
 
 
-_METHOD_CHECKS: tuple[Callable[[MethodPoint], Any], ...] = (
+_METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
     _check_peers,
     _check_collective,
     _check_installed,
     _check_optimizer,
-    _check_codec_optimizer,
 )
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_used_link,
@@ -267,7 +257,75 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_task,
     _check_target,
     _check_ranges,
-    _check_link_nodes,
-    _check_backend,
+    _check_link,
     _check_launcher,
 )
+
+
+def auto_collective(algorithm: Component, chain: Sequence[Component], num_nodes: int) -> tuple[str, str]:
+    """Name of a collective that the algorithm and every codec accept, and why it is this one.
+
+    Where none fits it is the one that the algorithm would take at best, so that the check of combinations tells why it
+    cannot be.
+    """
+    names = " + ".join(component.name for component in chain)
+    if (reason := chain_refusal(chain)) is not None:
+        return "ring", f"collective: auto has no codec to go by: {reason}"
+    reasons: list[str] = []
+    first = ""
+    for name, reason in _candidates(algorithm, chain, num_nodes):
+        refusal = _algorithm_refusal(algorithm, name) or _codec_refusal(name, chain)
+        if refusal is None:
+            why = "; ".join([*reasons, reason])
+            return name, f"collective: auto is {name!r} for compression {names}" + (f": {why}" if why else "")
+        first = first or name
+        if name == "ring":
+            reasons.append(refusal.partition(";")[0])  # what else to use is told next
+    return first, f"collective: auto finds none for algorithm {algorithm.name} with compression {names}"
+
+
+def _algorithm_refusal(algorithm: Component, collective: str) -> str | None:
+    """The algorithm's own reason for refusing a collective."""
+    accepts: Callable[[type[Any]], str | None] = ALGORITHMS.load(algorithm.name).accepts
+    return accepts(COLLECTIVES.load(collective))
+
+
+def _codec_refusal(collective: str, chain: Sequence[Component]) -> str | None:
+    """The collective's own reason for refusing one of these codecs."""
+    accepts: Callable[[type[Any]], str | None] = COLLECTIVES.load(collective).accepts
+    return next((reason for codec in chain if (reason := accepts(COMPRESSIONS.load(codec.name)))), None)
+
+
+def _candidates(algorithm: Component, chain: Sequence[Component], num_nodes: int) -> Iterator[tuple[str, str]]:
+    """Collectives from the best to the last resort, each with the reason for taking it."""
+    preferred = getattr(ALGORITHMS.load(algorithm.name), "preferred_collective", None)
+    if preferred is not None:
+        yield preferred, f"algorithm {algorithm.name} is made for it"
+    linear = bool(COMPRESSIONS.load(chain[0].name).linear)
+    yield "ring", "its messages are sums, which a ring forms" if linear else "its payloads can be added along a ring"
+    yield from _by_bytes(chain, num_nodes)
+    for name in COLLECTIVES.names():
+        yield name, f"the only kind that algorithm {algorithm.name} can use"
+
+
+def _by_bytes(chain: Sequence[Component], num_nodes: int) -> Iterator[tuple[str, str]]:
+    """All-gather and scatter-gather, the one first that sends less, in numbers."""
+    codec = nest(chain)
+    codec.prepare([(_ELEMENTS,)])
+    payload = sum(codec.payloads(_ELEMENTS)) / (4 * _ELEMENTS)  # as a share of dense fp32
+    gather = (num_nodes - 1) * payload
+    # Entries that few nodes share fill in: their mean has up to N times as many, but no more than all.
+    sparse = bool(codec.carries)
+    mean = min(num_nodes * payload, 1.0) if sparse else payload
+    scatter = (num_nodes - 1) / num_nodes * (payload + mean)
+    sizes = f"each of {num_nodes} nodes sends {_percent(gather)} of the fp32 tensor with all-gather"
+    filled = ", whose means are sparse no more," if sparse else ""
+    sizes += f", {_percent(scatter)} with scatter-gather{filled}"
+    choices = [("all-gather", gather), ("scatter-gather", scatter)]
+    # All-gather on a tie: it takes one round and compresses once.
+    for name, _ in sorted(choices, key=lambda choice: round(choice[1], 9)):
+        yield name, sizes
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -6,25 +6,17 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel
 
-from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, unknown_key, yaml_names
 from bwbench.base.plain_data import Json, JsonObject
-from bwbench.base.registry import Registry
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
 from bwbench.network.link import Link
 
 Key = tuple[str, ...]
 
 CELL_KEYS: tuple[str, ...] = tuple(name for name in CellConfig.model_fields if name not in ("plugins", "hosts"))
-COMPONENT_KEYS: dict[str, Registry] = {
-    "model": registry.MODELS,
-    "dataset": registry.DATASETS,
-    "algorithm": registry.ALGORITHMS,
-    "collective": registry.COLLECTIVES,
-    "compression": registry.COMPRESSIONS,
-    "optimizer": registry.OPTIMIZERS,
-}
+COMPONENT_KEYS = {known.kind: known for known in (MODELS, DATASETS, ALGORITHMS, COLLECTIVES, COMPRESSIONS, OPTIMIZERS)}
 SECTIONS: dict[str, type[BaseModel]] = {
     "link": Link,
     "compute": ComputeConfig,

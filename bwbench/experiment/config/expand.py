@@ -78,8 +78,8 @@ def expand(source: Source, problems: list[Problem]) -> Expansion:
     for assignments in points(source.axes):
         try:
             raw, placed = _apply(source, assignments)
-        except _Refused as refused:
-            found[refused.problem] = None
+        except ConfigError as refused:
+            found |= dict.fromkeys(refused.problems)
             continue
         excluding = {i for i, exclusion in enumerate(source.exclusions) if exclusion.matches(raw)}
         resolved = Resolved(None) if excluding else resolve(raw, source.plugins, source.folder, tuned=source.tuned)
@@ -129,11 +129,6 @@ def on_hosts(
         yield replace(point, config=point.config.model_copy(update={"hosts": hosts}))
 
 
-class _Refused(Exception):
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-
-
 def _apply(source: Source, assignments: Sequence[Assignment]) -> tuple[JsonObject, list[tuple[Location, Place]]]:
     """The base with the values of one point, and where each of them was written."""
     raw, placed = source.base, list(source.placed)
@@ -141,7 +136,7 @@ def _apply(source: Source, assignments: Sequence[Assignment]) -> tuple[JsonObjec
         try:
             raw, path = assign(raw, item.key, item.value)
         except ConfigError as error:
-            raise _Refused(item.place.problem(f"{show_key(item.key)}: {error}")) from None
+            raise ConfigError(item.place.problem(f"{show_key(item.key)}: {error}")) from None
         placed.append((path, item.place))
     return raw, placed
 
@@ -154,7 +149,7 @@ def _check_base(source: Source) -> list[Problem]:
         return []
     try:
         raw, placed = _apply(source, missing)
-    except _Refused:
+    except ConfigError:
         return []  # said for the point
     findings = resolve(raw, source.plugins, source.folder, combine=False).findings
     return [_locate(f, raw, placed, source.place) for f in findings if f.loc and f.loc[0] in source.base]
@@ -177,13 +172,14 @@ def _useless_exclusions(source: Source, matched: set[int]) -> list[Problem]:
     """Those that match no point, except where the command line changed one of their keys."""
     problems = []
     for index, exclusion in enumerate(source.exclusions):
-        if index in matched or source.overridden & {key for key, _ in exclusion.conditions}:
+        keys = {key for key, _ in exclusion.conditions}
+        if index in matched or source.overridden & keys:
             continue
         wanted = ", ".join(f"{show_key(key)}: {show(value)}" for key, value in exclusion.conditions)
         has = []
         for axis in source.axes:
             for column, key in enumerate(axis.keys):
-                if key in {condition for condition, _ in exclusion.conditions}:
+                if key in keys:
                     values = dict.fromkeys(show(row[column].value) for row in axis.rows)
                     has.append(f"{show_key(key)} takes {', '.join(values)}")
         hint = f"; {'; '.join(has)}" if has else "; its keys stand in no axis of the matrix"

@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from bwbench.base.explain import Location, explain, nearest, show
 from bwbench.base.plain_data import Json
 from bwbench.base.registry import ALGORITHMS
 from bwbench.base.units import PositiveDuration
@@ -85,25 +83,6 @@ class Experiment:
     whole: WholeConfig = WholeConfig()
 
 
-def read_mode(value: object) -> tuple[Mode, str | None]:
-    """The mode that ``value`` names, or what is wrong with it."""
-    if value == "composed":
-        return "composed", None
-    if value == "full":
-        return "full", None
-    return "full", f"mode: {show(value)} is no mode.{nearest(value, MODES)} Allowed: {', '.join(MODES)}"
-
-
-def read_whole(value: object) -> tuple[WholeConfig, list[tuple[Location, str]]]:
-    """What stands under ``whole``, or what is wrong with it, and where in it."""
-    try:
-        return WholeConfig.model_validate({} if value is None else value, strict=True, by_alias=True, by_name=False), []
-    except ValidationError as error:
-        return WholeConfig(), [
-            (loc, f"{'.'.join(map(str, ('whole', *loc)))}: {text}") for loc, text in explain(error, WholeConfig)
-        ]
-
-
 def why_not_composed(config: CellConfig) -> str | None:
     """Why the time to accuracy of a cell cannot be put together from parts; None where it can. Imports no torch."""
     algorithm: Any = config.algorithm.build(ALGORITHMS)
@@ -116,13 +95,3 @@ def why_not_composed(config: CellConfig) -> str | None:
     if config.link.varies:
         return "the link changes over time (trace, outages), so that a few dozen steps do not stand for all"
     return None
-
-
-def composing_problems(configs: Sequence[CellConfig]) -> Iterator[str]:
-    """A message for each reason that keeps cells from being composed."""
-    reasons: dict[str, None] = {}
-    for config in configs:
-        if (reason := why_not_composed(config)) is not None:
-            reasons[reason] = None
-    for reason in reasons:
-        yield f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"

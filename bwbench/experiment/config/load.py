@@ -6,22 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from bwbench.base.errors import ConfigError, Problem
-from bwbench.base.explain import Location, show, unknown_key
+from bwbench.base.explain import Location, explain, nearest, show, unknown_key
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import load_plugin
 from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import MAX_SEED
 from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
 from bwbench.experiment.config.expand import Source, expand, on_hosts
-from bwbench.experiment.config.experiment import (
-    Experiment,
-    Mode,
-    WholeConfig,
-    composing_problems,
-    read_mode,
-    read_whole,
-)
+from bwbench.experiment.config.experiment import MODES, Experiment, Mode, WholeConfig, why_not_composed
 from bwbench.experiment.config.hosts import Host, read_hosts
 from bwbench.experiment.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
 from bwbench.experiment.config.tuned import TunedRates
@@ -35,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
 
 
-def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = False) -> Experiment:
+def load_experiment(path: Path, overrides: Sequence[str] = (), *, tuning: bool = False) -> Experiment:
     """The experiment in ``path``.
 
     Args:
@@ -49,18 +44,14 @@ def load_experiment(path: Path, overrides: Sequence[str] = (), tuning: bool = Fa
     """
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
     if not isinstance(document.data, dict):
-        raise ConfigError(_not_an_experiment(document))
+        needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
+        if document.data is None:
+            raise ConfigError(Problem(f"the file is empty; {needs}", document.file))
+        raise ConfigError(document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}"))
     reading = _Reading(document, document.data, path.parent)
     for text in overrides:
         reading.override(text)
-    return reading.experiment(path, tuning)
-
-
-def _not_an_experiment(document: Document) -> Problem:
-    needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
-    if document.data is None:
-        return Problem(f"the file is empty; {needs}", document.file)
-    return document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}")
+    return reading.experiment(path, tuning=tuning)
 
 
 class _Reading:
@@ -131,7 +122,7 @@ class _Reading:
             except ConfigError as error:
                 self._problems.append(place.problem(f"{show_key(key)}: {error}"))
 
-    def experiment(self, path: Path, tuning: bool) -> Experiment:
+    def experiment(self, path: Path, *, tuning: bool) -> Experiment:
         """The result; raises ConfigError with everything that was found wrong."""
         for key in self._content:
             if key not in KNOWN_KEYS:
@@ -155,17 +146,21 @@ class _Reading:
             overridden=frozenset(self._overridden),
             plugins=tuple(str(plugin) for plugin in plugins),
             folder=self._folder,
-            tuned=TunedRates(str(path), self._folder, repeats, tuning),
+            tuned=TunedRates(str(path), self._folder, repeats, searching=tuning),
         )
         expanded = expand(source, self._problems)
         points = expanded.points
         if hosts or self._content.get("hosts") is None:
             points = tuple(on_hosts(points, hosts, self._where("hosts"), self._problems))
         if mode == "composed" and not self._problems:
-            for text in composing_problems([point.config for point in points]):
-                self._add("mode", text)
+            for reason in dict.fromkeys(why_not_composed(point.config) for point in points):
+                text = f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"
+                self._problems += [self._where("mode").problem(text)] if reason is not None else []
         if self._problems:
             raise ConfigError(_shown(self._problems))
+        warnings = expanded.warnings
+        if mode == "full" and self._content.get("whole") is not None:
+            warnings += ("'whole' has no effect without mode: composed: every cell runs whole",)
         return Experiment(
             name,
             path,
@@ -174,7 +169,7 @@ class _Reading:
             seed,
             plugins,
             expanded.varying,
-            (*expanded.warnings, *self._idle_keys(mode)),
+            warnings,
             expanded.notes,
             tables=expanded.tables,
             mode=mode,
@@ -216,17 +211,18 @@ class _Reading:
         return hosts if len(self._problems) == before else ()
 
     def _read_mode(self) -> tuple[Mode, WholeConfig]:
-        mode, wrong = read_mode(self._content.get("mode", "full"))
-        if wrong is not None:
-            self._add("mode", wrong)
-        whole, found = read_whole(self._content.get("whole"))
-        for loc, text in found:
-            self._problems.append(self._where("whole", *loc).problem(text))
-        return mode, whole
-
-    def _idle_keys(self, mode: Mode) -> list[str]:
-        idle = mode == "full" and self._content.get("whole") is not None
-        return ["'whole' has no effect without mode: composed: every cell runs whole"] if idle else []
+        asked, whole = self._content.get("mode", "full"), self._content.get("whole")
+        mode: Mode = "composed" if asked == "composed" else "full"
+        if asked != mode:
+            self._add("mode", f"mode: {show(asked)} is no mode.{nearest(asked, MODES)} Allowed: {', '.join(MODES)}")
+        try:
+            content = {} if whole is None else whole
+            return mode, WholeConfig.model_validate(content, strict=True, by_alias=True, by_name=False)
+        except ValidationError as error:
+            for loc, text in explain(error, WholeConfig):
+                where = ("whole", *loc)
+                self._problems.append(self._where(*where).problem(f"{'.'.join(map(str, where))}: {text}"))
+        return mode, WholeConfig()
 
     def _read_plugins(self) -> tuple[Path, ...]:
         value = self._content.get("plugins")

@@ -1,4 +1,4 @@
-"""From one point of the matrix, as it was written, to a cell's configuration: presets, ``auto``, defaults, checks."""
+"""From a point of the matrix, or a method, as it was written, to its configuration: presets, ``auto``, checks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from bwbench.base.errors import ConfigError
+from bwbench.base.component import Component
+from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, nearest
-from bwbench.base.plain_data import JsonObject, whole_floats_as_int
+from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.auto_collective import auto_collective
-from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
-from bwbench.experiment.config.combinations import Finding, refusals, remarks
+from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
+from bwbench.experiment.config.combinations import (
+    Finding,
+    MethodConfig,
+    auto_collective,
+    method_refusals,
+    refusals,
+    remarks,
+)
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -53,7 +60,7 @@ class Resolved:
 
 
 def resolve(
-    raw: JsonObject, plugins: tuple[str, ...], folder: Path, combine: bool = True, tuned: TunedRates | None = None
+    raw: JsonObject, plugins: tuple[str, ...], folder: Path, *, combine: bool = True, tuned: TunedRates | None = None
 ) -> Resolved:
     """The configuration of one point.
 
@@ -74,14 +81,14 @@ def resolve(
     content, idle = expanded.content, list(expanded.idle)
     if isinstance(link := content.get("link"), Mapping):
         content["link"] = absolute_preset(link, folder)
-    findings += unknown_name(expanded, raw.get("algorithm"))
-    notes = settle_collective(content, may_fail=bool(plugins))
+    findings += _unknown_name(expanded, raw.get("algorithm"))
+    notes = _settle_collective(content, may_fail=bool(plugins))
     if "target" not in content:
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     refused_keys = {finding.loc[0] for finding in findings}
-    config, errors = validated({**LEFT_OUT, **content, "plugins": list(plugins)}, CellConfig)
-    errors = [where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    config, errors = _validated({**LEFT_OUT, **content, "plugins": list(plugins)}, CellConfig)
+    errors = [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None:
         config, found, said = _with_traces_read(config, folder)
@@ -99,6 +106,50 @@ def resolve(
         notes += [] if findings else remarks(config)
     table = tuned.path(reference) if reference is not None else None
     return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes), table)
+
+
+@dataclass(frozen=True)
+class ResolvedMethod:
+    """A point on the three axes.
+
+    Attributes:
+        config: its components, and as many nodes as asked, 1 for what trains alone.
+        idle: keys that were given and change nothing here.
+        warnings: what may not have been meant.
+        notes: what was decided, and why.
+    """
+
+    config: MethodConfig
+    idle: tuple[str, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Component | None = None) -> ResolvedMethod:
+    """The components that ``asked`` names, in the words of experiment files and with their messages. Imports no torch.
+
+    Args:
+        asked: ``algorithm``, ``collective`` and ``compression`` in any spelling; what is None or missing is chosen.
+        optimizer: the one that is there, under the name and with the options that experiment files know. Without one
+            combinations are not checked, each component alone is.
+
+    Raises ConfigError with everything that is wrong: unknown names and options, combinations that make no sense, an
+    optimizer that the method does not go with.
+    """
+    expanded = expand_preset({**asked, "nodes": num_nodes})
+    content: JsonObject = {key: value for key, value in expanded.content.items() if key in ("nodes", *METHOD_KEYS)}
+    findings = _unknown_name(expanded, asked.get("algorithm"))
+    notes = _settle_collective(content, may_fail=False)
+    refused = {finding.loc[0] for finding in findings}
+    config, errors = _validated(content, MethodConfig)
+    findings += [_where_written(error, expanded) for error in errors if not refused & set(error.loc[:1])]
+    if config is not None and not findings and optimizer is not None:
+        config = config.model_copy(update={"optimizer": optimizer})
+        findings += method_refusals(config)
+        notes += [] if findings else remarks(config)
+    if config is None or findings:
+        raise ConfigError([Problem(finding.message) for finding in findings])
+    return ResolvedMethod(config, expanded.idle, expanded.warnings, tuple(notes))
 
 
 def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:
@@ -121,7 +172,7 @@ def _idle_settings(config: CellConfig) -> list[str]:
     return idle
 
 
-def settle_collective(content: JsonObject, *, may_fail: bool) -> list[str]:
+def _settle_collective(content: JsonObject, *, may_fail: bool) -> list[str]:
     """Replace ``collective: auto`` in a configuration without presets; returns what there is to say of it.
 
     Where algorithm or codecs are no known ones it becomes ``ring``, for the check of each key to say so.
@@ -148,24 +199,24 @@ def settle_collective(content: JsonObject, *, may_fail: bool) -> list[str]:
         return []
 
 
-def unknown_name(expanded: Expanded, algorithm: object) -> list[Finding]:
+def _unknown_name(expanded: Expanded, algorithm: object) -> list[Finding]:
     """That ``algorithm:`` names neither a preset nor an algorithm, where it does not and is a spelling of one."""
     is_spelled = isinstance(algorithm, str) or (
         isinstance(algorithm, Mapping) and ("name" in algorithm or len(algorithm) == 1)
     )
     if expanded.preset in PRESETS or expanded.preset in ALGORITHMS or not is_spelled:
         return []
-    return [Finding(("algorithm",), unknown_algorithm(expanded.preset))]
+    return [Finding(("algorithm",), _unknown_algorithm(expanded.preset))]
 
 
-def unknown_algorithm(name: str) -> str:
+def _unknown_algorithm(name: str) -> str:
     """The message for a name that is neither an algorithm nor a preset."""
     names = [*PRESETS, *(name for name in ALGORITHMS.names() if name not in PRESETS)]
     hint = elsewhere(name, ALGORITHMS)
     return f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{hint}"
 
 
-def validated(content: JsonObject, model: type[Config]) -> tuple[Config | None, list[Finding]]:
+def _validated(content: JsonObject, model: type[Config]) -> tuple[Config | None, list[Finding]]:
     """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number."""
     text = json.dumps(whole_floats_as_int(content))
     try:
@@ -193,7 +244,7 @@ def _inside_reference(error: Finding) -> Finding:
     return Finding(("optimizer", "tuned", "optimizer", *error.loc[1:]), f"optimizer.tuned.{error.message}")
 
 
-def where_written(error: Finding, expanded: Expanded) -> Finding:
+def _where_written(error: Finding, expanded: Expanded) -> Finding:
     """The finding with its location in the user's words: under the preset's name, not the algorithm's."""
     preset = PRESETS.get(expanded.preset)
     if preset is not None and error.loc[:2] == ("algorithm", preset.algorithm):

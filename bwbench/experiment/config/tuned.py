@@ -74,7 +74,7 @@ class TunedRates:
             config: of the cell, complete but for its optimizer: what the experiment says of it, or any.
         """
         if self.searching:
-            return Choice(suited(config, config.optimizer if reference.optimizer is not None else None))
+            return Choice(_suited(config, config.optimizer if reference.optimizer is not None else None))
         path = self.path(reference)
         command = f"'bwbench tune {self.experiment}'"
         if not path.exists():
@@ -88,7 +88,7 @@ class TunedRates:
         if not rows:
             return _refused(f"{_lacking(table, config, reference.file)}; {command} adds it")
         if reference.optimizer is not None:
-            asked = suited(config, config.optimizer)
+            asked = _suited(config, config.optimizer)
             same = [row for row in rows if without_rate(row.optimizer) == without_rate(asked)]
             if not same:
                 has = ", ".join(show(_short(row.optimizer)) for row in rows)
@@ -160,7 +160,7 @@ def read_reference(value: Json) -> tuple[Reference | None, list[Finding]]:
     return Reference(file, optimizer), findings
 
 
-def suited(config: CellConfig, optimizer: Component | None = None) -> Component:
+def _suited(config: CellConfig, optimizer: Component | None = None) -> Component:
     """The optimizer to tune for an arm: the one given, but where the arm's own rules ask for another.
 
     An algorithm that belongs to some optimizers gets the first of these; with a codec that keeps a momentum of its own

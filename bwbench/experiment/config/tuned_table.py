@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -12,15 +13,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from bwbench.base import registry
 from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain, show
 from bwbench.base.plain_data import Json, JsonObject, canonical, whole_floats_as_int
-from bwbench.base.registry import Registry
+from bwbench.base.registry import OPTIMIZERS
 from bwbench.base.yaml_document import parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
+from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
 
 SCHEMA = 1
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries
@@ -186,7 +187,7 @@ def read_table(path: Path, plugins: tuple[str, ...] = ()) -> TunedTable:
 
 @functools.lru_cache(maxsize=16)
 def _read(path: Path, mtime_ns: int, size: int, plugins: tuple[str, ...]) -> TunedTable | tuple[Problem, ...]:
-    shown = _shown(path)
+    shown = min(str(path), os.path.relpath(path), key=len)
     try:
         document = parse_yaml(read_text_file(path, MAX_BYTES), shown, MAX_BYTES)
     except ConfigError as error:
@@ -203,7 +204,7 @@ def _read(path: Path, mtime_ns: int, size: int, plugins: tuple[str, ...]) -> Tun
         content = TableFile.model_validate_json(json.dumps(whole_floats_as_int(document.data)), strict=True)
     except ValidationError as error:
         found = explain(error, TableFile)
-        return _first([document.problem(f"{_where(loc)}: {text}", loc) for loc, text in found])
+        return _first([document.problem(f"{'.'.join(map(str, loc)) or 'table'}: {text}", loc) for loc, text in found])
     problems: list[Problem] = []
     rows: list[Row] = []
     for number, entry in enumerate(content.entries):
@@ -221,7 +222,7 @@ def row_of(entry: TunedEntry) -> Row:
     Raises ValidationError or ConfigError where the optimizer is none.
     """
     (name, options), rate = next(iter(entry.optimizer.items())), {} if entry.lr is None else {"lr": entry.lr}
-    optimizer = parse_component({name: {**options, **rate}}, registry.OPTIMIZERS)
+    optimizer = parse_component({name: {**options, **rate}}, OPTIMIZERS)
     setting = {key: _filled(key, getattr(entry, key)) for key in (*METHOD_KEYS, *WORKLOAD)}
     return Row(entry, setting, optimizer)
 
@@ -236,23 +237,14 @@ def without_rate(optimizer: Component) -> JsonObject:
     return {key: value for key, value in optimizer.to_json().items() if key != "lr"}
 
 
-_REGISTRIES: dict[str, Registry] = {
-    "algorithm": registry.ALGORITHMS,
-    "collective": registry.COLLECTIVES,
-    "model": registry.MODELS,
-}
-
-
 def _filled(key: str, value: Json) -> Json:
-    try:
+    with contextlib.suppress(ValidationError, ConfigError):  # of a plugin that is not loaded here
         if key == "compression":
             return [codec.to_json() for codec in parse_chain(value)]
         if key == "dataset":
             return parse_dataset(value).to_json()
-        if key in _REGISTRIES:
-            return parse_component(value, _REGISTRIES[key]).to_json()
-    except (ValidationError, ConfigError):  # of a plugin that is not loaded here
-        pass
+        if key in ("algorithm", "collective", "model"):
+            return parse_component(value, COMPONENT_KEYS[key]).to_json()
     return value
 
 
@@ -261,13 +253,3 @@ def _first(problems: list[Problem]) -> tuple[Problem, ...]:
     more = len(problems) - MAX_PROBLEMS
     said = [Problem(f"and {more} more problems", problems[0].file)] if more > 0 else []
     return (*problems[:MAX_PROBLEMS], *said)
-
-
-def _where(loc: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in loc) or "table"
-
-
-def _shown(path: Path) -> str:
-    """The path as short as it can be written from here."""
-    relative = os.path.relpath(path)
-    return relative if len(relative) < len(str(path)) else str(path)

@@ -1,13 +1,12 @@
 """From an experiment to the ordered list of its cells, with what each will send and how long it will take."""
 
-from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
+from bwbench.experiment.plan.assess import PlannedCell, assess
 from bwbench.experiment.plan.build import Plan, build_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.doubts import doubts
 from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells
 from bwbench.experiment.plan.forecast import Forecast, foresee
-from bwbench.methods.traffic import Traffic
 
 __all__ = [
     "Cell",
@@ -15,12 +14,10 @@ __all__ = [
     "Forecast",
     "Plan",
     "PlannedCell",
-    "Traffic",
     "assess",
     "build_plan",
     "doubts",
     "estimate_cells",
     "foresee",
-    "freeze_plan",
     "identity",
 ]

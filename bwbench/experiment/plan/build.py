@@ -78,17 +78,13 @@ def build_plan(experiment: Experiment) -> Plan:
 def slug(point: Point, arm: str, varying: Sequence[Key], seed: int) -> str:
     """``ring-fp16-10Mbit-s0``: the method, the values of the axes that vary, the seed; safe in a file name."""
     parts = [arm]
-    values = dict(point.values)
+    values, has_no_link = dict(point.values), standing_of(point.config).role == REFERENCE
     for key in varying:  # the arm's name says the method
-        if key[0] in (*METHOD_KEYS, "seed") or (key[0] == "link" and _has_no_link(point.config)):
+        if key[0] in (*METHOD_KEYS, "seed") or (key[0] == "link" and has_no_link):
             continue
         parts.append(_value(key, values[key], point.config))
     text = "-".join(filter(None, map(_safe, parts)))[:MAX_SLUG].rstrip("-._")
     return f"{text}-s{seed}"
-
-
-def _has_no_link(config: CellConfig) -> bool:
-    return standing_of(config).role == REFERENCE
 
 
 def _value(key: Key, value: Json, config: CellConfig) -> str:

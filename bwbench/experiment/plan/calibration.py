@@ -79,9 +79,9 @@ class Calibration:
     def __init__(self, estimates: Mapping[str, CellEstimate]) -> None:
         self.num_cells = 0
         self._estimates = estimates
-        self._kinds: dict[str, CellKind] = {}
-        self._computing, self._evaluating, self._starting = Ratios(), Ratios(), Ratios()
-        self._places: dict[str, dict[str, dict[str, FinishedCells]]] = {}  # by work, arm and place
+        self._kinds: dict[str, _CellKind] = {}
+        self._computing, self._evaluating, self._starting = _Ratios(), _Ratios(), _Ratios()
+        self._places: dict[str, dict[str, dict[str, _FinishedCells]]] = {}  # by work, arm and place
         self._fits: dict[tuple[str, str | None], Fit] = {}
         self._to_target: dict[str, deque[int | None]] = {}  # by what is learnt
         self._learnt: dict[str, str] = {}  # by cell id
@@ -103,7 +103,7 @@ class Calibration:
         self._evaluating.add(kind.work, evaluation_s, _evaluations_s(cell, found, steps))
         self._starting.add(kind.work, overhead_s, found.overhead_s)
         places = self._places.setdefault(kind.work, {}).setdefault(kind.arm, {})
-        places.setdefault(kind.place, FinishedCells()).add(Steps(found, int(steps), float(clock_s)))
+        places.setdefault(kind.place, _FinishedCells()).add(Steps(found, int(steps), float(clock_s)))
         if cell.config.target is not None:
             reached = status.samples_to_target
             taken = None if reached is None else round(reached / cell.config.global_batch)
@@ -135,7 +135,7 @@ class Calibration:
             evaluation_s *= self._evaluating.of(kind.work)
         return Prediction(overhead_s, training_s, evaluation_s, steps, to_target, self.num_cells)
 
-    def _training_s(self, kind: CellKind | None, asked: Steps) -> float:
+    def _training_s(self, kind: _CellKind | None, asked: Steps) -> float:
         """By the method's fit; where it has run on this very link, corrected by what it took there."""
         if kind is None:
             return asked.clock_s(Fit(), computing=1.0)
@@ -144,18 +144,16 @@ class Calibration:
         here = self._places.get(kind.work, {}).get(kind.arm, {}).get(kind.place)
         return training_s if here is None else training_s * here.usual.measured_s / here.usual.clock_s(fit, computing)
 
-    def _fit_of(self, kind: CellKind) -> Fit:
+    def _fit_of(self, kind: _CellKind) -> Fit:
         """Of the arm at this work on any link, which starts from that of all arms at this work."""
-        arms = self._places.get(kind.work, {})
-        everything = [place for places in arms.values() for place in places.values()]
-        of_all = self._fitted((kind.work, None), everything, Fit())
-        return self._fitted((kind.work, kind.arm), [*arms.get(kind.arm, {}).values()], of_all)
-
-    def _fitted(self, name: tuple[str, str | None], places: Sequence[FinishedCells], before: Fit) -> Fit:
-        if name not in self._fits:
-            computing = self._computing.of(name[0])
-            self._fits[name] = fitted([place.usual.measured(computing) for place in places], before)
-        return self._fits[name]
+        arms, fit = self._places.get(kind.work, {}), Fit()
+        for arm, asked in ((None, list(arms.values())), (kind.arm, [arms.get(kind.arm, {})])):
+            if (kind.work, arm) not in self._fits:
+                computing = self._computing.of(kind.work)
+                measured = [place.usual.measured(computing) for places in asked for place in places.values()]
+                self._fits[kind.work, arm] = fitted(measured, fit)
+            fit = self._fits[kind.work, arm]
+        return fit
 
     def _steps_to_target(self, cell: Cell) -> int | None:
         """Median of finished repeats; None where there are none, or where half of them did not get there."""
@@ -165,13 +163,13 @@ class Calibration:
         reached = sorted(taken for taken in known if taken is not None)
         return reached[len(known) // 2] if len(known) // 2 < len(reached) else None
 
-    def _kind_of(self, cell: Cell) -> CellKind:
+    def _kind_of(self, cell: Cell) -> _CellKind:
         if cell.id not in self._kinds:
             config = cell.config
             model, data = config.model.to_json(), config.dataset.source.to_json()
             sizes = (config.batch_size, config.accumulate, config.nodes, config.compute.threads)
             place = f"{config.compute.step_time_s} {self._estimates[cell.id].communication_s} {config.link.describe()}"
-            self._kinds[cell.id] = CellKind(cell.arm, f"{model} {data} {sizes}", place)
+            self._kinds[cell.id] = _CellKind(cell.arm, f"{model} {data} {sizes}", place)
         return self._kinds[cell.id]
 
     def _learnt_by(self, cell: Cell) -> str:
@@ -189,7 +187,7 @@ def _evaluations_s(cell: Cell, found: CellEstimate, steps: int) -> float:
 
 
 @dataclass(frozen=True)
-class CellKind:
+class _CellKind:
     """What cells have in common: ``work`` is what the nodes compute, ``place`` the link and the declared step time."""
 
     arm: str
@@ -225,7 +223,7 @@ class Steps:
         return MeasuredSteps(*self.parts_s(computing), self.measured_s)
 
 
-class FinishedCells:
+class _FinishedCells:
     """Finished cells of one arm on one link, of which one stands for all."""
 
     def __init__(self) -> None:
@@ -233,7 +231,6 @@ class FinishedCells:
         self._usual: Steps | None = None
 
     def add(self, cell: Steps) -> None:
-        """Take in one more; the oldest is forgotten where there are many."""
         self._cells.append(cell)
         self._usual = None
 
@@ -246,7 +243,7 @@ class FinishedCells:
         return self._usual
 
 
-class Ratios:
+class _Ratios:
     """Measured over predicted, by what a node computes; of all where that has not been measured."""
 
     def __init__(self) -> None:
@@ -255,15 +252,13 @@ class Ratios:
         self._medians: dict[str, float] = {}
 
     def add(self, work: str, measured_s: float | None, predicted_s: float) -> None:
-        """Take in a finished cell; one in which this took no time says nothing."""
-        if not measured_s or not predicted_s:
+        if not measured_s or not predicted_s:  # what took no time says nothing
             return
         self._by_work.setdefault(work, deque(maxlen=NEWEST)).append(measured_s / predicted_s)
         self._all.append(measured_s / predicted_s)
         self._medians.clear()
 
     def of(self, work: str) -> float:
-        """Median of the finished cells; 1 before any."""
         if work not in self._medians:
             self._medians[work] = median(self._by_work.get(work) or self._all or (1.0,))
         return self._medians[work]

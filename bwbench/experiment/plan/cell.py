@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
-from bwbench.base.plain_data import JsonObject
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.method_names import standing_of
-from bwbench.methods.roles import Role
+from bwbench.methods.roles import Role, Topology, topology_by_name
 
 SCHEMA = 1
 
@@ -52,6 +52,11 @@ class Cell:
         """Equal for arms that compute the same mean, and so learn alike; else the arm's own name."""
         return standing_of(self.config).kinship or self.arm
 
+    @property
+    def topology(self) -> Topology | None:
+        """Who averages with whom; None where nobody does."""
+        return topology_by_name(self.config.collective.name)
+
     def to_json(self) -> JsonObject:
         """What ``cell.json`` holds."""
         return {
@@ -64,10 +69,11 @@ class Cell:
             "config": self.config.model_dump(mode="json", by_alias=True),
             "role": self.role,
             "kinship": self.kinship,
+            "topology": None if self.topology is None else asdict(self.topology),
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Cell:
+    def from_json(cls, data: Mapping[str, Json]) -> Cell:
         """The cell that ``to_json`` wrote. The id is taken over, never computed anew.
 
         Raises:
@@ -87,4 +93,5 @@ class Cell:
             found = explain(error, CellConfig)
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
             raise ConfigError(problems) from None
-        return cls(data["id"], data["slug"], data["experiment"], data["arm"], data["repeat"], config)
+        cell_id, slug, experiment, arm = (str(data[key]) for key in ("id", "slug", "experiment", "arm"))
+        return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)

@@ -1,11 +1,9 @@
 """The id of a cell: which of its settings count, for ever.
 
-Records are found again by their ids, so an id may never change by itself. What counts stands in the two tables below,
-which are frozen: they say nothing about the defaults of today.
-
-- ``ALWAYS``: keys that are hashed whatever their value. All keys of 0.1 outside the link, none since.
-- ``DEFAULTS``: keys that are hashed only where their value is not the one that stands here: all of the link, and every
-  key that is added from now on, with its default at that time.
+Records are found again by their ids, so an id may never change by itself. Every key is hashed, but for those at the
+values of ``DEFAULTS``: all of the link, and every key that is added from now on, with its default at that time. That
+table is frozen, and says nothing about the defaults of today; a test names the keys that are hashed whatever their
+value, all of 0.1 outside the link.
 
 A new key gets a line in ``DEFAULTS``: cells that leave it alone keep their ids. A default that changes later on changes
 no line: the new value is hashed from then on, and cells with it are other cells. Options of a component that has no
@@ -18,65 +16,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bwbench.base import registry
+from bwbench.base.plain_data import Json, JsonObject, mapping_at
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
 
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1
-
-_LR = ("lr", "weight_decay", "base_batch", "lr_scaling", "warmup", "flat")
-ALWAYS: dict[str, frozenset[str]] = {
-    place: frozenset(keys)
-    for place, keys in {
-        "": (
-            *("nodes", "link", "model", "dataset", "batch_size", "accumulate", "algorithm", "collective"),
-            *("compression", "optimizer", "compute", "evaluate", "target", "stop", "limit", "seed", "plugins"),
-            "launcher",  # where it is not local, which is never written
-        ),
-        "compute": ("threads", "step_time"),
-        "evaluate": ("every",),
-        "limit": ("samples", "time"),
-        "target": ("metric", "value"),
-        "algorithm every-step": ("bucket",),
-        "algorithm torch-post-local-sgd": ("warmup", "period"),
-        "algorithm local-sgd": ("period", "overlap", "warmup"),
-        "algorithm diloco": ("period", "overlap", "outer_lr", "outer_momentum"),
-        "algorithm streaming-diloco": ("period", "overlap", "outer_lr", "outer_momentum", "fragments", "mix"),
-        "algorithm decentralized": ("interval",),
-        "algorithm async": ("sync_interval", "warmup_steps"),
-        "algorithm qadam": ("warmup_steps", "send"),
-        "algorithm hivemind": ("period", "timeout"),
-        "collective parameter-server": ("server",),
-        "collective hierarchical": ("workers_per_host", "across"),
-        "compression int8": ("block", "epsilon", "error_feedback"),
-        "compression int4": ("block", "error_feedback"),
-        "compression int2": ("block", "error_feedback"),
-        "compression sign": ("block", "error_feedback"),
-        "compression qsgd": ("levels", "block", "norm"),
-        "compression terngrad": ("block", "clip"),
-        "compression threshold": ("value", "quantile", "error_feedback"),
-        "compression top-k": ("ratio", "exact", "error_feedback"),
-        "compression random-k": ("ratio", "unbiased", "error_feedback"),
-        "compression dgc": ("ratio", "momentum", "clip_norm", "warmup_steps"),
-        "compression powersgd": ("rank", "error_feedback"),
-        "model mlp": ("hidden",),
-        "model cnn": ("width", "hidden"),
-        "model cnn-large": ("width", "hidden"),
-        "model resnet8": ("width",),
-        "model resnet20": ("width",),
-        "model char-transformer": ("embedding", "heads", "layers"),
-        "dataset tinyshakespeare": ("context",),
-        "dataset synthetic": ("shape", "classes", "samples", "noise"),
-        "partition dirichlet": ("alpha",),
-        "optimizer sgd": (*_LR, "momentum", "nesterov"),
-        "optimizer adam": (*_LR, "betas", "eps"),
-        "optimizer adamw": (*_LR, "betas", "eps"),
-    }.items()
-}
 
 _TRACE = {**dict.fromkeys(("measures", "column", "unit", "sha256", "mean")), "format": "auto", "start": "0 us"}
 DEFAULTS: dict[str, dict[str, object]] = {
@@ -120,33 +68,24 @@ def identity(config: CellConfig) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:ID_LENGTH]
 
 
-def what_counts(config: CellConfig) -> Mapping[str, object]:
+def what_counts(config: CellConfig) -> JsonObject:
     """The settings that an id is made of."""
-    content: dict[str, Any] = _counted("", config.model_dump(mode="json", by_alias=True))
+    content = _counted("", config.model_dump(mode="json", by_alias=True))
     content["link"] = _of_link("link", content["link"])
     for section in ("compute", "evaluate", "limit", "target"):
-        if content.get(section) is not None:
-            content[section] = _counted(section, content[section])
-    for kind, known in _KINDS.items():
-        if kind in content:
-            content[kind] = _of_component(kind, known, content[kind])
+        if asked := mapping_at(content, section):
+            content[section] = _counted(section, asked)
+    for kind, known in COMPONENT_KEYS.items():
+        if kind != "compression":
+            content[kind] = _of_component(kind, known, mapping_at(content, kind))
     content["compression"] = [
-        _of_component("compression", registry.COMPRESSIONS, codec) for codec in content["compression"]
+        _of_component("compression", registry.COMPRESSIONS, codec.to_json()) for codec in config.compression
     ]
-    content["plugins"] = [[Path(path).name, declared_version(Path(path))] for path in config.plugins]
+    content["plugins"] = [[Path(path).name, _declared_version(Path(path))] for path in config.plugins]
     return content
 
 
-_KINDS = {
-    "algorithm": registry.ALGORITHMS,
-    "collective": registry.COLLECTIVES,
-    "model": registry.MODELS,
-    "dataset": registry.DATASETS,
-    "optimizer": registry.OPTIMIZERS,
-}
-
-
-def _counted(place: str, content: Any) -> Any:
+def _counted(place: str, content: JsonObject) -> JsonObject:
     """What counts of the keys at one place."""
     frozen = DEFAULTS.get(place)
     if frozen is None:
@@ -154,15 +93,16 @@ def _counted(place: str, content: Any) -> Any:
     return {key: value for key, value in content.items() if key not in frozen or value != frozen[key]}
 
 
-def _of_component(kind: str, known: registry.Registry, content: Any) -> Any:
-    counted = _counted(f"{kind} {content['name']}", content)
-    if "partition" in counted:
-        counted["partition"] = _of_component("partition", registry.PARTITIONS, counted["partition"])
-    revision = getattr(known.load(content["name"]), "revision", FIRST_REVISION)
+def _of_component(kind: str, known: registry.Registry, content: JsonObject) -> JsonObject:
+    name = str(content["name"])
+    counted = _counted(f"{kind} {name}", content)
+    if partition := mapping_at(counted, "partition"):
+        counted["partition"] = _of_component("partition", registry.PARTITIONS, partition)
+    revision = getattr(known.load(name), "revision", FIRST_REVISION)
     return counted if revision == FIRST_REVISION else {**counted, "revision": revision}
 
 
-def _of_link(place: str, content: Any) -> Any:
+def _of_link(place: str, content: Json) -> Json:
     """What counts of a link: what is not at its frozen default, at any depth; of a trace its content alone."""
     if isinstance(content, list):
         return [_of_link(f"{place}.*", item) for item in content]
@@ -180,7 +120,7 @@ def _of_link(place: str, content: Any) -> Any:
     }
 
 
-def declared_version(plugin: Path) -> str | None:
+def _declared_version(plugin: Path) -> str | None:
     """``__version__ = "…"`` of a plugin file, read without running it; None where it has none."""
     try:
         tree = ast.parse(plugin.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from bwbench.experiment.config.experiment import Experiment, WholeConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.cell_identity import identity
 from bwbench.experiment.plan.described_models import describe
-from bwbench.experiment.plan.estimate import estimate_cells, request_of
+from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.experiment.plan.sending import traffic_of
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
 from bwbench.methods.traffic import transfer_time_s
@@ -43,10 +43,7 @@ def ways(experiment: Experiment, cells: Sequence[Cell]) -> dict[str, Way]:
     """The way of each cell by its id; cells that are not in it run whole.
 
     The choice depends on the experiment alone, so that a sweep that is interrupted goes on with the same one. Where
-    ``whole.time`` limits it, models are described for that.
-
-    Raises:
-        ConfigError, LaunchError: a model cannot be described.
+    ``whole.time`` limits it, models are described for that: raises ConfigError and LaunchError as ``describe``.
     """
     if experiment.mode != "composed":
         return {}
@@ -142,17 +139,14 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
     Args:
         shapes: of the model's parameters; without, the describing process is asked, which remembers them.
 
-    Raises:
-        ConfigError: the model cannot be made for its data set.
-        LaunchError: the process that describes models failed.
+    Raises ConfigError and LaunchError as ``describe``.
     """
     if shapes is None:
-        request = request_of(cell.config)
-        shapes = describe([request])[request].parameter_shapes
+        shapes = describe([cell.config])[0].parameter_shapes
     convergence = convergence_config(cell.config)
     hurried = _hurried(cell.config)
     timing_phases = _phases(hurried, shapes)
-    config = timing_config(cell, hurried, timing_phases, shapes)
+    config = _timing_config(cell, hurried, timing_phases, shapes)
     arm = cell.slug.rpartition("-s")[0] or cell.slug
     about = f"{cell.arm}-{convergence.model.name}-{convergence.dataset.source.name}-n{convergence.nodes}"
     return Parts(
@@ -176,7 +170,7 @@ def convergence_config(config: CellConfig) -> CellConfig:
     )
 
 
-def timing_config(
+def _timing_config(
     cell: Cell, hurried: Component, phases: Sequence[Phase], shapes: Sequence[tuple[int, ...]]
 ) -> CellConfig:
     """Some dozens of steps on the link, with the seed of the first repeat."""

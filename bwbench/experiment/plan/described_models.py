@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,75 +11,22 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
+
+from pydantic import TypeAdapter
 
 from bwbench import __version__
-from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, LaunchError
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import DATASETS, MODELS, Registry
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.records import read_json, write_json_atomic
+from bwbench.records.environment import versions
 
 TIME_LIMIT_S = 120.0
 MAX_CACHED = 5000
 _MEASURED_BY = "processor time"  # to be changed with how the process measures, so that older answers are not used
 _COMMAND = (sys.executable, "-m", "bwbench.training.loop.describe")
-
-
-class RequestContent(TypedDict):
-    """A request as the describing process reads it."""
-
-    model: JsonObject
-    dataset: JsonObject
-    plugins: list[str]
-    batch_size: int
-    threads: int
-
-
-class Answer(TypedDict, total=False):
-    """What the describing process says to one request: ``error`` alone, or everything of a ``Description``."""
-
-    error: str
-    num_parameters: int
-    parameter_shapes: list[list[int]]
-    compute_s: float
-    sample_s: float
-    num_validation: int
-    num_test: int
-    start_s: float
-
-
-@dataclass(frozen=True)
-class ModelRequest:
-    """A model on a data set with a batch size.
-
-    Attributes:
-        text: the request in canonical JSON.
-    """
-
-    text: str
-
-    @classmethod
-    def of(
-        cls, model: Component, dataset: Component, plugins: tuple[str, ...], batch_size: int, threads: int
-    ) -> ModelRequest:
-        """Bring the parts into their one form; equal parts give equal requests."""
-        content: RequestContent = {
-            "model": model.to_json(),
-            "dataset": dataset.to_json(),
-            "plugins": list(plugins),
-            "batch_size": batch_size,
-            "threads": threads,
-        }
-        return cls(json.dumps(content, sort_keys=True))
-
-    @property
-    def content(self) -> RequestContent:
-        """As the describing process reads it."""
-        content: RequestContent = json.loads(self.text)
-        return content
 
 
 @dataclass(frozen=True)
@@ -102,43 +50,49 @@ class Description:
     num_test: int = 0
     start_s: float = 0.0
 
-    @classmethod
-    def from_json(cls, data: Answer) -> Description:
-        """Read one result of the describing process."""
-        shapes = tuple(tuple(map(int, shape)) for shape in data["parameter_shapes"])
-        return cls(
-            num_parameters=int(data["num_parameters"]),
-            parameter_shapes=shapes,
-            compute_s=float(data["compute_s"]),
-            sample_s=float(data["sample_s"]),
-            num_validation=int(data["num_validation"]),
-            num_test=int(data["num_test"]),
-            start_s=float(data["start_s"]),
-        )
+
+_DESCRIPTION = TypeAdapter(Description)
 
 
-def describe(requests: Sequence[ModelRequest]) -> dict[ModelRequest, Description]:
-    """A description of each request, from the cache where it is known.
+def describe(configs: Sequence[CellConfig]) -> list[Description]:
+    """The model of each cell on its data set with its batch size, from the cache where it is known.
 
     Raises:
         ConfigError: a model cannot be made; names all that cannot.
         LaunchError: the process failed, or took longer than its time limit.
     """
-    cache = cache_file()
+    cache = _cache_file()
     known = _read_cache(cache)
-    keys = {request: _cache_key(request) for request in requests}
-    missing = [request for request in requests if keys[request] not in known]
+    requests = [json.dumps(_request(config), sort_keys=True) for config in configs]
+    keys = {request: _cache_key(request) for request in dict.fromkeys(requests)}
+    missing = [request for request, key in keys.items() if key not in known]
     if missing:
-        answers = _ask([request.content for request in missing])
-        refused = {_refusal(request, answer) for request, answer in zip(missing, answers, strict=True)} - {None}
+        asked = [json.loads(request) for request in missing]
+        answers = _ask(asked)
+        refused = {
+            f"model {about['model']['name']!r} on data set {about['dataset']['name']!r}: {answer['error']}"
+            for about, answer in zip(asked, answers, strict=True)
+            if "error" in answer
+        }
         if refused:
-            raise ConfigError("\n".join(sorted(text for text in refused if text)))
+            raise ConfigError("\n".join(sorted(refused)))
         known |= {keys[request]: answer for request, answer in zip(missing, answers, strict=True)}
         _write_cache(cache, known)
-    return {request: Description.from_json(known[keys[request]]) for request in requests}
+    return [_DESCRIPTION.validate_python(known[keys[request]]) for request in requests]
 
 
-def cache_file() -> Path | None:
+def _request(config: CellConfig) -> JsonObject:
+    """What the describing process is asked about a cell; equal for cells that have the same model."""
+    return {
+        "model": config.model.to_json(),
+        "dataset": config.dataset.source.to_json(),
+        "plugins": list(config.plugins),
+        "batch_size": config.batch_size,
+        "threads": config.compute.threads,
+    }
+
+
+def _cache_file() -> Path | None:
     """Where descriptions are kept: in the user's cache folder; None where there is no such thing."""
     try:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -147,15 +101,8 @@ def cache_file() -> Path | None:
     return Path(root) / "bwbench" / "describe.json"
 
 
-def _refusal(request: ModelRequest, answer: Answer) -> str | None:
-    if "error" not in answer:
-        return None
-    content = request.content
-    return f"model {content['model']['name']!r} on data set {content['dataset']['name']!r}: {answer['error']}"
-
-
-def _ask(requests: list[RequestContent]) -> list[Answer]:
-    """One process for all requests, so that torch is imported once."""
+def _ask(requests: list[JsonObject]) -> list[JsonObject]:
+    """What the describing process says to each, ``error`` alone or all of a ``Description``; one process for all."""
     try:
         process = subprocess.run(
             _COMMAND, input=json.dumps({"requests": requests}), capture_output=True, text=True, timeout=TIME_LIMIT_S
@@ -170,7 +117,7 @@ def _ask(requests: list[RequestContent]) -> list[Answer]:
     try:
         if process.returncode != 0:
             raise ValueError(f"exit status {process.returncode}")
-        results: list[Answer] = json.loads(process.stdout)["results"]
+        results: list[JsonObject] = json.loads(process.stdout)["results"]
         if len(results) != len(requests):
             raise ValueError(f"{len(results)} answers to {len(requests)} requests")
     except (ValueError, KeyError, TypeError) as error:
@@ -179,20 +126,18 @@ def _ask(requests: list[RequestContent]) -> list[Answer]:
     return results
 
 
-def _cache_key(request: ModelRequest) -> str:
+def _cache_key(request: str) -> str:
     """Everything that an answer depends on: the request, the code that makes the model, versions, the machine."""
-    content = request.content
+    content = json.loads(request)
     sources = [Path(path) for path in content["plugins"]]
     sources += [_source_file(MODELS, content["model"]), _source_file(DATASETS, content["dataset"])]
-    parts = [request.text, __version__, _torch_version(), platform.node(), platform.machine(), str(os.cpu_count())]
-    parts.append(os.environ.get("BWBENCH_DATA", ""))  # reading data that are not there takes no time
-    parts.append(_MEASURED_BY)
+    parts = [request, __version__, versions().get("torch", "none")]
+    parts += [platform.node(), platform.machine(), str(os.cpu_count())]
+    parts += [os.environ.get("BWBENCH_DATA", ""), _MEASURED_BY]  # reading data that are not there takes no time
     digest = hashlib.sha256("\n".join(parts).encode())
     for source in sources:
-        try:
+        with contextlib.suppress(OSError):
             digest.update(source.read_bytes())
-        except OSError:
-            continue
     return digest.hexdigest()[:32]
 
 
@@ -201,25 +146,15 @@ def _source_file(registry: Registry, component: JsonObject) -> Path:
     return Path(getattr(module, "__file__", None) or "")
 
 
-def _torch_version() -> str:
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return "none"
+def _read_cache(path: Path | None) -> dict[str, JsonObject]:
+    known = read_json(path) if path is not None else None
+    found = known.items() if isinstance(known, dict) else ()
+    return {key: answer for key, answer in found if isinstance(answer, dict) and "start_s" in answer}
 
 
-def _read_cache(path: Path | None) -> dict[str, Answer]:
-    content = read_json(path) if path is not None else None
-    known: dict[str, Answer] = content if isinstance(content, dict) else {}
-    return {key: answer for key, answer in known.items() if isinstance(answer, dict) and "start_s" in answer}
-
-
-def _write_cache(path: Path | None, known: dict[str, Answer]) -> None:
+def _write_cache(path: Path | None, known: dict[str, JsonObject]) -> None:
     """Keep the newest; a cache that cannot be written is no reason to fail."""
-    if path is None:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(path, dict(list(known.items())[-MAX_CACHED:]))
-    except OSError:
-        return
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(path, dict(list(known.items())[-MAX_CACHED:]))

@@ -8,6 +8,7 @@ from bwbench.base.registry import COMPRESSIONS
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.methods.roles import averages_gradients
 from bwbench.network.backend_choice import beyond_relay
 from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.netem.shape import beyond_netem
@@ -46,7 +47,7 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
 def _momentum_doubt(config: CellConfig) -> str | None:
     """What is to be said where gradients that arrive late meet a momentum."""
     momentum = float(getattr(config.optimizer.options, "momentum", 0.0))
-    if momentum == 0.0 or config.algorithm.name != "every-step":
+    if momentum == 0.0 or not averages_gradients(config.algorithm.name):
         return None
     for component in config.compression:
         late = COMPRESSIONS.load(component.name).late_residual

@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.described_models import Description, ModelRequest, describe
+from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.sending import Sending, sending_key, sending_of
 from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, transfer_time_s
@@ -29,7 +28,6 @@ FIXED_S = 0.5  # namespaces, the relay, records
 WORKER_START_S = 0.5  # of one processor: what workers import besides, and their connecting
 PROBE_START_S = 0.3  # of one processor, for each node's probe
 LEAD_S = 0.03  # from telling the probes to start until they do
-MOST_REMEMBERED = 1024  # links
 
 
 @dataclass(frozen=True)
@@ -74,18 +72,10 @@ class CellEstimate:
 
 
 def estimate_cells(cells: Sequence[Cell]) -> dict[str, CellEstimate]:
-    """The estimate of each cell by its id.
-
-    Raises:
-        ConfigError: a model cannot be made for its data set.
-        LaunchError: the process that measures models failed.
-    """
-    requests = {cell.id: request_of(cell.config) for cell in cells}
-    described = describe(list(dict.fromkeys(requests.values())))
+    """The estimate of each cell by its id. Raises ConfigError and LaunchError as ``describe``."""
     sending: dict[str, Sending] = {}
     estimates = {}
-    for cell in cells:
-        found = described[requests[cell.id]]
+    for cell, found in zip(cells, describe([cell.config for cell in cells]), strict=True):
         key = sending_key(cell.config, found.parameter_shapes)
         if key not in sending:
             try:
@@ -135,32 +125,27 @@ def estimate(
         warm_up_step_s=warm_up_step_s,
         steps=steps,
         predicted_s=min(training_s, config.limit.time_s or math.inf),
-        overhead_s=start_up_s(config, description, cores)
-        + verification_s(config.link, config.nodes, cores)
+        overhead_s=_start_up_s(config, description, cores)
+        + _verification_s(config.link, config.nodes, cores)
         + warming_up_s,
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
     )
 
 
-def request_of(config: CellConfig) -> ModelRequest:
-    """What the describing process is asked about a cell."""
-    return ModelRequest.of(
-        config.model, config.dataset.source, config.plugins, config.batch_size, config.compute.threads
-    )
-
-
-def start_up_s(config: CellConfig, description: Description, num_cores: int) -> float:
+def _start_up_s(config: CellConfig, description: Description, num_cores: int) -> float:
     """Seconds until all workers can begin: they share the processors, each of them uses one."""
     return FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / num_cores)
 
 
-def verification_s(link: Link, num_nodes: int, num_cores: int) -> float:
+def _verification_s(link: Link, num_nodes: int, num_cores: int) -> float:
     """Seconds of both measurements of the link, before the training and behind it."""
     if num_nodes == 1:
         return 0.0
-    known = _Known(link.model_dump_json(exclude_defaults=True), link)
-    return 2 * (_probing_s(known, num_nodes) + PROBE_START_S * max(1.0, num_nodes / num_cores))
+    key = link.model_dump_json(exclude_defaults=True), num_nodes
+    if key not in _PROBED:
+        _PROBED[key] = _probing_s(link, num_nodes)
+    return 2 * (_PROBED[key] + PROBE_START_S * max(1.0, num_nodes / num_cores))
 
 
 def num_evaluations(config: CellConfig, steps: int) -> int:
@@ -177,18 +162,11 @@ def evaluation_s(config: CellConfig, description: Description, num_samples: int,
     return num_samples * description.sample_s / at_a_time
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A link by what it says: many cells have equal ones."""
-
-    text: str
-    link: Link = field(compare=False)
+_PROBED: dict[tuple[str, int], float] = {}  # by link and nodes: many cells have equal ones
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _probing_s(known: _Known, num_nodes: int) -> float:
+def _probing_s(link: Link, num_nodes: int) -> float:
     """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate."""
-    link = known.link
     pairs = probe_plan.pairs_of(link, num_nodes)
     each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
     total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, link.medium == "shared"))

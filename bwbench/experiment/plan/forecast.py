@@ -11,7 +11,7 @@ from bwbench.experiment.plan.calibration import Calibration, Prediction
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, parts_of
 from bwbench.experiment.plan.described_models import describe
-from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells, request_of
+from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells
 from bwbench.records import cell_at, read_record
 from bwbench.records.schema import Status
 
@@ -35,40 +35,27 @@ class Forecast:
     ) -> None:
         self.estimates = estimates
         self._parts = parts or {}
-        self._calibration = Calibration(estimates)
+        self.calibration = Calibration(estimates)
 
     @property
     def num_cells(self) -> int:
         """Finished cells that predictions rest on."""
-        return self._calibration.num_cells
+        return self.calibration.num_cells
 
     def predict(self, item: PlannedCell) -> Prediction:
         """From the start of a cell to its end, with the runs that it brings about."""
-        own = Prediction() if item.way == COMPOSED else self._calibration.predict(item.cell)
+        own = Prediction() if item.way == COMPOSED else self.calibration.predict(item.cell)
         for part, _ in self._parts.get(_key(item), ()):
-            own += self._calibration.predict(part)
+            own += self.calibration.predict(part)
         return own
 
     def note(self, item: PlannedCell, status: Status) -> None:
         """Take in a cell that has finished, and the runs that it brought about."""
-        self._calibration.note(item.cell, status)
+        self.calibration.note(item.cell, status)
         for part, store in self._parts.get(_key(item), ()):
             for file in store.glob(f"*-{part.id}/status.json"):
-                self._note_file(part, file)
-
-    def note_recorded(self, item: PlannedCell) -> None:
-        """Take in what is recorded of a cell that finished before."""
-        recorded = cell_at(item.folder).status
-        if recorded is not None:
-            self._calibration.note(item.cell, recorded)
-
-    def note_part(self, part: Cell, status: Status) -> None:
-        """Take in a run that composed cells have in common."""
-        self._calibration.note(part, status)
-
-    def _note_file(self, cell: Cell, file: Path) -> None:
-        if (recorded := _status_in(file)) is not None:
-            self._calibration.note(cell, recorded)
+                if (recorded := _status_in(file)) is not None:
+                    self.calibration.note(part, recorded)
 
 
 def foresee(planned: Sequence[PlannedCell]) -> Forecast:
@@ -77,26 +64,23 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
     A composed cell takes as long as those of its convergence and its timing run that are neither done nor needed by a
     cell before it. Experiments share convergence runs; a cell that two of them have runs in each.
 
-    Raises:
-        ConfigError: a model cannot be made for its data set.
-        LaunchError: the process that measures models failed.
+    Raises ConfigError and LaunchError as ``describe``.
     """
     cells = {item.cell.id: item.cell for item in planned}
     composed = [item for item in planned if item.way != WHOLE and item.runs]
     composed += [item for item in planned if item.way != WHOLE and item.status == "done"][-MOST_PARTED:]
-    described = describe(list({request_of(item.cell.config): None for item in composed}))
     parts_of_all: dict[tuple[Path, str], Cell] = {}
     done: dict[Path, dict[str, Status]] = {}
     missing: dict[Key, list[Part]] = {}
-    for item in composed:
-        shapes = described[request_of(item.cell.config)].parameter_shapes
-        parts, experiment = parts_of(item.cell, shapes), item.folder.parent
+    for item, described in zip(composed, describe([item.cell.config for item in composed]), strict=True):
+        parts, experiment = parts_of(item.cell, described.parameter_shapes), item.folder.parent
         for cell, store in (
             (parts.convergence, experiment.parent / CONVERGENCE_FOLDER),
             (parts.timing, experiment / TIMING_FOLDER),
         ):
             if store not in done:
-                done[store] = _done_in(store)
+                recorded_there = filter(None, map(_status_in, store.glob("*/status.json")))
+                done[store] = {one.id: one for one in recorded_there if one.status == "done"}
             if (store, cell.id) in parts_of_all:
                 continue
             if cell.id in done[store]:
@@ -106,21 +90,16 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
                 missing.setdefault(_key(item), []).append((cell, store))
     found = Forecast(estimate_cells([*cells.values(), *parts_of_all.values()]), missing)
     for item in [item for item in planned if item.status == "done"][-MOST_READ:]:
-        found.note_recorded(item)
+        if (recorded := cell_at(item.folder).status) is not None:
+            found.calibration.note(item.cell, recorded)
     for (store, part_id), part in parts_of_all.items():
         if part_id in done[store]:
-            found.note_part(part, done[store][part_id])
+            found.calibration.note(part, done[store][part_id])
     return found
 
 
 def _key(item: PlannedCell) -> Key:
     return item.cell.experiment, item.cell.id
-
-
-def _done_in(store: Path) -> dict[str, Status]:
-    """What is recorded of the cells of a store that are done, by id."""
-    recorded = (_status_in(file) for file in store.glob("*/status.json"))
-    return {one.id: one for one in recorded if one is not None and one.status == "done"}
 
 
 def _status_in(file: Path) -> Status | None:

@@ -5,6 +5,7 @@ A collective says how many bytes each rank sends and receives, and how many mess
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import NamedMethod
-from bwbench.experiment.config.resolve_method import resolve_method
+from bwbench.experiment.config.resolve import resolve_method
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
 
@@ -93,15 +94,18 @@ def named_traffic(name: str, num_parameters: int, num_nodes: int) -> NamedTraffi
     Raises ConfigError where the name has options without a default.
     """
     try:
-        method = resolve_method({"algorithm": name}, num_nodes)
+        method = resolve_method({"algorithm": name}, num_nodes).config
     except ConfigError as error:
         raise ConfigError(f"{name}: {'; '.join(map(str, error.problems))}") from None
+    payload = None
+    with contextlib.suppress(ConfigError, ValueError):  # e.g. pairs among an odd number of nodes
+        payload = max(traffic_of(method, shapes_of(num_parameters)).payload_bytes_per_rank, default=0.0)
     return NamedTraffic(
         algorithm=method.algorithm.name,
         collective=method.collective.name,
         codec="+".join(component.name for component in method.compression),
         num_nodes=method.nodes,
-        payload_bytes_per_rank=_payload(method, num_parameters),
+        payload_bytes_per_rank=payload,
     )
 
 
@@ -110,10 +114,3 @@ def shapes_of(num_parameters: int) -> list[tuple[int, ...]]:
     side = math.isqrt(num_parameters)
     rest = num_parameters - side * side
     return [(side, side), (rest,)] if rest else [(side, side)]
-
-
-def _payload(config: NamedMethod, num_parameters: int) -> float | None:
-    try:
-        return max(traffic_of(config, shapes_of(num_parameters)).payload_bytes_per_rank, default=0.0)
-    except (ConfigError, ValueError):  # e.g. pairs among an odd number of nodes
-        return None

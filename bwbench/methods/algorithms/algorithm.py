@@ -12,21 +12,20 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.buckets import GradientBuffers, GradientWatch, assign, trainable
+from bwbench.methods.algorithms.buckets import GradientBuffers, GradientWatch, assign, bucket_payloads, trainable
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
-from bwbench.methods.compression.codec import AbstractCodec, Shape
-from bwbench.methods.memory import Memory
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
+from bwbench.methods.deferred import dist, torch
+from bwbench.methods.memory import Memory, remember
 from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
 
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
+Agreement: TypeAlias = Literal["after every step", "after a round", "never"]
 
 
 class AbstractAlgorithm(abc.ABC):
@@ -54,7 +53,7 @@ class AbstractAlgorithm(abc.ABC):
     averages_partially: ClassVar[bool] = False
     preferred_collective: ClassVar[str | None] = None
     optimizers: ClassVar[tuple[str, ...]] = ()
-    replicas_equal: ClassVar[Literal["after every step", "after a round", "never"]] = "after every step"
+    replicas_equal: ClassVar[Agreement] = "after every step"
     role: ClassVar[Role] = "method"
     mean_of: ClassVar[str | None] = None
 
@@ -89,20 +88,20 @@ class AbstractAlgorithm(abc.ABC):
             return None
         return f"it has its own update rule, which belongs to {' or '.join(cls.optimizers)}"
 
-    @abc.abstractmethod
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """Payload of one optimizer step, the mean over a period where steps differ. Pure.
+
+        By default one exchange of every bucket, in buckets as large as torch's; nothing where nothing is sent.
 
         Args:
             parameter_shapes: shape of each parameter tensor, in the model's order.
             make_codec: a codec without error feedback, not prepared yet.
         """
+        if not self.sends:
+            return Traffic.none(num_nodes)
+        return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """Which kinds of steps there are, so that a few of each can stand for all of them. Pure.
@@ -171,7 +170,7 @@ class Context:
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     collective: AbstractCollective
-    make_codec: Callable[[], AbstractCodec]
+    make_codec: MakeCodec
     data_group: dist.ProcessGroup | None
     control: Control
     clock: Clock
@@ -182,6 +181,12 @@ class Context:
         codec = self.make_codec()
         codec.prepare(shapes, self.members.place, bucket)
         return codec
+
+    def forget(self, codecs: Sequence[AbstractCodec]) -> None:
+        """Codecs and collective remember nothing, and nothing has been counted yet."""
+        remember({}, codecs, self.collective)
+        self.collective.reset()
+        self.collective.meter.take()
 
     def rounds(self, num_buckets: int) -> list[Round]:
         """The round of each bucket, over all members, tagged with the bucket's number."""

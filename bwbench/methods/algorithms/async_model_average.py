@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.base.errors import ConfigError
 from bwbench.base.units import PositiveDuration
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import ParameterBuffers, assign, bucket_payloads, trainable
-from bwbench.methods.algorithms.decentralized import weight_codec_refusal
+from bwbench.methods.algorithms.buckets import ParameterBuffers, assign, trainable
+from bwbench.methods.algorithms.decentralized import weight_codec_refusal, weight_codecs
 from bwbench.methods.algorithms.exchange import BucketExchange
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
-from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
-
 
 VOTE_TAG = 1 << 20  # beyond the tags of buckets
 VOTE_BYTES = 8
@@ -68,18 +63,14 @@ class AsyncModelAverage(AbstractAlgorithm):
         return weight_codec_refusal(codec())
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One vote and one exchange of all weights an interval, after the warm-up: a guess for a step of 100 ms.
 
         Bytes go by time and not by steps. A step that takes longer sends more, one that takes less sends less; never
         more than the link carries, because rounds follow one another.
         """
-        traffic = collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
+        traffic = super().traffic(parameter_shapes, num_nodes, collective, make_codec)
         votes = (num_nodes - 1.0) * VOTE_BYTES
         traffic = replace(
             traffic,
@@ -109,11 +100,7 @@ class RunningAsync(BucketExchange):
         parameters = trainable(context.model)
         self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None))
         self.bucket_bytes = self._weights.bucket_bytes
-        shapes_of = enumerate(self._weights.shapes)
-        self._weight_codecs = [context.codec_of(shapes, number) for number, shapes in shapes_of]
-        for codec in self._weight_codecs:
-            if (reason := weight_codec_refusal(codec)) is not None:
-                raise ConfigError(f"weights cannot be sent with this compression: {reason}")
+        self._weight_codecs = weight_codecs(context, self._weights, weight_codec_refusal)
         self._background = BackgroundAveraging(
             self._weights.flat, self._weight_codecs, self._collective, context.members, options.sync_interval_s
         )
@@ -185,8 +172,6 @@ class RunningAsync(BucketExchange):
 
     def state_dict(self) -> State:
         """The number of steps, and what codecs and collective remember."""
-        import torch
-
         return {"num_steps": torch.tensor(self._num_steps), **remembered(self._weight_codecs, self._collective)}
 
     def load_state_dict(self, state: State) -> None:
@@ -234,8 +219,6 @@ class BackgroundAveraging:
         members: Members,
         interval_s: float,
     ) -> None:
-        import torch
-
         self._weights, self._codecs, self._collective = weights, codecs, collective
         self._members, self._interval_s = members, interval_s
         self._rounds = [Round(number, members) for number in range(len(weights))]
@@ -357,8 +340,6 @@ class BackgroundAveraging:
 
     def _vote(self, go: bool) -> bool:
         """Whether every rank votes to go on: N-1 messages of 8 bytes from each."""
-        import torch
-
         ranks, place, size = self._members.ranks, self._members.place, self._members.size
         own, votes = torch.tensor([int(go)]), torch.ones(size, dtype=torch.int64)
         if size == 1:

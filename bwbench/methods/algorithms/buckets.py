@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from bwbench.methods.compression.codec import AbstractCodec, Shape
-
-if TYPE_CHECKING:
-    import torch
-
+from bwbench.methods.compression.codec import MakeCodec, Shape
+from bwbench.methods.deferred import torch
 
 Diverged = Callable[[str], None]  # ``Control.diverged``: ends training on all ranks, saying what was found
 FIRST_BUCKET_BYTES = 1024 * 1024  # as torch's DDP: a small first one, so that sending begins early in the backward
@@ -44,9 +40,7 @@ def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> lis
     return [*buckets, current] if current else buckets
 
 
-def bucket_payloads(
-    parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: Callable[[], AbstractCodec]
-) -> list[int]:
+def bucket_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: MakeCodec) -> list[int]:
     """Bytes of every message that one exchange of all buckets takes, in order. Pure."""
     elements = [math.prod(shape) for shape in parameter_shapes]
     payloads = []
@@ -64,8 +58,6 @@ class ParameterBuffers:
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], buckets: Sequence[Sequence[int]]) -> None:
-        import torch
-
         self.shapes: list[list[Shape]] = []
         self.flat: list[torch.Tensor] = []
         for bucket in buckets:
@@ -91,8 +83,6 @@ class GradientBuffers:
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], buckets: Sequence[Sequence[int]]) -> None:
-        import torch
-
         self.parameters = list(parameters)
         self.flat: list[torch.Tensor] = []
         self.bucket_of: dict[int, int] = {}
@@ -137,8 +127,6 @@ class GradientBuffers:
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameters that get gradients, in the model's order; each once. Raises ValueError where one is not fp32."""
-    import torch
-
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in parameters:
         if parameter.dtype != torch.float32:
@@ -151,8 +139,6 @@ def is_finite(values: torch.Tensor) -> bool:
 
     A finite sum has finite terms only. The converse fails where large values add up beyond the range of their type.
     """
-    import torch
-
     return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
@@ -190,18 +176,13 @@ class GradientWatch:
 
 def watch_parameters(model: torch.nn.Module, diverged: Diverged) -> None:
     """The same for gradients that go through no buffers of ours: a hook a parameter, before anyone else's."""
-    for name, parameter in zip(gradient_names(model), _trained(model), strict=True):
-        parameter.register_hook(_checked(name, diverged))  # type: ignore[no-untyped-call]
-
-
-def _trained(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameter.register_hook(_checked(name, diverged))  # type: ignore[no-untyped-call]
 
 
 def _checked(name: str, diverged: Diverged) -> Callable[[torch.Tensor], torch.Tensor | None]:
     def check(gradient: torch.Tensor) -> torch.Tensor | None:
-        import torch
-
         if is_finite(gradient):
             return None
         diverged(_what(name, gradient))

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, assign, trainable, watch_parameters
@@ -15,12 +15,8 @@ from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.compression.fp16 import Fp16
 from bwbench.methods.compression.powersgd import PowerSgd, PowerSgdConfig
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
+from bwbench.methods.deferred import dist, nn, torch
+from bwbench.methods.memory import State
 
 BYTES_PER_MIB = 1024 * 1024
 FP16_BYTES = 2
@@ -28,6 +24,7 @@ FP16_BYTES = 2
 MIN_COMPRESSION_RATE = 2
 # The earliest that torch allows, as it puts buckets together anew after the first step. Ours are steps of the warm-up.
 FIRST_COMPRESSED_STEP = 2
+_REMEMBERED = ("error_dict", "p_memory_dict", "q_memory_dict")  # of torch's PowerSGDState
 _EPSILON = 1e-8  # a gradient of zeros would be divided by its length; torch's own remedy
 
 
@@ -44,11 +41,11 @@ class DdpExchange(AbstractRunning):
     def __init__(
         self, context: Context, bucket_bytes: float | None, hook: tuple[Any, Callable[..., Any]] | None = None
     ) -> None:
-        from torch.nn.parallel import DistributedDataParallel
-
         super().__init__(context)
         self.overlap_estimated = True
-        known = inspect.signature(DistributedDataParallel).parameters  # names have come and gone since torch 2.4
+        known = inspect.signature(
+            nn.parallel.DistributedDataParallel
+        ).parameters  # names have come and gone since torch 2.4
         # Models here have no buffers that change, and a broadcast in every step would be charged to the method.
         options: dict[str, Any] = {
             "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
@@ -67,11 +64,13 @@ class DdpExchange(AbstractRunning):
         watch_parameters(
             context.model, context.control.diverged
         )  # before DDP's own hooks, so that it sees what is sent
-        self._ddp = self.module = DistributedDataParallel(context.model, process_group=context.data_group, **options)
+        self._ddp = self.module = nn.parallel.DistributedDataParallel(
+            context.model, process_group=context.data_group, **options
+        )
         assert context.data_group is not None
         if hook is not None:
             self._ddp.register_comm_hook(*hook)
-        self._memory = HookMemory(None) if hook else register_hook(self._ddp, codec, context.data_group)
+        self._powersgd = None if hook else register_hook(self._ddp, codec, context.data_group)
         payloads = hook_payloads(shapes, bucket_bytes, codec)
         self._traffic = context.collective.traffic(context.members.size, payloads)
         self._plain_backward_s = 0.0
@@ -108,16 +107,23 @@ class DdpExchange(AbstractRunning):
         self._plain_backward_s = plain_backward_s
 
     def reset(self) -> None:
-        """Forget what PowerSGD remembers."""
-        self._memory.reset()
+        """Forget residual and factors of PowerSGD. Steps taken stay counted, since DDP's buckets stay as they are."""
+        self.load_state_dict({})
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Residual and factors of PowerSGD; empty for the others."""
-        return self._memory.state_dict()
+    def state_dict(self) -> State:
+        """Copies of residual and factors of PowerSGD; empty for the others."""
+        return {name: value.clone() for name, kept in self._remembered().items() for value in kept.values()}
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave. A new process begins with two steps without compression all the same."""
-        self._memory.load_state_dict(state)
+        for name, kept in self._remembered().items():
+            kept.clear()
+            if name in state:
+                kept[0] = state[name].clone()
+
+    def _remembered(self) -> dict[str, dict[int, torch.Tensor]]:
+        """What torch's PowerSGD remembers from step to step, by name and bucket; nothing for the others."""
+        return {} if self._powersgd is None else {name: getattr(self._powersgd, name) for name in _REMEMBERED}
 
 
 def bare(codec: AbstractCodec) -> AbstractCodec:
@@ -148,8 +154,8 @@ def hook_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None,
     return [element_bytes * sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
 
 
-def register_hook(ddp: DistributedDataParallel, codec: AbstractCodec, group: dist.ProcessGroup) -> HookMemory:
-    """Give DDP the hook that ``codec`` stands for, on ``group``; returns what the hook remembers."""
+def register_hook(ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec, group: dist.ProcessGroup) -> Any:
+    """Give DDP the hook that ``codec`` stands for, on ``group``; returns what PowerSGD works with, else None."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     options = bare(codec).options
@@ -166,35 +172,7 @@ def register_hook(ddp: DistributedDataParallel, codec: AbstractCodec, group: dis
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif isinstance(bare(codec), Fp16):
         ddp.register_comm_hook(group, default_hooks.fp16_compress_hook)
-    return HookMemory(state)
-
-
-class HookMemory:
-    """What torch's PowerSGD remembers from step to step: residual and factors; nothing for the others."""
-
-    _TENSORS = ("error_dict", "p_memory_dict", "q_memory_dict")
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def reset(self) -> None:
-        """Forget residual and factors. Steps taken stay counted, since DDP's buckets stay as they are."""
-        self.load_state_dict({})
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Copies of residual and factors."""
-        if self._state is None:
-            return {}
-        return {name: value.clone() for name in self._TENSORS for value in getattr(self._state, name).values()}
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take back what ``state_dict`` gave; an empty dict forgets everything."""
-        if self._state is None:
-            return
-        for name in self._TENSORS:
-            getattr(self._state, name).clear()
-            if name in state:
-                getattr(self._state, name)[0] = state[name].clone()
+    return state
 
 
 def _powersgd_payloads(parameter_shapes: Sequence[Shape], rank: int) -> list[int]:

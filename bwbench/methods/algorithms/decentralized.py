@@ -6,29 +6,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
-from bwbench.methods.algorithms.buckets import ParameterBuffers, bucket_payloads
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
+from bwbench.methods.algorithms.buckets import ParameterBuffers
 from bwbench.methods.algorithms.exchange import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    pass
 
 LEAST_BITS = 16  # a step of training changes a weight by some 1e-3 of it; fp16 resolves 5e-4, int8 4e-3 at best
 _SAMPLE_ELEMENTS = 4096  # enough for the headers of a payload not to count
@@ -64,11 +55,7 @@ class Decentralized(AbstractAlgorithm):
         return weight_codec_refusal(codec())
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of all weights in every ``interval``-th step.
 
@@ -76,7 +63,7 @@ class Decentralized(AbstractAlgorithm):
         computing of one step to hide behind, not that of the whole interval.
         """
         interval = self.options.interval
-        traffic = collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
+        traffic = super().traffic(parameter_shapes, num_nodes, collective, make_codec)
         return replace(traffic.scaled(1 / interval), in_background=interval == 1)
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
@@ -92,22 +79,58 @@ class Decentralized(AbstractAlgorithm):
         return RunningDecentralized(context, self.options.interval)
 
 
-class RunningDecentralized(RunningLocally):
+class RunningOnWeights(RunningLocally):
+    """One rank that sends its weights, or what belongs to them, in threads and with a codec a bucket.
+
+    Args:
+        refusal: why weights cannot be sent with a codec; None where they can. Raises ConfigError with what it says.
+        what: is sent, for that message.
+    """
+
+    def __init__(self, context: Context, refusal: Callable[[AbstractCodec], str | None], what: str = "weights") -> None:
+        super().__init__(context)
+        self._weights = ParameterBuffers(self._parameters, self._buckets)
+        self._codecs = weight_codecs(context, self._weights, refusal, what)
+        self.bucket_bytes = self._weights.bucket_bytes
+        self._rounds = context.rounds(len(self._codecs))
+        self._collective = context.collective
+        self._communicator = Communicator(self._collective.meter, threads_for(self._collective, len(self._codecs)))
+
+    def reset(self) -> None:
+        """Forget what codecs and collective remember."""
+        self._context.forget(self._codecs)
+
+    def state_dict(self) -> State:
+        """What codecs and collective remember."""
+        return remembered(self._codecs, self._collective)
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave."""
+        remember(state, self._codecs, self._collective)
+
+    def close(self) -> None:
+        """End the communication threads."""
+        self._communicator.close()
+
+
+def weight_codecs(
+    context: Context, weights: ParameterBuffers, refusal: Callable[[AbstractCodec], str | None], what: str = "weights"
+) -> list[AbstractCodec]:
+    """A codec for each bucket of weights. Raises ConfigError where it is none for them."""
+    codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(weights.shapes)]
+    for codec in codecs:
+        if (reason := refusal(codec)) is not None:
+            raise ConfigError(f"{what} cannot be sent with this compression: {reason}")
+    return codecs
+
+
+class RunningDecentralized(RunningOnWeights):
     """One rank of ``decentralized``."""
 
     def __init__(self, context: Context, interval: int) -> None:
-        super().__init__(context)
+        super().__init__(context, weight_codec_refusal)
         self._interval = interval
-        self._weights = ParameterBuffers(self._parameters, self._buckets)
-        self._codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(self._weights.shapes)]
-        for codec in self._codecs:
-            if (reason := weight_codec_refusal(codec)) is not None:
-                raise ConfigError(f"weights cannot be sent with this compression: {reason}")
-        self.bucket_bytes = self._weights.bucket_bytes
-        self._rounds = context.rounds(len(self._codecs))
         self._copies = [flat.clone() for flat in self._weights.flat]
-        self._collective = context.collective
-        self._communicator = Communicator(self._collective.meter, threads_for(self._collective, len(self._copies)))
         self._num_steps = 0
         self._under_way = False
         self._unreported_bytes = 0
@@ -152,26 +175,18 @@ class RunningDecentralized(RunningLocally):
         return unreported
 
     def reset(self) -> None:
-        """Count the steps from the begin, forget what codecs and collective remember."""
+        """Count the steps from the begin, too."""
+        super().reset()
         self._num_steps = self._unreported_bytes = 0
-        remember({}, self._codecs, self._collective)
-        self._collective.reset()
-        self._collective.meter.take()
 
     def state_dict(self) -> State:
-        """The number of steps, and what codecs and collective remember."""
-        import torch
-
-        return {"num_steps": torch.tensor(self._num_steps), **remembered(self._codecs, self._collective)}
+        """The number of steps as well."""
+        return {"num_steps": torch.tensor(self._num_steps), **super().state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
+        super().load_state_dict(state)
         self._num_steps = int(state["num_steps"])
-        remember(state, self._codecs, self._collective)
-
-    def close(self) -> None:
-        """End the communication threads."""
-        self._communicator.close()
 
     def _begin(self) -> None:
         self._under_way = True

@@ -5,22 +5,16 @@ Streaming DiLoCo: a fragment of the parameters at a time, on its way while the n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.periodic import (
-    AbstractPeriodic,
-    BucketLayout,
-    OuterStep,
-    PeriodicConfig,
-    SharedBucket,
-    in_fragments,
-    in_one_part,
-)
+from bwbench.methods.algorithms.algorithm import Agreement
+from bwbench.methods.algorithms.periodic import AbstractPeriodic, BucketLayout, OuterStep, PeriodicConfig, SharedBucket
 from bwbench.methods.compression.codec import Shape
 
 
@@ -48,11 +42,7 @@ class Diloco(AbstractPeriodic):
 
     Config = DilocoConfig
     options: DilocoConfig
-    replicas_equal = "after a round"
-
-    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
-        """Everything at once."""
-        return in_one_part(parameter_shapes)
+    replicas_equal: ClassVar[Agreement] = "after a round"
 
     @property
     def outer_step(self) -> OuterStep:
@@ -85,7 +75,7 @@ class StreamingDilocoConfig(DilocoConfig):
         return self
 
 
-class StreamingDiloco(AbstractPeriodic):
+class StreamingDiloco(Diloco):
     """Each fragment p of P has rounds of its own, p·H/P steps apart: the peak of the load falls to 1/P.
 
     After Douillard et al. 2025: a fragment leaves after step t, the outer step is taken with what came back after step
@@ -104,14 +94,47 @@ class StreamingDiloco(AbstractPeriodic):
         """No more rounds to a step than there are: they would meet on the link."""
         return self.options
 
-    @property
-    def outer_step(self) -> OuterStep:
-        """Nesterov SGD."""
-        return OuterStep(self.options.outer_lr, self.options.outer_momentum)
-
     def apply(self, bucket: SharedBucket) -> None:
         """Mix local and agreed values."""
         if self.options.overlap == 0:
             bucket.adopt()
         else:
             bucket.mix(self.options.mix)
+
+
+def in_fragments(parameter_shapes: Sequence[Shape], count: int) -> BucketLayout:
+    """``count`` consecutive fragments of a bucket each, as equal in size as cuts between rows allow.
+
+    Fewer where there are not enough rows.
+    """
+    total = sum(math.prod(shape) for shape in parameter_shapes)
+    limits = [total * number / count for number in range(1, count)]
+    fragments: list[list[Shape]] = [[]]
+    position = 0
+    for shape in parameter_shapes:
+        length = math.prod(shape)
+        inside = [limit - position for limit in limits if position < limit <= position + length]
+        for number, piece in enumerate(_pieces(shape, inside)):
+            if number:
+                fragments.append([])
+            if piece is not None:
+                fragments[-1].append(piece)
+        position += length
+    return BucketLayout(tuple(range(len(parameter_shapes))), tuple((tuple(shapes),) for shapes in fragments if shapes))
+
+
+def _pieces(shape: Shape, limits: Sequence[float]) -> Iterator[Shape | None]:
+    """``shape`` cut at the rows nearest to ``limits``, which are counted in elements; None for an empty piece."""
+    rows = shape[0] if shape else 1
+    row_elements = math.prod(shape[1:])
+    begin = 0
+    for limit in (*limits, None):
+        end = rows if limit is None or not row_elements else min(rows, math.floor(limit / row_elements + 0.5))
+        yield _rows(shape, end - begin, rows)
+        begin = max(begin, end)
+
+
+def _rows(shape: Shape, count: int, rows: int) -> Shape | None:
+    if count == rows:
+        return shape
+    return (count, *shape[1:]) if count > 0 else None

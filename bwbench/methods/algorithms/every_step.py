@@ -20,7 +20,8 @@ from bwbench.methods.algorithms.buckets import assign, bucket_payloads, trainabl
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange, hook_payloads
 from bwbench.methods.algorithms.exchange import NUM_THREADS, BucketExchange
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import MakeCodec, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State
 from bwbench.methods.phases import Phase
 from bwbench.methods.traffic import Traffic, transfer_time_s
@@ -61,11 +62,7 @@ class EveryStep(AbstractAlgorithm):
     options: EveryStepConfig
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of every bucket."""
         if collective.wraps_model:
@@ -109,8 +106,6 @@ class TunedExchange(BucketExchange):
 
     def state_dict(self) -> State:
         """The residuals, and the size of the buckets that they belong to where it was chosen."""
-        import torch
-
         chosen = {} if self._chosen_bytes is None else {_BUCKET: torch.tensor(self._chosen_bytes, dtype=torch.float64)}
         return super().state_dict() | chosen
 
@@ -127,8 +122,6 @@ class TunedExchange(BucketExchange):
 
     def _mean(self, measured_s: float) -> float:
         """Of all nodes, so that they choose alike."""
-        import torch
-
         mean_s = torch.tensor([measured_s])
         self._context.control.average(mean_s)
         return float(mean_s)

@@ -8,16 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import GradientBuffers, GradientWatch, assign, trainable
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Meter
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, remember, remembered
-
-if TYPE_CHECKING:
-    import torch
 
 NUM_THREADS = 2  # two buckets in flight: one fills the gaps that latency leaves in the other; more only compete
 LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the others still live; a result wakes it at once
@@ -53,10 +50,7 @@ class BucketExchange(AbstractRunning):
 
     def reset(self) -> None:
         """Empty all residuals."""
-        for codec in self._codecs:
-            codec.load_state_dict({})
-        self._context.collective.reset()
-        self._context.collective.meter.take()
+        self._context.forget(self._codecs)
 
     def state_dict(self) -> State:
         """What the codecs of the buckets and the collective remember."""

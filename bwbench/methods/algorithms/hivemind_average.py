@@ -6,29 +6,21 @@ import importlib
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import psutil
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, bucket_payloads
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import MakeCodec, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 _ADDRESSES_BYTES = 4096  # of the text that tells where rank 0 listens
 _RUN = "bwbench"
@@ -73,11 +65,7 @@ class HivemindAverage(AbstractAlgorithm):
         return "hivemind brings its own way to average; use collective: none" if collective.needs_peers else None
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """A butterfly: every node sends N-1 parts and gets them back averaged; the daemons' own talk left out."""
         size = sum(bucket_payloads(parameter_shapes, None, make_codec))
@@ -104,8 +92,6 @@ class RunningHivemind(RunningLocally):
     _table: Any = None
 
     def __init__(self, context: Context, options: HivemindConfig) -> None:
-        import torch
-
         super().__init__(context)
         self._options = options
         assert context.data_group is not None
@@ -160,8 +146,6 @@ class RunningHivemind(RunningLocally):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Steps taken."""
-        import torch
-
         return {"step": torch.tensor(self._step)}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
@@ -176,8 +160,6 @@ class RunningHivemind(RunningLocally):
         self._averager = self._table = None
 
     def _average(self) -> ExchangeReport:
-        import torch
-
         begin = time.monotonic()
         with torch.no_grad():
             with self._averager.get_tensors() as shared:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -11,15 +10,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.exchange import BucketExchange
-from bwbench.methods.algorithms.periodic import (
-    AbstractPeriodic,
-    BucketLayout,
-    PeriodicConfig,
-    RoundSchedule,
-    RunningPeriodic,
-    in_one_part,
-)
-from bwbench.methods.compression.codec import Shape
+from bwbench.methods.algorithms.periodic import AbstractPeriodic, PeriodicConfig, RoundSchedule, RunningPeriodic
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import LEAST_STEPS
 
@@ -50,10 +41,6 @@ class LocalSgd(AbstractPeriodic):
     Config = LocalSgdConfig
     options: LocalSgdConfig
     replicas_equal = "after a round"
-
-    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
-        """Everything at once."""
-        return in_one_part(parameter_shapes)
 
     def rounds(self, num_parts: int) -> RoundSchedule:
         """Counted from the end of the warm-up."""

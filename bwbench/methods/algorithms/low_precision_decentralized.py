@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
-from bwbench.methods.algorithms.buckets import ParameterBuffers, bucket_payloads
-from bwbench.methods.algorithms.exchange import Communicator, threads_for
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.decentralized import RunningOnWeights
 from bwbench.methods.buffers import give_back, on_host
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
-from bwbench.methods.memory import State, below, remember, remembered
+from bwbench.methods.deferred import torch
+from bwbench.methods.memory import State, below
 from bwbench.methods.phases import Phase
-from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
-
 
 LEAST_BITS = 4  # terngrad, of 2 bits, adds more noise to a difference than mixing takes away: neighbours never meet
 SAMPLE_ELEMENTS = 4096
@@ -75,16 +63,6 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
         """Codecs that send every entry, unbiased or nearly so."""
         return _refusal(codec())
 
-    def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
-    ) -> Traffic:
-        """One message of each bucket to each neighbour in every step."""
-        return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
-
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """All steps are alike."""
         return (Phase("training"),)
@@ -94,21 +72,12 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
         return RunningLowPrecisionDecentralized(context)
 
 
-class RunningLowPrecisionDecentralized(RunningLocally):
+class RunningLowPrecisionDecentralized(RunningOnWeights):
     """One rank of ``low-precision-decentralized``. Replicas of itself and of its neighbours lie in host memory."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self._weights = ParameterBuffers(self._parameters, self._buckets)
-        self._codecs = [context.codec_of(shapes, number) for number, shapes in enumerate(self._weights.shapes)]
-        for codec in self._codecs:
-            if (reason := _refusal(codec)) is not None:
-                raise ConfigError(f"differences of weights cannot be sent with this compression: {reason}")
-        self._collective = context.collective
-        self.bucket_bytes = self._weights.bucket_bytes
-        self._rounds = context.rounds(len(self._codecs))
+        super().__init__(context, _refusal, "differences of weights")
         self._own, self._left, self._right = (self._weights_copied() for _ in range(3))
-        self._communicator = Communicator(self._collective.meter, threads_for(self._collective, len(self._own)))
 
     def after_update(self) -> ExchangeReport | None:
         """Send the differences, move on to what was sent, and follow the neighbours."""
@@ -124,27 +93,21 @@ class RunningLowPrecisionDecentralized(RunningLocally):
 
     def reset(self) -> None:
         """All replicas hold the weights that this rank has: the common initial ones."""
+        super().reset()
         self._own, self._left, self._right = (self._weights_copied() for _ in range(3))
-        remember({}, self._codecs, self._collective)
-        self._collective.reset()
-        self._collective.meter.take()
 
     def state_dict(self) -> State:
         """The replicas of both neighbours; that of this rank is its weights."""
         left = {str(number): flat.clone() for number, flat in enumerate(self._left)}
         right = {str(number): flat.clone() for number, flat in enumerate(self._right)}
-        return below("left.", left) | below("right.", right) | remembered(self._codecs, self._collective)
+        return below("left.", left) | below("right.", right) | super().state_dict()
 
     def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
+        super().load_state_dict(state)
         self._own = self._weights_copied()
         self._left = [state[f"left.{number}"].clone() for number in range(len(self._own))]
         self._right = [state[f"right.{number}"].clone() for number in range(len(self._own))]
-        remember(state, self._codecs, self._collective)
-
-    def close(self) -> None:
-        """End the communication threads."""
-        self._communicator.close()
 
     def _weights_copied(self) -> list[torch.Tensor]:
         return [on_host(flat).clone() for flat in self._weights.flat]

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import abc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, ParameterBuffers, assign
 from bwbench.methods.algorithms.exchange import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 _STEP = "step"  # key in the state dict
 
@@ -68,9 +59,11 @@ class AbstractPeriodic(AbstractAlgorithm):
     Config = PeriodicConfig
     options: PeriodicConfig
 
-    @abc.abstractmethod
     def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
-        """What is exchanged together; each part has rounds of its own. Pure."""
+        """What is exchanged together, by default everything; each part has rounds of its own. Pure."""
+        buckets = assign([math.prod(shape) for shape in parameter_shapes], None)
+        shapes = tuple(tuple(parameter_shapes[index] for index in bucket) for bucket in buckets)
+        return BucketLayout(tuple(index for bucket in buckets for index in bucket), (shapes,))
 
     def rounds(self, num_parts: int) -> RoundSchedule:
         """When rounds begin and end; the default spreads those of different parts evenly over the period. Pure."""
@@ -91,11 +84,7 @@ class AbstractPeriodic(AbstractAlgorithm):
             bucket.keep_progress()
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of every bucket in ``period`` steps."""
         payloads = []
@@ -196,13 +185,10 @@ class RunningPeriodic(RunningLocally):
         self._step = 0
         for bucket in self.buckets:
             bucket.reset()
-        self._context.collective.reset()
-        self._context.collective.meter.take()
+        self._context.forget(())
 
     def state_dict(self) -> State:
         """Steps taken, agreed values, outer momentum and residuals of all buckets, what the collective remembers."""
-        import torch
-
         state = {_STEP: torch.tensor(self._step)} | below("collective.", self._context.collective.state_dict())
         for bucket in self.buckets:
             state |= below(f"bucket.{bucket.number}.", bucket.state_dict())
@@ -260,8 +246,6 @@ class SharedBucket:
     """
 
     def __init__(self, number: int, values: torch.Tensor, codec: AbstractCodec, outer: OuterStep) -> None:
-        import torch
-
         self.number, self.values, self.codec = number, values, codec
         self.agreed = values.clone()
         self.pseudo_gradient = torch.zeros_like(values)
@@ -271,8 +255,6 @@ class SharedBucket:
 
     def leave(self) -> None:
         """Take the pseudo-gradient."""
-        import torch
-
         torch.sub(self.agreed, self.values, out=self.pseudo_gradient)
         self._left_with.copy_(self.values)
 
@@ -396,48 +378,3 @@ class BucketLayout:
     def buckets(self) -> list[tuple[Shape, ...]]:
         """Of all parts, in order."""
         return [bucket for part in self.parts for bucket in part]
-
-
-def in_one_part(parameter_shapes: Sequence[Shape]) -> BucketLayout:
-    """Everything is exchanged together, in buckets of whole tensors as large as those of gradients."""
-    buckets = assign([math.prod(shape) for shape in parameter_shapes], None)
-    shapes = tuple(tuple(parameter_shapes[index] for index in bucket) for bucket in buckets)
-    return BucketLayout(tuple(index for bucket in buckets for index in bucket), (shapes,))
-
-
-def in_fragments(parameter_shapes: Sequence[Shape], count: int) -> BucketLayout:
-    """``count`` consecutive fragments of a bucket each, as equal in size as cuts between rows allow.
-
-    Fewer where there are not enough rows.
-    """
-    total = sum(math.prod(shape) for shape in parameter_shapes)
-    limits = [total * number / count for number in range(1, count)]
-    fragments: list[list[Shape]] = [[]]
-    position = 0
-    for shape in parameter_shapes:
-        length = math.prod(shape)
-        inside = [limit - position for limit in limits if position < limit <= position + length]
-        for number, piece in enumerate(_pieces(shape, inside)):
-            if number:
-                fragments.append([])
-            if piece is not None:
-                fragments[-1].append(piece)
-        position += length
-    return BucketLayout(tuple(range(len(parameter_shapes))), tuple((tuple(shapes),) for shapes in fragments if shapes))
-
-
-def _pieces(shape: Shape, limits: Sequence[float]) -> Iterator[Shape | None]:
-    """``shape`` cut at the rows nearest to ``limits``, which are counted in elements; None for an empty piece."""
-    rows = shape[0] if shape else 1
-    row_elements = math.prod(shape[1:])
-    begin = 0
-    for limit in (*limits, None):
-        end = rows if limit is None or not row_elements else min(rows, math.floor(limit / row_elements + 0.5))
-        yield _rows(shape, end - begin, rows)
-        begin = max(begin, end)
-
-
-def _rows(shape: Shape, count: int, rows: int) -> Shape | None:
-    if count == rows:
-        return shape
-    return (count, *shape[1:]) if count > 0 else None

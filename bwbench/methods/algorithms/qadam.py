@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
-from bwbench.methods.algorithms.buckets import GradientBuffers, bucket_payloads
+from bwbench.methods.algorithms.buckets import GradientBuffers
 from bwbench.methods.algorithms.exchange import BucketExchange
-from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Round
-from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.compression.codec import NoCompression, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State
 from bwbench.methods.phases import LEAST_STEPS, Phase
-from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 WITHOUT_FROZEN_FORM = ("amsgrad", "maximize", "capturable", "differentiable")  # options of torch's Adam
 
@@ -64,16 +60,6 @@ class QAdam(AbstractAlgorithm):
     options: QAdamConfig
     optimizers = ("adam", "adamw")
     preferred_collective = "scatter-gather"
-
-    def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
-    ) -> Traffic:
-        """One exchange of the momentum: a step after the warm-up. In the warm-up gradients are sent as fp32."""
-        return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """Gradients in fp32 at first, then momenta."""
@@ -132,8 +118,6 @@ class RunningQAdam(BucketExchange):
 
     def rehearse(self, plain_backward_s: float) -> None:
         """Average zeros in place of every momentum, with codecs that are thrown away."""
-        import torch
-
         shapes = [tuple(parameter.shape) for parameter in self.buffers.parameters]
         for bucket, flat in enumerate(self.buffers.flat):
             inside = [shapes[index] for index, number in self.buffers.bucket_of.items() if number == bucket]
@@ -147,8 +131,6 @@ class RunningQAdam(BucketExchange):
 
     def state_dict(self) -> State:
         """The number of steps and the residuals; moments are in the optimizer's state."""
-        import torch
-
         return {"num_steps": torch.tensor(self._num_steps), **super().state_dict()}
 
     def load_state_dict(self, state: State) -> None:
@@ -174,7 +156,7 @@ class RunningQAdam(BucketExchange):
             momentum.masked_fill_(deviation.isinf(), 0.0)  # codecs such as sign send something where nothing is
 
 
-def _variant_refusal(options: Mapping[str, Any]) -> str | None:
+def _variant_refusal(options: Mapping[str, object]) -> str | None:
     """Why a variant of Adam has no form with a frozen variance; None where it has one."""
     for option in WITHOUT_FROZEN_FORM:
         if options.get(option):
@@ -194,8 +176,6 @@ class AdamState:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, buffers: GradientBuffers) -> None:
-        import torch
-
         if not isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
             raise ConfigError(f"the averaged momentum is Adam's; got the optimizer {type(optimizer).__name__}")
         if refusals := [reason for group in optimizer.param_groups if (reason := _variant_refusal(group)) is not None]:
@@ -212,7 +192,7 @@ class AdamState:
             views = self.momentum[bucket][inside], self.deviation[bucket][inside]
             self._views[index] = views[0].view_as(parameter), views[1].view_as(parameter)
             offsets[bucket] = inside.stop
-        self._groups: dict[int, dict[str, Any]] = {}
+        self._group_of: dict[int, int] = {}  # of the optimizer's groups, by parameter; of those that have a momentum
 
     def adopt(self, frozen_steps: int) -> None:
         """Make the optimizer's momentum views into the buffers, where it has any; loading a state undoes that.
@@ -220,50 +200,47 @@ class AdamState:
         Args:
             frozen_steps: steps that were taken since v was frozen.
         """
-        import torch
-
-        groups = {id(parameter): group for group in self._optimizer.param_groups for parameter in group["params"]}
-        self._groups = {}
+        groups = self._optimizer.param_groups
+        group_of = {id(parameter): number for number, group in enumerate(groups) for parameter in group["params"]}
+        self._group_of = {}
         for index, (momentum, deviation) in self._views.items():
             parameter = self._buffers.parameters[index]
             state = self._optimizer.state.get(parameter)
-            if not state or id(parameter) not in groups:
+            if not state or id(parameter) not in group_of:
                 continue
-            group = self._groups[index] = groups[id(parameter)]
+            number = self._group_of[index] = group_of[id(parameter)]
             if frozen_steps == 0 or state["exp_avg"] is not momentum:
                 momentum.copy_(state["exp_avg"])
                 state["exp_avg"] = momentum
                 variance = state["exp_avg_sq"]
-                correction = 1 - group["betas"][1] ** (float(state["step"]) - frozen_steps)
-                torch.sqrt(variance, out=deviation).div_(math.sqrt(correction)).add_(group["eps"])
+                correction = 1 - groups[number]["betas"][1] ** (float(state["step"]) - frozen_steps)
+                torch.sqrt(variance, out=deviation).div_(math.sqrt(correction)).add_(groups[number]["eps"])
                 deviation.masked_fill_(variance == 0, math.inf)
 
     def update_momentum(self, bucket: int) -> None:
         """Take the gradients of a bucket into its momentum, weight decay of Adam's kind included."""
-        for index, group in self._groups.items():
+        for index, number in self._group_of.items():
             if self._buffers.bucket_of[index] != bucket:
                 continue
-            parameter = self._buffers.parameters[index]
+            group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
             assert parameter.grad is not None
             gradient = parameter.grad
-            if group["weight_decay"] and not self._is_decoupled(group):
+            if group["weight_decay"] and not self._is_decoupled(number):
                 gradient = gradient.add(parameter.detach(), alpha=group["weight_decay"])
             self._views[index][0].lerp_(gradient, 1 - group["betas"][0])
 
     def step_frozen(self) -> None:
         """Step along the momentum, scaled by the variance as it was when it was frozen."""
-        import torch
-
         with torch.no_grad():
-            for index, group in self._groups.items():
-                parameter = self._buffers.parameters[index]
+            for index, number in self._group_of.items():
+                group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
                 momentum, deviation = self._views[index]
                 step = self._optimizer.state[parameter]["step"]
                 step += 1
-                if group["weight_decay"] and self._is_decoupled(group):
+                if group["weight_decay"] and self._is_decoupled(number):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 correction = 1 - group["betas"][0] ** float(step)
                 parameter.addcdiv_(momentum, deviation, value=-group["lr"] / correction)
 
-    def _is_decoupled(self, group: dict[str, Any]) -> bool:
-        return self._decoupled or bool(group.get("decoupled_weight_decay"))
+    def _is_decoupled(self, group: int) -> bool:
+        return self._decoupled or bool(self._optimizer.param_groups[group].get("decoupled_weight_decay"))

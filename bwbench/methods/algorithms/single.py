@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from bwbench.methods.algorithms.algorithm import (
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    RunningLocally,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
 from bwbench.methods.buffers import give_back, on_host
-from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import Shape
 from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
-from bwbench.methods.traffic import Traffic
 
 
 class Single(AbstractAlgorithm):
@@ -27,16 +19,6 @@ class Single(AbstractAlgorithm):
     needs_peers = False
     sends = False
     role: ClassVar[Role] = "reference"
-
-    def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
-    ) -> Traffic:
-        """Nothing."""
-        return Traffic.none(num_nodes)
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """All steps are alike."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -14,12 +14,10 @@ from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunn
 from bwbench.methods.algorithms.buckets import ELEMENT_BYTES
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
+from bwbench.methods.deferred import torch
 from bwbench.methods.phases import LEAST_STEPS, TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 _ITERATIONS, _STEPS = "iterations", "steps"  # keys in the state dict
 
@@ -60,11 +58,7 @@ class TorchPostLocalSgd(AbstractAlgorithm):
         return None if codec is NoCompression else "torch's averager sends parameters as they are"
 
     def traffic(
-        self,
-        parameter_shapes: Sequence[Shape],
-        num_nodes: int,
-        collective: AbstractCollective,
-        make_codec: Callable[[], AbstractCodec],
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One all-reduce of all parameters every ``period`` steps; the warm-up left out."""
         size = ELEMENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
@@ -133,8 +127,6 @@ class RunningTorchPostLocalSgd(DdpExchange):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """How far the warm-up and the period are."""
-        import torch
-
         return {_ITERATIONS: torch.tensor(self._state.iter), _STEPS: torch.tensor(self._averager.step)}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:

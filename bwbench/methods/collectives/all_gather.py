@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.segments import aligned, buffer_bytes, frame, unframe
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 
 class AllGather(AbstractCollective):
@@ -21,10 +18,7 @@ class AllGather(AbstractCollective):
     Cheaper than a ring only where payloads are small: a sparse sum fills in along a ring, here it travels unmerged.
     """
 
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec."""
-        return None
+    topology = "all to all"
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """N-1 payloads sent and received by every rank, all at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
@@ -14,13 +14,10 @@ from bwbench.methods.collectives.pacing import pace
 from bwbench.methods.collectives.transport import Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.methods.deferred import dist, torch
 from bwbench.methods.memory import Memory
 from bwbench.methods.traffic import Traffic
 from bwbench.network.link import Link
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
 
 
 class AbstractCollective(Memory, abc.ABC):
@@ -33,6 +30,9 @@ class AbstractCollective(Memory, abc.ABC):
         Config: the class of its options.
         needs_peers: makes no sense on one node.
         exact: every member gets the mean over all members, the same bits; otherwise a mean over some of them.
+        topology: who sends to whom, in the words of the literature (``ring``, ``server`` …), for figures and tables;
+            None for the collective's own name.
+        central: one node, or every node for its share, averages for all.
         wraps_model: exchanges gradients inside a model wrapper of its own (torch's DDP), so that an algorithm that
             averages gradients leaves buckets and overlap to it.
         meter: counts what this rank sends and the time of its codec work.
@@ -42,6 +42,8 @@ class AbstractCollective(Memory, abc.ABC):
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     needs_peers: ClassVar[bool] = True
     exact: ClassVar[bool] = True
+    topology: ClassVar[str | None] = None
+    central: ClassVar[bool] = False
     wraps_model: ClassVar[bool] = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
@@ -51,9 +53,9 @@ class AbstractCollective(Memory, abc.ABC):
         self._transport: Transport | None = None
 
     @classmethod
-    @abc.abstractmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Why this collective cannot carry payloads of ``codec``; None where it can."""
+        """Why this collective cannot carry payloads of ``codec``; None where it can, as by default any."""
+        return None
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Why these options do not go with so many nodes or these codecs; None where they do. Pure.
@@ -129,7 +131,7 @@ class AbstractCollective(Memory, abc.ABC):
 
     def _average_linear(self, flat: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         """Let a linear codec form the mean; its messages are averaged here as dense vectors."""
-        message_codec = codec.inner if codec.inner is not None else NoCompression()
+        message_codec = codec.value_codec
         work_began = time.monotonic()
 
         def average_message(message: torch.Tensor) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.segments import cut, frame, unframe
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 
 class GossipPair(AbstractCollective):
@@ -25,6 +22,7 @@ class GossipPair(AbstractCollective):
     """
 
     exact = False
+    topology = "gossip"
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         super().__init__(options)
@@ -56,8 +54,6 @@ class GossipPair(AbstractCollective):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """``round.<bucket>``: the round that comes next."""
-        import torch
-
         return {f"round.{tag}": torch.tensor(number) for tag, number in self._rounds.items()}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -13,12 +12,9 @@ from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
 from bwbench.network.link import Link
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
 
 
 class HierarchicalConfig(ComponentConfig):
@@ -44,17 +40,13 @@ class Hierarchical(AbstractCollective):
 
     Config = HierarchicalConfig
     options: HierarchicalConfig
+    topology = "ring of hosts"
 
     @functools.cached_property
     def _across(self) -> AbstractCollective:
         across: AbstractCollective = COLLECTIVES.load(self.options.across)()
         across.meter = self.meter
         return across
-
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec by itself; ``check`` asks the collective between the leaders."""
-        return None
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Hosts must be filled, and what runs between the leaders must be exact and take the codecs."""
@@ -104,8 +96,6 @@ class Hierarchical(AbstractCollective):
         self._across.load_state_dict(state)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
-        import torch
-
         hosts = _hosts(round_.size, self.options.workers_per_host)
         ranks, tag, transport = round_.members.ranks, round_.tag, self.transport
         number = next(number for number, host in enumerate(hosts) if round_.place in host)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.segments import LENGTH_BYTES, pack, unpack
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Neighbours(AbstractCollective):
@@ -23,6 +20,7 @@ class Neighbours(AbstractCollective):
     """
 
     exact = False
+    topology = "gossip"
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:

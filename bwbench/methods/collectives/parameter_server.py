@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -13,10 +12,8 @@ from bwbench.methods.collectives.scatter_gather import PartCodecs
 from bwbench.methods.collectives.segments import Span, cut, frame, segment_count, unframe
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 
 class ParameterServerConfig(ComponentConfig):
@@ -43,15 +40,12 @@ class ParameterServer(AbstractCollective):
 
     Config = ParameterServerConfig
     options: ParameterServerConfig
+    topology = "server"
+    central = True
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         super().__init__(options)
         self._answers = PartCodecs()
-
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec."""
-        return None
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """The server has to be one of the nodes."""

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from bwbench.methods.collectives.scatter_gather import AbstractTwoRounds
 from bwbench.methods.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
+from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
-
 
 # Payload of a chunk up to which two rounds win over 2(N-1). Four nodes, 2.5 ms: buckets of 16 kB took 36 and not 50 ms
 # at 10 Mbit/s, of 32 kB 57 instead of 55, and 29 instead of 36 at 100 Mbit/s, where two rounds win up to 128 kB. The
@@ -48,6 +44,8 @@ class Ring(AbstractTwoRounds):
     Sums are kept in fp32 where the receiver adds. The last rank to add to a chunk divides, encodes once, adopts what
     that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
     """
+
+    topology = "ring"
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
@@ -128,8 +126,6 @@ class Ring(AbstractTwoRounds):
 
         Means in fp32 are received where they belong. They come only after what this rank has had there went round.
         """
-        import torch
-
         place, size = round_.place, round_.size
         # Chunk that arrives in each hop: sums first, then the complete chunks.
         arriving = [(place - 1 - i) % size for i in range(size - 1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.collective import AbstractCollective
@@ -20,12 +19,8 @@ from bwbench.methods.collectives.segments import (
 )
 from bwbench.methods.collectives.transport import Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
-
 
 _BUCKETS_APART = 1_000_003  # a prime: parts of different buckets get different random numbers
 Step = tuple[bool, int]  # whether means are sent (else contributions), and of which piece
@@ -78,10 +73,8 @@ class ScatterGather(AbstractTwoRounds):
     2014). A codec with a memory gets an instance for each part and one more for each way back, which live here.
     """
 
-    @classmethod
-    def accepts(cls, codec: type[AbstractCodec]) -> str | None:
-        """Any codec."""
-        return None
+    topology = "sharded server"
+    central = True
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """2(N-1)/N of each bucket's payload sent and received by every rank, in two rounds a bucket.

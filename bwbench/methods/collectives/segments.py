@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.deferred import torch
 from bwbench.network.link import Link
-
-if TYPE_CHECKING:
-    import torch
-
 
 Span = tuple[int, int]  # first element and the one after the last
 
@@ -118,8 +113,6 @@ def unframe(codec: AbstractCodec, message: torch.Tensor) -> torch.Tensor:
 
 def pack(payload: torch.Tensor) -> torch.Tensor:
     """A message that says how long ``payload`` is, and holds a copy of it."""
-    import torch
-
     message = torch.empty(LENGTH_BYTES + payload.numel(), dtype=torch.uint8)
     message[:LENGTH_BYTES].view(torch.int64)[0] = payload.numel()
     message[LENGTH_BYTES:] = payload
@@ -131,8 +124,6 @@ def unpack(message: torch.Tensor) -> torch.Tensor:
 
     Raises RuntimeError where the message is none of ``pack``'s: ranks disagree about what they exchange.
     """
-    import torch
-
     length = int(message[:LENGTH_BYTES].view(torch.int64)[0])
     if not 0 <= length <= message.numel() - LENGTH_BYTES:
         raise RuntimeError(f"a message claims {length} bytes in a buffer of {message.numel()}: the ranks disagree")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.ring import ring_traffic
@@ -11,10 +10,8 @@ from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.compression.fp16 import Fp16
 from bwbench.methods.compression.powersgd import PowerSgd
+from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
-
-if TYPE_CHECKING:
-    import torch
 
 
 class TorchDdp(AbstractCollective):
@@ -25,6 +22,7 @@ class TorchDdp(AbstractCollective):
     """
 
     wraps_model = True
+    topology = "ring"  # gloo's all-reduce
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
@@ -56,8 +54,6 @@ class TorchDdp(AbstractCollective):
         return ring_traffic(num_nodes, bucket_payload_bytes)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
-        import torch
-
         group = self.transport.group
         assert round_.size == group.size(), "gloo's all-reduce is over a whole group"
         traffic = ring_traffic(round_.size, [codec.payload_bytes(bucket.numel())])

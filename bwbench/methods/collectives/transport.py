@@ -7,14 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bwbench.methods.collectives.segments import Span, aligned, buffer_bytes
 from bwbench.methods.compression.codec import AbstractCodec
-
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
+from bwbench.methods.deferred import dist, torch
 
 Interval = tuple[float, float]  # begin and end on the monotonic clock, in seconds
 
@@ -105,8 +101,6 @@ class Transport:
 
     def buffer(self, tag: int, purpose: str, num_bytes: int) -> torch.Tensor:
         """Host memory, uint8 of shape [num_bytes], kept for the next round with the same tag."""
-        import torch
-
         buffer = self._kept.get((tag, purpose))
         if buffer is None or buffer.numel() < num_bytes:
             buffer = self._kept[tag, purpose] = torch.empty(num_bytes, dtype=torch.uint8)

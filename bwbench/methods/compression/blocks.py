@@ -6,14 +6,11 @@ import abc
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from bwbench.methods.buffers import PIECE, Scratch, array_of, empty_bytes, empty_fp32, scratch, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
-
-if TYPE_CHECKING:
-    import torch
-
+from bwbench.methods.deferred import np, torch
 
 SMALLEST_SCALE = 2.0**-126  # the smallest normal number: the reciprocal of a smaller one would be infinite
 
@@ -36,6 +33,10 @@ class Piece(NamedTuple):
         return flat[self.elements].view(self.blocks.stop - self.blocks.start, -1)
 
 
+class _HasBlock(Protocol):
+    block: int
+
+
 class AbstractBlockCodec(AbstractCodec):
     """Payload: the scales of all blocks, then the codes of all elements, piece by piece. Its size is exact.
 
@@ -49,23 +50,26 @@ class AbstractBlockCodec(AbstractCodec):
     scales_per_block: ClassVar[int] = 1
     measures_per_block: ClassVar[int] = 1
 
-    @abc.abstractmethod
     def _block(self, num_elements: int) -> int:
-        """Elements that share scales; larger than a piece only where one block holds everything."""
+        """Elements that share scales; larger than a piece only where one block holds everything.
+
+        By default the option ``block``.
+        """
+        return cast(_HasBlock, self.options).block
 
     @abc.abstractmethod
     def _code_bytes(self, num_elements: int) -> int:
         """Bytes for the codes of one piece."""
 
-    @abc.abstractmethod
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        """Write what the scales of a piece follow from into ``measures``.
+        """Write what the scales of a piece follow from into ``measures``: by default the largest magnitudes.
 
         Args:
             rows: fp32 of shape [num_blocks, width]. Not changed. A block larger than a piece comes as a whole.
             measures: fp32 of shape [measures_per_block, num_blocks], to be filled.
             room: to work in.
         """
+        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
 
     @abc.abstractmethod
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
@@ -113,8 +117,6 @@ class AbstractBlockCodec(AbstractCodec):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """Scales and codes."""
-        import torch
-
         x = as_flat_fp32(x)
         num_elements, room = x.numel(), scratch()
         pieces = list(self._pieces(num_elements))
@@ -156,8 +158,6 @@ class AbstractBlockCodec(AbstractCodec):
 
     def _split(self, payload: torch.Tensor, num_elements: int) -> tuple[torch.Tensor, Any]:
         """Views of a payload: scales of shape [scales_per_block, num_blocks], codes as numpy uint8."""
-        import torch
-
         scale_bytes = self._scale_bytes(num_elements)
         scales = payload[:scale_bytes].view(getattr(torch, self.scale_type))
         return scales.view(self.scales_per_block, -1), array_of(payload[scale_bytes:])
@@ -191,8 +191,6 @@ def _piece_elements(block: int) -> int:
 
 def reciprocal(scales: Any) -> Any:
     """1/scale of a numpy array; 0 for a scale of 0 or infinity, NaN for NaN."""
-    import numpy as np
-
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(scales == 0, scales, 1 / scales)
 
@@ -202,8 +200,6 @@ def up_to_bits(values: Any, bits: int) -> Any:
 
     numpy fp32, at least 0; NaN stays.
     """
-    import numpy as np
-
     dropped = np.int32((1 << (24 - bits)) - 1)
     return ((values.view(np.int32) + dropped) & ~dropped).view(np.float32)
 
@@ -214,8 +210,6 @@ def up_to_bf16(scales: torch.Tensor) -> torch.Tensor:
     Upwards, so that no element lies beyond the largest code. bfloat16 costs as little as fp16 and has the range of
     fp32, which gradients of 1e-20 need. Scales below the smallest normal number become 0.
     """
-    import numpy as np
-
     rounded = up_to_bits(array_of(scales), 8)
     return tensor_of(np.where(rounded < SMALLEST_SCALE, np.float32(0), rounded))
 
@@ -245,8 +239,6 @@ def pack(numbers: Any, base: int, out: Any) -> None:
         base: 2 to 256.
         out: numpy uint8 of shape [packed_bytes].
     """
-    import numpy as np
-
     parts = numbers[: len(out) * digits_per_byte(base)].reshape(digits_per_byte(base), -1)
     out[:] = parts[-1]
     for part in parts[-2::-1]:
@@ -256,8 +248,6 @@ def pack(numbers: Any, base: int, out: Any) -> None:
 
 def unpack(packed: Any, base: int, numbers: Any) -> None:
     """What ``pack`` was given: ``packed`` to ``numbers``, shapes and types as there."""
-    import numpy as np
-
     parts = numbers[: len(packed) * digits_per_byte(base)].reshape(digits_per_byte(base), -1)
     rest = packed
     for part in parts[:-1]:
@@ -270,15 +260,11 @@ def unpack(packed: Any, base: int, numbers: Any) -> None:
 
 def pack_bits(bits: Any, codes: Any) -> None:
     """Write booleans into ``codes``, eight to a byte, the first one highest."""
-    import numpy as np
-
     codes[:] = np.packbits(bits)
 
 
 def expand_signs(codes: Any, values: torch.Tensor) -> None:
     """Write 1 for each 0 bit and -1 for each 1 bit into ``values``, fp32; of the last byte as many as there is room."""
-    import numpy as np
-
     flat = array_of(values.view(-1))
     whole = len(flat) // 8
     # mode: without "clip" numpy makes a copy first, in case an index is out of range.
@@ -290,7 +276,5 @@ def expand_signs(codes: Any, values: torch.Tensor) -> None:
 @functools.cache
 def _signs_of_bytes() -> Any:
     """fp32 of shape [256, 8]."""
-    import numpy as np
-
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8)
     return np.float32(1) - np.float32(2) * bits.astype(np.float32)

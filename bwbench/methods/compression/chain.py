@@ -14,7 +14,7 @@ from bwbench.methods.compression.error_feedback import ErrorFeedback
 
 def chain_refusal(chain: Sequence[Component]) -> str | None:
     """Why a chain cannot be built; None where it can. Elements called ``none`` change nothing anywhere."""
-    names = _names(chain)
+    names = [component.name for component in chain if component.name != "none"]
     for name, following in zip(names, names[1:], strict=False):
         before, after = COMPRESSIONS.load(name), COMPRESSIONS.load(following)
         if not before.carries:
@@ -46,10 +46,6 @@ def nest(chain: Sequence[Component]) -> Any:
         outer = component.build(COMPRESSIONS)
         outer.inner, codec = codec, outer
     return codec if codec is not None else COMPRESSIONS.load("none")()
-
-
-def _names(chain: Sequence[Component]) -> list[str]:
-    return [component.name for component in chain if component.name != "none"]
 
 
 def _carries(name: str) -> bool:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import abc
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, TypeAlias
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import on_host
-
-if TYPE_CHECKING:
-    import torch
-
+from bwbench.methods.deferred import torch
 
 Shape = tuple[int, ...]
 # Replaces an fp32 vector by its mean over all ranks, the same bits everywhere. A collective gives it to a codec.
@@ -52,6 +49,11 @@ class AbstractCodec(abc.ABC):
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
         self.inner: AbstractCodec | None = None
+
+    @property
+    def value_codec(self) -> AbstractCodec:
+        """What encodes the values that this codec carries: ``inner``, or nothing does."""
+        return _PLAIN if self.inner is None else self.inner
 
     @classmethod
     def accepts_optimizer(cls, options: ComponentConfig) -> str | None:
@@ -142,6 +144,9 @@ def as_flat_fp32(x: torch.Tensor) -> torch.Tensor:
     return on_host(x)
 
 
+MakeCodec: TypeAlias = Callable[[], AbstractCodec]  # a new one, bare or with error feedback, not prepared yet
+
+
 class NoCompression(AbstractCodec):
     """Sends the memory of the tensor itself, without a copy on either side."""
 
@@ -153,15 +158,14 @@ class NoCompression(AbstractCodec):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The bytes of ``x``, sharing its memory."""
-        import torch
-
         return as_flat_fp32(x).view(torch.uint8)
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """The values, sharing the payload's memory."""
-        import torch
-
         return payload.view(torch.float32)
+
+
+_PLAIN = NoCompression()
 
 
 class AbstractLinearCodec(AbstractCodec):
@@ -198,29 +202,19 @@ class AbstractLinearCodec(AbstractCodec):
 
     def payloads(self, num_elements: int) -> list[int]:
         """Bytes of each averaged message, as ``inner`` encodes it."""
-        return [self._bytes(length) for length in self.message_elements(num_elements)]
-
-    def _bytes(self, length: int) -> int:
-        return 4 * length if self.inner is None else self.inner.payload_bytes(length)
+        return [self.value_codec.payload_bytes(length) for length in self.message_elements(num_elements)]
 
     def _alone(self, messages: list[torch.Tensor]) -> AverageMessage:
         """An ``average_message`` of a rank on its own: keeps each payload, gives back what it decodes to."""
 
         def keep(message: torch.Tensor) -> None:
-            import torch
-
-            if self.inner is None:
-                messages.append(message.clone().view(torch.uint8))
-            else:
-                messages.append(self.inner.encode(message).clone())
-                message.copy_(self.inner.decode(messages[-1], message.numel()))
+            messages.append(self.value_codec.encode(message).clone())
+            message.copy_(self.value_codec.decode(messages[-1], message.numel()))
 
         return keep
 
     def _joined(self, payloads: Sequence[torch.Tensor]) -> torch.Tensor:
         """Payloads behind one another, each but the last padded to the alignment."""
-        import torch
-
         parts: list[torch.Tensor] = []
         for payload in payloads:
             padding = -sum(part.numel() for part in parts) % ALIGNMENT_BYTES
@@ -235,12 +229,9 @@ class AbstractLinearCodec(AbstractCodec):
 
     def _messages(self, payload: torch.Tensor, num_elements: int) -> list[torch.Tensor]:
         """The messages, fp32, in a payload that ``_joined`` has made."""
-        import torch
-
         messages, offset = [], 0
         for length, size in zip(self.message_elements(num_elements), self.payloads(num_elements), strict=True):
             offset += -offset % ALIGNMENT_BYTES
-            part = payload[offset : offset + size]
-            messages.append(part.view(torch.float32) if self.inner is None else self.inner.decode(part, length))
+            messages.append(self.value_codec.decode(payload[offset : offset + size], length))
             offset += size
         return messages

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.compression.error_feedback import ErrorFeedback
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 NUM_ELEMENTS = 20_000  # of the gradient that the estimate is checked on
 ESTIMATE_TOLERANCE = 0.15  # of payload_bytes where it is not exact
@@ -34,8 +31,6 @@ def violations(make_codec: Callable[[], AbstractCodec]) -> list[str]:
 
 def gradients() -> dict[str, torch.Tensor]:
     """Tensors that a codec must take, by what is special about them."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(NUM_ELEMENTS, generator=generator)
     with_nan, with_infinity = normal.clone(), normal.clone()
@@ -58,8 +53,6 @@ def gradients() -> dict[str, torch.Tensor]:
 
 
 def _of_one_tensor(codec: AbstractCodec, x: torch.Tensor) -> Iterator[str]:
-    import torch
-
     before, n = x.clone(), x.numel()
     payload = codec.encode(x)
     if payload.dtype != torch.uint8 or payload.dim() != 1 or not payload.is_contiguous():
@@ -93,8 +86,6 @@ def _of_one_tensor(codec: AbstractCodec, x: torch.Tensor) -> Iterator[str]:
 
 def _of_feedback(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:
     """The identity decoded + residual = input + residual before, over three steps; then what state is worth."""
-    import torch
-
     x = gradients()["normal"]
     codec = ErrorFeedback(make_codec())
     estimate, size = codec.payload_bytes(x.numel()), codec.codec.encode(x).numel()
@@ -114,8 +105,6 @@ def _of_feedback(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:
 
 def _of_memory(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:
     """A training that is resumed goes on bit by bit, and one that starts again does so from nothing."""
-    import torch
-
     x, codec = gradients()["normal"], make_codec()
     first = codec.encode(x).clone()
     state = codec.state_dict()

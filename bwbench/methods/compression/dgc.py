@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -11,10 +10,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import array_of, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
 from bwbench.methods.compression.sparse import AbstractSparseCodec, entries_at, top_k
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
+from bwbench.methods.deferred import np, torch
 
 WARMUP_RATIO = 0.25  # share that is sent at the beginning of the warm-up, as in the paper
 
@@ -106,8 +102,6 @@ class Dgc(AbstractSparseCodec):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Momentum, what has not been sent, and the number of exchanges; nothing before the first one."""
-        import torch
-
         state = super().state_dict()
         if self._momentum is None or self._unsent is None:
             return state
@@ -124,8 +118,6 @@ class Dgc(AbstractSparseCodec):
 
     def _accumulated(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The momentum, and all that has not been sent, with a gradient added."""
-        import torch
-
         if self._momentum is None or self._unsent is None:
             self._momentum, self._unsent = torch.zeros_like(gradient), torch.zeros_like(gradient)
         if self._unsent.numel() != gradient.numel():

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 
 class ErrorFeedback(AbstractCodec):
@@ -67,8 +64,6 @@ class ErrorFeedback(AbstractCodec):
 
     def average(self, x: torch.Tensor, average_message: AverageMessage) -> torch.Tensor:
         """The mean of ``x`` plus the residual, by a linear codec; what this rank could not send is the new residual."""
-        import torch
-
         assert isinstance(self.codec, AbstractLinearCodec)
         total = self._with(x)
         mean, sent = self.codec.average(total, average_message)
@@ -77,8 +72,6 @@ class ErrorFeedback(AbstractCodec):
 
     def _with(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` plus the residual, in the memory of the latter."""
-        import torch
-
         x = as_flat_fp32(x)
         if self._excess is None:
             self._excess = torch.zeros_like(x)

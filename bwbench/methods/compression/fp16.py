@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from bwbench.methods.buffers import PIECE, array_of, empty_bytes, empty_fp32, scratch
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
-
-if TYPE_CHECKING:
-    import torch
-
+from bwbench.methods.deferred import np, torch
 
 LARGEST = 65504.0  # the largest finite value of binary16
 _INFINITY_BITS = 0x7C00  # a half whose bits, without the sign, are at least these is infinite or NaN
 _MINUS_INFINITY_BITS = 0xFC00
 
 
-class Fp16(AbstractCodec):
+class AbstractSixteenBits(AbstractCodec):
+    """2 bytes an element, as floats of the type that torch calls ``number_type``."""
+
+    number_type: ClassVar[str]
+
+    def payload_bytes(self, num_elements: int) -> int:
+        """2 bytes an element, exactly."""
+        return 2 * num_elements
+
+    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
+        """The values as fp32."""
+        return empty_fp32(num_elements).copy_(self._numbers(payload))
+
+    def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
+        """Add the values to ``total`` piece by piece: torch's sum of two dtypes takes five times as long."""
+        numbers, wide = self._numbers(payload), scratch().floats
+        for begin in range(0, total.numel(), PIECE):
+            part = numbers[begin : begin + PIECE]
+            total[begin : begin + PIECE] += wide[: part.numel()].copy_(part)
+
+    def _numbers(self, payload: torch.Tensor) -> torch.Tensor:
+        return payload.view(getattr(torch, self.number_type))
+
+
+class Fp16(AbstractSixteenBits):
     """Rounds to the nearest half. Values beyond the range of a half saturate at its largest; infinities and NaN pass.
 
     Saturating keeps one large gradient from turning into an infinity that no replica would recover from. Infinities
@@ -24,34 +45,15 @@ class Fp16(AbstractCodec):
     Values below 6e-8 become zero. Rounding to nearest is unbiased enough that no residual is kept.
     """
 
-    def payload_bytes(self, num_elements: int) -> int:
-        """2 bytes an element, exactly."""
-        return 2 * num_elements
+    number_type = "float16"
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The halves nearest to ``x``, as bytes."""
-        import torch
-
         return to_fp16(as_flat_fp32(x)).view(torch.uint8)
-
-    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
-        """The halves as fp32."""
-        import torch
-
-        return empty_fp32(num_elements).copy_(payload.view(torch.float16))
-
-    def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
-        """Add the halves to ``total``, in fp32."""
-        import torch
-
-        add_widened(payload.view(torch.float16), total)
 
 
 def to_fp16(x: torch.Tensor) -> torch.Tensor:
     """``x`` (fp32, flat) rounded to halves, finite values saturated, infinities and NaN as they are."""
-    import numpy as np
-    import torch
-
     halves = empty_bytes(2 * x.numel()).view(torch.float16)
     bits = array_of(halves.view(torch.int16))
     for begin in range(0, x.numel(), PIECE):
@@ -64,42 +66,18 @@ def to_fp16(x: torch.Tensor) -> torch.Tensor:
     return halves
 
 
-def add_widened(halves: torch.Tensor, total: torch.Tensor) -> None:
-    """Add 16-bit floats to fp32 values, piece by piece: torch's sum of two dtypes takes five times as long."""
-    wide = scratch().floats
-    for begin in range(0, total.numel(), PIECE):
-        part = halves[begin : begin + PIECE]
-        total[begin : begin + PIECE] += wide[: part.numel()].copy_(part)
-
-
-class Bf16(AbstractCodec):
+class Bf16(AbstractSixteenBits):
     """Rounds to the nearest bfloat16, ties to even: the upper half of an fp32 number, 8 bits of it significant.
 
     Nothing saturates or vanishes before fp32 does (beyond 3.39e38 a value becomes infinite), at the price of a rounding
     error of up to 2^-8, eight times that of a half. NaN stays NaN, infinities stay infinities.
     """
 
-    def payload_bytes(self, num_elements: int) -> int:
-        """2 bytes an element, exactly."""
-        return 2 * num_elements
+    number_type = "bfloat16"
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The bfloat16 nearest to ``x``, as bytes."""
-        import torch
-
         x = as_flat_fp32(x)
         payload = empty_bytes(2 * x.numel())
         payload.view(torch.bfloat16).copy_(x)
         return payload
-
-    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
-        """The values as fp32."""
-        import torch
-
-        return empty_fp32(num_elements).copy_(payload.view(torch.bfloat16))
-
-    def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
-        """Add the values to ``total``, in fp32."""
-        import torch
-
-        add_widened(payload.view(torch.bfloat16), total)

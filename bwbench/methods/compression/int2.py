@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs, pack_bits
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 
 class Int2Config(ComponentConfig):
@@ -40,9 +38,6 @@ class Int2(AbstractBlockCodec):
     scales_per_block = 2  # the smaller and the larger magnitude
     measures_per_block = 2  # the same
     options: Int2Config
-
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
 
     def _code_bytes(self, num_elements: int) -> int:
         return 2 * -(-num_elements // 8)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, packed_bytes, reciprocal, unpack, up_to_bf16
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 LARGEST_CODE = 7
 _BASE = 16
@@ -44,16 +42,8 @@ class Int4(AbstractBlockCodec):
     scale_type = "bfloat16"
     options: Int4Config
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _code_bytes(self, num_elements: int) -> int:
         return packed_bytes(num_elements, _BASE)
-
-    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        import torch
-
-        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         return up_to_bf16(measures / LARGEST_CODE)
@@ -63,8 +53,6 @@ class Int4(AbstractBlockCodec):
         return tensor_of(reciprocal(array_of(scales)))
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
-        import torch
-
         values = torch.mul(rows, factors[0], out=room.like(rows))
         values.add_(torch.tensor(LARGEST_CODE + 0.5))  # cutting off is then rounding: all are positive
         pack(room.to_numbers(values), _BASE, codes)

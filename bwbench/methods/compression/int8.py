@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, reciprocal, up_to_bits
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import np, torch
 
 LARGEST_CODE = 255
 EPSILON = 1e-7  # of Bagua: keeps a constant tensor from dividing by zero
@@ -55,14 +53,10 @@ class Int8(AbstractBlockCodec):
         return num_elements
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        import torch
-
         torch.amax(rows, dim=1, out=measures[0])
         torch.amin(rows, dim=1, out=measures[1])
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
-        import numpy as np
-
         # numpy, because a call of torch takes twice as long, and with one block all of this is calls.
         high, low = array_of(measures).astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -73,14 +67,10 @@ class Int8(AbstractBlockCodec):
         return tensor_of(np.stack([upper - np.float32(LARGEST_CODE), step]))
 
     def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
-        import numpy as np
-
         lower, step = array_of(scales)
         return tensor_of(np.stack([np.float32(0.5) - lower, reciprocal(step)]))  # half above, cut off: rounding
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
-        import torch
-
         values = room.like(rows)
         if len(rows) == 1:
             torch.add(factors[0], rows, alpha=factors[1].item(), out=values)
@@ -91,13 +81,9 @@ class Int8(AbstractBlockCodec):
         tensor_of(codes).copy_(shorts.clamp_(0, LARGEST_CODE))
 
     def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
-        import torch
-
         return torch.stack([scales[0] * scales[1], scales[1]])
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
-        import torch
-
         rows.view(-1).copy_(tensor_of(codes))
         if len(rows) == 1:
             torch.add(factors[0], rows, alpha=factors[1].item(), out=rows)

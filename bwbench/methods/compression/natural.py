@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bwbench.methods.buffers import Scratch, array_of, tensor_of
 from bwbench.methods.compression.stochastic import AbstractStochasticCodec
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import np, torch
 
 BLOCK = 4096  # elements that share a range of exponents; 2 bytes of scale for 4096 of codes
 
@@ -33,14 +31,7 @@ class Natural(AbstractStochasticCodec):
     def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
         return self._dither.integers(lengths, "int32")
 
-    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        import torch
-
-        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
-
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
-        import torch
-
         exponents = torch.frexp(measures).exponent.clamp(-126, 127)
         powers = ((exponents + 127) << 23).view(torch.float32)
         return torch.where(measures.isfinite(), powers, measures)
@@ -49,9 +40,6 @@ class Natural(AbstractStochasticCodec):
         return 1.0 / scales  # exact: powers of two
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
-        import numpy as np
-        import torch
-
         values = torch.mul(rows, factors[0], out=room.like(rows)).clamp_(-1.0, 1.0)
         bits = array_of(values.view(-1)).view(np.int32)
         # 23 random bits carry from the mantissa into the exponent with the probability that the mantissa says.
@@ -63,9 +51,6 @@ class Natural(AbstractStochasticCodec):
         tensor_of(codes).copy_(tensor_of(shorts))
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
-        import numpy as np
-        import torch
-
         # Bits of a bfloat16: sign, exponent, an empty mantissa. The sign's copies come from reading it as an int8.
         shorts = room.shorts[: rows.numel()]
         bits = array_of(shorts.copy_(tensor_of(codes.view(np.int8))))

@@ -7,16 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import empty_fp32
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 
 class PowerSgdConfig(ComponentConfig):
@@ -66,8 +63,6 @@ class PowerSgd(AbstractLinearCodec):
 
     def average(self, x: torch.Tensor, average_message: AverageMessage) -> tuple[torch.Tensor, torch.Tensor]:
         """The mean of the plain parts and the product of the averaged factors; and this rank's projection."""
-        import torch
-
         layout = self._layout(x.numel())
         plain = layout.plain(x)
         first = torch.cat([plain, layout.left(x, self._start(layout))])
@@ -115,8 +110,6 @@ class PowerSgd(AbstractLinearCodec):
 
     def _start(self, layout: LowRankLayout) -> torch.Tensor:
         """The factors Q to begin with: those of the call before, at first random ones, the same on all ranks."""
-        import torch
-
         generator = torch.Generator().manual_seed(self._bucket)
         random = torch.randn(layout.right_elements, generator=generator)
         return layout.unit_vectors(random if self._right is None else self._right, random)
@@ -194,30 +187,22 @@ class LowRankLayout:
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
         """The plain elements of ``x``, behind one another; a copy."""
-        import torch
-
         return torch.cat([x[:0], *(x[begin:end] for begin, end in self.plain_spans)])
 
     def left(self, x: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """M Q of every matrix: flat, of ``left_elements``."""
-        import torch
-
         factors = self._split(right, [matrix.cols for matrix in self.matrices])
         products = [(q @ m.of(x).t()).reshape(-1) for m, q in zip(self.matrices, factors, strict=True)]
         return torch.cat([x[:0], *products])
 
     def right(self, x: torch.Tensor, left: torch.Tensor) -> torch.Tensor:
         """Mᵀ P of every matrix: flat, of ``right_elements``."""
-        import torch
-
         factors = self._split(left, [matrix.rows for matrix in self.matrices])
         products = [(p @ m.of(x)).reshape(-1) for m, p in zip(self.matrices, factors, strict=True)]
         return torch.cat([x[:0], *products])
 
     def orthonormal(self, left: torch.Tensor) -> torch.Tensor:
         """The vectors of each factor P, orthonormal. Depends on the bits of ``left`` alone; zeros stay zeros."""
-        import torch
-
         factors = self._split(left, [matrix.rows for matrix in self.matrices])
         return torch.cat([left[:0], *(gram_schmidt(factor).reshape(-1) for factor in factors)])
 
@@ -226,8 +211,6 @@ class LowRankLayout:
 
         The span is the same, but the numbers stay within range from step to step, whatever the scale of the gradient.
         """
-        import torch
-
         lengths = [matrix.cols for matrix in self.matrices]
         units = [right[:0]]
         for q, other in zip(self._split(right, lengths), self._split(instead, lengths), strict=True):
@@ -237,8 +220,6 @@ class LowRankLayout:
 
     def whole(self, plain: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """The vector that plain elements and the products P Qᵀ make up: fp32 of shape [num_elements]."""
-        import torch
-
         x = empty_fp32(self.num_elements)
         lengths = [end - begin for begin, end in self.plain_spans]
         for (begin, end), part in zip(self.plain_spans, torch.split(plain, lengths), strict=True):
@@ -250,8 +231,6 @@ class LowRankLayout:
 
     def _split(self, factors: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:
         """Factors that lie behind one another, each as [rank, length]."""
-        import torch
-
         parts = torch.split(factors, [length * self.rank for length in lengths])
         return [part.view(self.rank, -1) for part in parts]
 
@@ -262,8 +241,6 @@ def gram_schmidt(vectors: torch.Tensor) -> torch.Tensor:
     Zeros stay zeros. A vector that depends on those before it leaves what rounding makes of nothing, at length 1: any
     orthonormal vectors project without harm.
     """
-    import torch
-
     result = vectors.double().clone()
     for i, vector in enumerate(result):
         length = vector.norm()

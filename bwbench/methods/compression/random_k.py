@@ -6,7 +6,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -14,10 +14,7 @@ from pydantic_core import PydanticCustomError
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import array_of, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
+from bwbench.methods.deferred import np, torch
 
 _STEP_BYTES = 8  # in front of the payload of a rank on its own; an averaged message needs no number
 
@@ -90,8 +87,6 @@ class RandomK(AbstractLinearCodec):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The number of the step, 8 bytes, and the values at its places."""
-        import torch
-
         payloads = [torch.tensor([self._step]).view(torch.uint8)]
         x = as_flat_fp32(x)
         self._alone(payloads)(_chosen(x, self._places(x.numel(), self._step)))
@@ -100,8 +95,6 @@ class RandomK(AbstractLinearCodec):
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """The values at the places of the step that the payload names."""
-        import torch
-
         step = int(payload[:_STEP_BYTES].view(torch.int64)[0])
         (values,) = self._messages(payload[_STEP_BYTES:], num_elements)
         return _dense(values, self._places(num_elements, step), num_elements, self._scale(num_elements))
@@ -115,8 +108,6 @@ class RandomK(AbstractLinearCodec):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The number of the next step."""
-        import torch
-
         return {**super().state_dict(), "step": torch.tensor(self._step)}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
@@ -136,8 +127,6 @@ class RandomK(AbstractLinearCodec):
 
 def places(bucket: int, step: int, num_elements: int, count: int) -> np.ndarray:
     """Where the ``count`` entries of one step lie: int64 of shape [count], each place once, in no order."""
-    import numpy as np
-
     if count == 0:
         return np.empty(0, np.int64)
     digest = hashlib.blake2b(f"{bucket} {step}".encode(), digest_size=16).digest()
@@ -160,9 +149,6 @@ def _chosen(x: torch.Tensor, where: np.ndarray) -> torch.Tensor:
 
 
 def _dense(values: torch.Tensor, where: np.ndarray, num_elements: int, scale: float = 1.0) -> torch.Tensor:
-    import numpy as np
-    import torch
-
     if bool(values.isnan().any()):
         return torch.full((num_elements,), math.nan)
     dense = np.zeros(num_elements, np.float32)  # not torch.zeros: pages that stay zero are never touched

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs, pack_bits
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 
 class SignConfig(ComponentConfig):
@@ -38,15 +36,10 @@ class Sign(AbstractBlockCodec):
     late_residual = True
     options: SignConfig
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _code_bytes(self, num_elements: int) -> int:
         return -(-num_elements // 8)
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        import torch
-
         torch.mean(room.magnitudes(rows), dim=1, out=measures[0])
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:

@@ -15,15 +15,10 @@ from __future__ import annotations
 import abc
 import math
 import struct
-from typing import TYPE_CHECKING
 
 from bwbench.methods.buffers import array_of, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
+from bwbench.methods.deferred import np, torch
 
 # Low bits of a gap (or DENSE), number of entries, bytes of their values. 16 bytes: the values begin at a multiple of 8.
 _HEADER = struct.Struct("<BxxxIQ")
@@ -53,12 +48,12 @@ class AbstractSparseCodec(AbstractCodec):
     def payload_bytes(self, num_elements: int) -> int:
         """The expected size, for entries in clusters, as those of gradients lie; 1 % less at random."""
         entries = self._expected_entries(num_elements)
-        sparse = self._values_bytes(entries) + most_index_bytes(entries, num_elements)
-        return _HEADER.size + round(min(sparse, self._values_bytes(num_elements)))
+        sparse = self.value_codec.payload_bytes(entries) + most_index_bytes(entries, num_elements)
+        return _HEADER.size + round(min(sparse, self.value_codec.payload_bytes(num_elements)))
 
     def max_payload_bytes(self, num_elements: int) -> int:
         """That of a dense payload: nothing larger is ever sent."""
-        return _HEADER.size + self._most_values_bytes(num_elements)
+        return _HEADER.size + self.value_codec.max_payload_bytes(num_elements)
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """Header, values and indices of the selected entries; header and all values where that is smaller."""
@@ -67,8 +62,6 @@ class AbstractSparseCodec(AbstractCodec):
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """The entries where they belong, zeros elsewhere."""
-        import numpy as np
-
         indices, values = self._unpacked(payload)
         if indices is None:
             return values
@@ -86,33 +79,22 @@ class AbstractSparseCodec(AbstractCodec):
 
     def _packed(self, x: torch.Tensor, indices: np.ndarray) -> torch.Tensor:
         """The payload of the entries of ``x`` at ``indices``."""
-        import numpy as np
-        import torch
-
         code, low_bits = encode_indices(indices, x.numel())
-        if self._most_values_bytes(len(indices)) + len(code) < self._most_values_bytes(x.numel()):
+        if self.value_codec.max_payload_bytes(len(indices)) + len(code) < self.value_codec.max_payload_bytes(x.numel()):
             chosen = x.index_select(0, tensor_of(indices))
         else:
             chosen, code, low_bits = x, code[:0], _DENSE
-        values = chosen.view(torch.uint8) if self.inner is None else self.inner.encode(chosen)
+        values = self.value_codec.encode(chosen)
         header = np.frombuffer(_HEADER.pack(low_bits, len(chosen), values.numel()), np.uint8)
         return tensor_of(np.concatenate([header, array_of(values), code]))
 
     def _unpacked(self, payload: torch.Tensor) -> tuple[np.ndarray | None, torch.Tensor]:
         """Indices of the entries in a payload, None where all were sent, and their values, fp32."""
-        import torch
-
         low_bits, count, values_bytes = _HEADER.unpack(array_of(payload[: _HEADER.size]).tobytes())
         end = _HEADER.size + values_bytes
         values, code = payload[_HEADER.size : end], payload[end:]
-        decoded = values.view(torch.float32) if self.inner is None else self.inner.decode(values, count)
+        decoded = self.value_codec.decode(values, count)
         return None if low_bits == _DENSE else decode_indices(array_of(code), count, low_bits), decoded
-
-    def _values_bytes(self, count: int) -> int:
-        return 4 * count if self.inner is None else self.inner.payload_bytes(count)
-
-    def _most_values_bytes(self, count: int) -> int:
-        return 4 * count if self.inner is None else self.inner.max_payload_bytes(count)
 
 
 MOST_LOW_BITS = 31  # of a gap; a tensor has fewer than 2^32 elements
@@ -154,8 +136,6 @@ def encode_indices(indices: np.ndarray, num_elements: int) -> tuple[np.ndarray, 
         the low bits of all gaps, padded to a byte, the next lower bit, and so on; then what is left of each gap in
         unary, so many zeros and a one. A gap counts the empty places before an entry.
     """
-    import numpy as np
-
     if len(indices) == 0:
         return np.empty(0, np.uint8), 0
     gaps = np.diff(indices, prepend=-1) - 1
@@ -172,8 +152,6 @@ def decode_indices(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndar
 
     Raises ValueError where the code holds another number of them.
     """
-    import numpy as np
-
     if num_entries == 0:
         return np.empty(0, np.int64)
     low_bytes = low_bits * -(-num_entries // 8)
@@ -188,16 +166,12 @@ def decode_indices(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndar
 
 def _pack_low(gaps: np.ndarray, low_bits: int) -> np.ndarray:
     """One plane of bits behind the other: contiguous work, where the bits of each gap side by side would scatter it."""
-    import numpy as np
-
     small = gaps.astype(_word(low_bits))
     planes = [np.packbits(small & small.dtype.type(1 << bit)) for bit in reversed(range(low_bits))]
     return np.concatenate([np.empty(0, np.uint8), *planes])
 
 
 def _unpack_low(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndarray:
-    import numpy as np
-
     low = np.zeros(num_entries, _word(low_bits))
     for plane in code.reshape(low_bits, -1) if low_bits else ():
         low += low  # doubled: cheaper than shifting
@@ -220,8 +194,6 @@ TOLERANCE = 0.1  # share of the asked entries that may be missing where an unluc
 
 def bits_of(value: float) -> int:
     """A threshold as bits, for ``at_least``: those of the smallest fp32 number that is not below ``value``."""
-    import numpy as np
-
     with np.errstate(over="ignore", under="ignore"):
         nearest = np.float32(value)
     if float(nearest) < value:
@@ -231,8 +203,6 @@ def bits_of(value: float) -> int:
 
 def at_least(x: np.ndarray, threshold_bits: int) -> np.ndarray:
     """Indices, int64 and ascending, of the entries of ``x`` (fp32, flat) whose magnitude is the threshold or more."""
-    import numpy as np
-
     bits = x.view(np.int32)
     magnitudes, large = np.empty(min(PART, len(x)), np.int32), np.empty(min(PART, len(x)), np.bool_)
     found = [np.empty(0, np.int64)]
@@ -271,8 +241,6 @@ def largest(x: np.ndarray, count: int, exact: bool = False) -> np.ndarray:
 
 def _guess(x: np.ndarray, count: int) -> int | None:
     """A threshold that nearly always lets ``count`` entries pass, and not many more; None: rank them all at once."""
-    import numpy as np
-
     size = math.ceil(SAMPLED_ABOVE * len(x) / count)
     if 4 * size > len(x):
         return None
@@ -284,15 +252,11 @@ def _guess(x: np.ndarray, count: int) -> int | None:
 
 
 def _magnitudes(x: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     return np.asarray(x.view(np.int32) & MAGNITUDE_BITS)
 
 
 def _rank(magnitudes: np.ndarray, count: int) -> int:
     """The ``count``-th largest."""
-    import numpy as np
-
     position = len(magnitudes) - count
     return int(np.partition(magnitudes, position)[position])
 
@@ -310,8 +274,6 @@ def top_k(x: np.ndarray, num_entries: int, exact: bool) -> np.ndarray:
         num_entries: at most ``num_elements``.
         exact: rank all entries.
     """
-    import numpy as np
-
     if len(x) == 0 or num_entries == len(x):
         return at_least(x, 1)
     indices = largest(x, num_entries, exact)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from typing_extensions import Self
@@ -13,10 +13,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, packed_bytes, reciprocal, unpack, up_to_bf16
 from bwbench.methods.compression.codec import Shape
-
-if TYPE_CHECKING:
-    import torch
-
+from bwbench.methods.deferred import np, torch
 
 TABLE_LENGTHS = (32_768, 32_749)  # a power of two and a prime: the sums repeat after 10^9
 
@@ -54,8 +51,6 @@ class Dither:
         Yields:
             numpy arrays of these lengths, each valid until the next one.
         """
-        import numpy as np
-
         generator = np.random.SFC64(np.random.SeedSequence((self.rank, self.bucket, self.stream, self.calls)))
         self.calls += 1
         longest, total, begin = max(lengths, default=0), sum(lengths), 0
@@ -72,8 +67,6 @@ class Dither:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """How many calls have been made."""
-        import torch
-
         return {"calls": torch.tensor(self.calls, dtype=torch.int64)}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
@@ -145,16 +138,12 @@ class AbstractLevelsCodec(AbstractStochasticCodec):
         return up_to_bf16(measures)
 
     def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
-        import numpy as np
-
         return tensor_of(reciprocal(array_of(scales)) * np.float32(self._levels))
 
     def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
         return scales / self._levels
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
-        import torch
-
         values = torch.mul(rows, factors[0], out=room.like(rows)).view(-1)
         uniform = room.more_floats[: rows.numel()].copy_(tensor_of(noise))
         # The integer below (value + a random number from 0 to 1). Shifted by s, which makes cutting off rounding down.
@@ -195,14 +184,9 @@ class Qsgd(AbstractLevelsCodec):
     def _levels(self) -> int:
         return self.options.levels
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        import torch
-
         if self.options.norm == "max":
-            torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
+            super()._measure(rows, measures, room)
         else:
             # Of fp64 sums, as the square of 1e-20 or 1e20 is none of fp32's numbers.
             measures[0].copy_(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64))
@@ -234,13 +218,8 @@ class TernGrad(AbstractLevelsCodec):
     def _levels(self) -> int:
         return 1
 
-    def _block(self, num_elements: int) -> int:
-        return self.options.block
-
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
-        import torch
-
-        torch.amax(room.magnitudes(rows), dim=1, out=measures[0])
+        super()._measure(rows, measures, room)
         if self.options.clip is not None and rows.shape[1] > 1:
             deviation = rows.double().std(dim=1, correction=0)
             # A constant block has no deviation; nothing of it is an outlier.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.compression.sparse import AbstractSparseCodec, at_least, bits_of, largest
-
-if TYPE_CHECKING:
-    import numpy as np
+from bwbench.methods.deferred import np
 
 DEFAULT_QUANTILE = 0.99
 ABSOLUTE_DENSITY = 0.01  # assumed by the estimate for a threshold in absolute terms, whose density only training shows

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.compression.sparse import AbstractSparseCodec, entries_at, top_k
-
-if TYPE_CHECKING:
-    import numpy as np
+from bwbench.methods.deferred import np
 
 
 class TopKConfig(ComponentConfig):

@@ -1,21 +1,68 @@
-"""Taking steps, reading back and removing, by netlink through pyroute2; and whether this process may."""
+"""Taking steps, reading back and removing, by netlink through pyroute2; and whether this process may.
+
+pyroute2 is mended (``teach``) where its messages would not be what we mean: it packs the words of a u32 filter
+unaligned and reads them back four bytes off; it does not know bfifo; and of tbf it sends neither bursts in bytes nor a
+peak rate beyond 32 bits (linux/pkt_sched.h and pkt_cls.h).
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
+from pyroute2 import IPRoute
+from pyroute2.netlink import nla
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import TC_H_ROOT
+from pyroute2.netlink.rtnl.tcmsg import cls_u32, plugins
+from pyroute2.netlink.rtnl.tcmsg.common_act import get_tca_action
+
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
-from bwbench.network.interface import tc_messages as messages
 from bwbench.network.interface.match import Match
-from bwbench.network.interface.settings import PRIORITIES, Filter, HtbClass, Plain, Qdisc
+from bwbench.network.interface.settings import (
+    PRIORITIES,
+    QUANTUM_BYTES,
+    UNLIMITED_BURST_BYTES,
+    UNLIMITED_BYTES_PER_S,
+    Fifo,
+    Filter,
+    Htb,
+    HtbClass,
+    Plain,
+    Qdisc,
+    Setting,
+    Tbf,
+)
 from bwbench.network.interface.steps import MakeIfb, Step
 from bwbench.network.namespaces.isolation import CAP_NET_ADMIN, has_capability
+from bwbench.network.netem import netem_netlink
+from bwbench.network.netem.netem_qdisc import NetemQdisc
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.EINVAL)  # nothing there (any more) to delete
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
+_PROTOCOLS = {4: 0x0800, 6: 0x86DD}  # Ethernet's numbers of the versions of IP
+_SILENT = ("ingress", "clsact", "noqueue", "mq")  # kinds that have no settings
+
+_TICK_S = 64e-9  # of the kernel's scheduler clock (PSCHED_SHIFT)
+_MAX_U32 = 2**32 - 1
+_ETHERNET = 1  # TC_LINKLAYER_ETHERNET: rates need no table then
+# struct tc_tbf_qopt: twice (cell_log, linklayer, overhead, cell_align, mpu, rate), then limit, buffer, mtu
+_TBF = struct.Struct("=BBHhHI BBHhHI III")
+_TBF_ATTRIBUTES = (
+    ("TCA_TBF_UNSPEC", "none"),
+    ("TCA_TBF_PARMS", "cdata"),
+    ("TCA_TBF_RTAB", "none"),
+    ("TCA_TBF_PTAB", "none"),
+    ("TCA_TBF_RATE64", "none"),
+    ("TCA_TBF_PRATE64", "uint64"),
+    ("TCA_TBF_BURST", "uint32"),
+    ("TCA_TBF_PBURST", "uint32"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,9 +81,7 @@ class Kernel:
     """A netlink socket in this process's network namespace; for one thread; a context manager."""
 
     def __init__(self) -> None:
-        from pyroute2 import IPRoute
-
-        messages.teach()
+        teach()
         self._netlink: Any = IPRoute()
 
     def __enter__(self) -> Kernel:
@@ -76,8 +121,6 @@ class Kernel:
 
     def route_to(self, address: str) -> str | None:
         """The interface through which packets to ``address`` leave; None where there is no way."""
-        from pyroute2.netlink.exceptions import NetlinkError
-
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             return self.name_of(self._netlink.route("get", dst=address, family=family)[0].get_attr("RTA_OIF"))
@@ -86,8 +129,6 @@ class Kernel:
 
     def take(self, step: Step) -> None:
         """Do one step; raises LinkError with what the kernel refused and why."""
-        from pyroute2.netlink.exceptions import NetlinkError
-
         try:
             self._take(step)
         except NetlinkError as error:
@@ -95,35 +136,35 @@ class Kernel:
 
     def qdiscs(self, index: int) -> list[Qdisc]:
         """All qdiscs of an interface."""
-        return [Qdisc(found["handle"], found["parent"], messages.setting_in(found)) for found in self._qdiscs(index)]
+        return [Qdisc(found["handle"], found["parent"], _setting_in(found)) for found in self._qdiscs(index)]
 
     def described(self, index: int) -> list[tuple[str, int, int, str]]:
         """Kind, handle, parent and settings of all qdiscs of an interface, sorted: to be compared."""
         return sorted(
-            (found.get_attr("TCA_KIND"), found["handle"], found["parent"], messages.text_of_options(found))
+            (found.get_attr("TCA_KIND"), found["handle"], found["parent"], _text_of_options(found))
             for found in self._qdiscs(index)
         )
 
     def classes(self, index: int) -> list[HtbClass]:
         """The classes of an interface that are like ours."""
-        return [found for message in self._netlink.get_classes(index=index) if (found := messages.class_in(message))]
+        return [found for message in self._netlink.get_classes(index=index) if (found := _class_in(message))]
 
     def filters(self, index: int, parent: int) -> list[Filter]:
         """Our filters below ``parent``."""
         found = []
         for message in self._netlink.get_filters(index=index, parent=parent):
-            versions = [version for version in PRIORITIES if messages.filter_info(version) == message["info"]]
+            versions = [version for version in PRIORITIES if _filter_info(version) == message["info"]]
             options = message.get_attr("TCA_OPTIONS")
             selector = options.get_attr("TCA_U32_SEL") if versions and options is not None else None
             if selector is not None:
-                ifb = messages.mirrored_to(options)
+                ifb = _mirrored_to(options)
                 target = options.get_attr("TCA_U32_CLASSID") if ifb is None else self.name_of(ifb) or ""
                 found.append(Filter(parent, Match.read(versions[0], selector), target))
         return found
 
     def has_foreign_filters(self, index: int, parent: int) -> bool:
         """Whether there are filters below ``parent`` that are not ours."""
-        ours = {messages.filter_info(version) for version in PRIORITIES}
+        ours = {_filter_info(version) for version in PRIORITIES}
         return any(found["info"] not in ours for found in self._netlink.get_filters(index=index, parent=parent))
 
     def delete_qdisc(self, index: int, handle: int, parent: int) -> bool:
@@ -132,14 +173,12 @@ class Kernel:
 
     def delete_filters(self, index: int, parent: int) -> bool:
         """Whether there were filters of ours below ``parent``; there are none then."""
-        infos = [messages.filter_info(version) for version in PRIORITIES]
+        infos = [_filter_info(version) for version in PRIORITIES]
         deleted = [self._deleted("del-filter", index, parent=parent, info=info) for info in infos]
         return any(deleted)
 
     def delete_interface(self, name: str) -> bool:
         """Whether there was such an interface; there is none then."""
-        from pyroute2.netlink.exceptions import NetlinkError
-
         index = self.index_of(name)
         try:
             return index is not None and bool(self._netlink.link("del", index=index))
@@ -152,8 +191,6 @@ class Kernel:
         return [found for found in self._netlink.get_qdiscs() if found["index"] == index]
 
     def _deleted(self, command: str, index: int, **arguments: Any) -> bool:
-        from pyroute2.netlink.exceptions import NetlinkError
-
         try:
             self._netlink.tc(command, None, index, **arguments)
         except NetlinkError as error:
@@ -171,16 +208,22 @@ class Kernel:
         if index is None:
             raise LinkError(f"interface {step.dev} is gone")
         if isinstance(what, Qdisc):
-            kind, arguments = messages.arguments_of(what.setting)
-            if isinstance(what.setting, Plain):  # without a word about settings: the kernel's own
-                self._netlink.tc("add", kind, index, handle=what.handle, parent=what.parent)
-            else:
-                self._netlink.tc("add", kind, index, handle=what.handle, parent=what.parent, **arguments)
+            kind, arguments = _arguments_of(what.setting)
+            self._netlink.tc("add", kind, index, handle=what.handle, parent=what.parent, **arguments)
         elif isinstance(what, HtbClass):
-            self._netlink.tc("add-class", "htb", index, **messages.arguments_of_class(what))
+            self._netlink.tc(
+                "add-class",
+                "htb",
+                index,
+                handle=what.handle,
+                parent=what.handle & 0xFFFF_0000,
+                rate=UNLIMITED_BYTES_PER_S,
+                burst=UNLIMITED_BURST_BYTES,  # without its bursts pyroute2 makes up some of 1600 B
+                cburst=UNLIMITED_BURST_BYTES,
+                quantum=QUANTUM_BYTES,
+            )
         else:
-            version = what.match.version
-            target: dict[str, Any] = {"target": what.target}
+            version, target = what.match.version, dict[str, object](target=what.target)
             if isinstance(what.target, str):
                 redirect = {"kind": "mirred", "direction": "egress", "action": "redirect"}
                 target = {"action": {**redirect, "ifindex": self.index_of(what.target)}}
@@ -190,7 +233,7 @@ class Kernel:
                 index,
                 parent=what.parent,
                 prio=PRIORITIES[version],
-                protocol=messages.PROTOCOLS[version],
+                protocol=_PROTOCOLS[version],
                 selector=what.match.selector(),
                 **target,
             )
@@ -222,3 +265,103 @@ def require_rights(command: str) -> None:
         raise UnfitMachineError(
             f"changing a real interface needs root (CAP_NET_ADMIN), and nothing was changed; run: sudo {command}"
         )
+
+
+def _arguments_of(setting: Setting) -> tuple[str, dict[str, object]]:
+    """Kind of a qdisc, and what pyroute2's ``tc`` takes beside it; nothing makes it the kernel's own."""
+    if isinstance(setting, Htb):
+        return "htb", {"default": setting.default}
+    if isinstance(setting, Tbf):
+        return "tbf", {"setting": setting}
+    if isinstance(setting, NetemQdisc):
+        return "netem", {"qdisc": setting}
+    if isinstance(setting, Fifo):
+        return setting.kind, {"limit": setting.limit}
+    return setting.kind, {}
+
+
+def _setting_in(message: Any) -> Setting:
+    """What the kernel says of a qdisc; of kinds that are never ours the kind alone."""
+    kind, options = message.get_attr("TCA_KIND"), message.get_attr("TCA_OPTIONS")
+    if kind == "htb":
+        return Htb(options.get_attr("TCA_HTB_INIT")["defcls"])
+    if kind == "tbf":
+        fields = _TBF.unpack_from(options.get_attr("TCA_TBF_PARMS"))
+        rate, burst_ticks = fields[5], fields[13]
+        return Tbf(rate, round(rate * burst_ticks * _TICK_S), 0)  # it does not tell where super-packets are cut
+    if kind == "netem":
+        return netem_netlink.read(options)
+    if kind in ("bfifo", "pfifo"):
+        return Fifo(options["limit"], "bytes" if kind == "bfifo" else "packets")
+    return Plain(kind)
+
+
+def _class_in(message: Any) -> HtbClass | None:
+    """The class that a message speaks of; None where it is none that is never short of anything."""
+    options = message.get_attr("TCA_OPTIONS")
+    if message.get_attr("TCA_KIND") != "htb" or options.get_attr("TCA_HTB_RATE64") != UNLIMITED_BYTES_PER_S:
+        return None
+    return HtbClass(message["handle"])
+
+
+def _text_of_options(message: Any) -> str:
+    """All settings of a qdisc as a text that is the same as long as they are."""
+    return "" if message.get_attr("TCA_KIND") in _SILENT else str(message.get_attr("TCA_OPTIONS"))
+
+
+def _filter_info(version: int) -> int:
+    """Priority and protocol of our filters, as the header of a message has them."""
+    return PRIORITIES[version] << 16 | socket.htons(_PROTOCOLS[version])
+
+
+def _mirrored_to(options: Any) -> int | None:
+    """Number of the interface that a filter sends packets over to; None where it does not."""
+    actions = options.get_attr("TCA_U32_ACT")
+    first = actions.get_attr("TCA_ACT_PRIO_1") if actions else None
+    if first is None or first.get_attr("TCA_ACT_KIND") != "mirred":
+        return None
+    return int(first.get_attr("TCA_ACT_OPTIONS").get_attr("TCA_MIRRED_PARMS")["ifindex"])
+
+
+class _U32Options(cls_u32.options):  # type: ignore[misc]
+    nla_map = tuple((name, "cdata" if name == "TCA_U32_SEL" else kind) for name, kind in cls_u32.options.nla_map)
+
+
+class _TbfOptions(nla):  # type: ignore[misc]
+    nla_map = _TBF_ATTRIBUTES
+
+
+def teach() -> None:
+    """Have pyroute2 speak of u32, tbf, bfifo and netem as we do."""
+    netem_netlink.teach()
+    plugins["bfifo"] = plugins["pfifo"]
+    plugins["tbf"] = SimpleNamespace(parent=TC_H_ROOT, options=_TbfOptions, get_parameters=_tbf_parameters)
+    plugins["u32"] = SimpleNamespace(fix_msg=cls_u32.fix_msg, options=_U32Options, get_parameters=_u32_parameters)
+
+
+def _tbf_parameters(arguments: Mapping[str, Tbf]) -> dict[str, object]:
+    """What ``tc("add", "tbf", index, setting=...)`` sends; called by pyroute2."""
+    tbf = arguments["setting"]
+    rate = (0, _ETHERNET, 0, 0, 0, tbf.rate_bytes_per_s)
+    peak = (0, _ETHERNET, 0, 0, 0, min(UNLIMITED_BYTES_PER_S, _MAX_U32))
+    # The two bursts come in bytes below; the kernel wants them in ticks as well, without using those.
+    burst_ticks = round(tbf.burst_bytes / tbf.rate_bytes_per_s / _TICK_S)
+    return {
+        "attrs": [
+            ["TCA_TBF_PARMS", _TBF.pack(*rate, *peak, tbf.burst_bytes, burst_ticks, 1)],
+            ["TCA_TBF_BURST", tbf.burst_bytes],
+            ["TCA_TBF_PRATE64", UNLIMITED_BYTES_PER_S],
+            ["TCA_TBF_PBURST", tbf.cut_bytes],
+        ]
+    }
+
+
+def _u32_parameters(arguments: Mapping[str, object]) -> dict[str, object]:
+    """What ``tc("add-filter", "u32", index, selector=...)`` sends, with a target or an action; called by pyroute2."""
+
+    attributes = [["TCA_U32_SEL", arguments["selector"]]]
+    if "target" in arguments:
+        attributes.append(["TCA_U32_CLASSID", arguments["target"]])
+    if "action" in arguments:
+        attributes.append(["TCA_U32_ACT", get_tca_action(arguments)])
+    return {"attrs": attributes}

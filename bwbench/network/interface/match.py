@@ -90,37 +90,22 @@ def aligned(ports: PortRange) -> Iterator[tuple[int, int]]:
 
 
 def _match(peer: Network, peer_is: Side, port: tuple[int, str, int, int] | None = None) -> Match:
-    header = _Header()
+    parts: list[tuple[int, bytes, bytes]] = []  # of the header: where, value, mask
     family = "ip" if peer.version == 4 else "ip6"
     begins = {(4, "src"): 12, (4, "dst"): 16, (6, "src"): 8, (6, "dst"): 24}[peer.version, peer_is]
-    header.take(begins, peer.network_address.packed, peer.netmask.packed)
+    parts.append((begins, peer.network_address.packed, peer.netmask.packed))
     text = [f"match {family} {peer_is} {show_network(peer)}"]
     if port is not None:
         protocol, side, number, mask = port
         if peer.version == 4:
-            header.take(0, b"\x05", b"\x0f")
-            header.take(6, b"\x00\x00", b"\x1f\xff")
+            parts += [(0, b"\x05", b"\x0f"), (6, b"\x00\x00", b"\x1f\xff")]
             text += ["match u8 0x05 0x0f at 0", "match u16 0x0000 0x1fff at 6"]
-        header.take(9 if peer.version == 4 else 6, bytes([protocol]), b"\xff")
+        parts.append((9 if peer.version == 4 else 6, bytes([protocol]), b"\xff"))
         begins = (20 if peer.version == 4 else 40) + (2 if side == "dport" else 0)
-        header.take(begins, number.to_bytes(2, "big"), mask.to_bytes(2, "big"))
+        parts.append((begins, number.to_bytes(2, "big"), mask.to_bytes(2, "big")))
         text += [f"match {family} protocol {protocol} 0xff", f"match {family} {side} {number} {mask:#06x}"]
-    return Match(peer.version, header.words(), " ".join(text))
-
-
-class _Header:
-    """Bytes of a header with their masks, put together to words."""
-
-    def __init__(self) -> None:
-        self._value, self._mask = bytearray(64), bytearray(64)
-
-    def take(self, offset: int, value: bytes, mask: bytes) -> None:
-        self._value[offset : offset + len(value)] = value
-        self._mask[offset : offset + len(mask)] = mask
-
-    def words(self) -> tuple[tuple[int, int, int], ...]:
-        words = (
-            (at, *(int.from_bytes(side[at : at + 4], "big") for side in (self._value, self._mask)))
-            for at in range(0, 64, 4)
-        )
-        return tuple((at, value & mask, mask) for at, value, mask in words if mask)
+    values, masks = bytearray(64), bytearray(64)
+    for at, value, bits in parts:
+        values[at : at + len(value)], masks[at : at + len(bits)] = value, bits
+    words = [(at, *(int.from_bytes(side[at : at + 4], "big") for side in (values, masks))) for at in range(0, 64, 4)]
+    return Match(peer.version, tuple((at, word & bits, bits) for at, word, bits in words if bits), " ".join(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from bwbench.base.errors import ConfigError
 from bwbench.network.interface.kernel import Kernel
@@ -11,7 +12,14 @@ from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Ht
 from bwbench.network.interface.steps import IFB_PREFIX, SHAPED, Names, is_root_handle
 
 
-def remove(kernel: Kernel, dev: str, index: int | None, names: Names, both: bool) -> list[str]:
+def undo(kernel: Kernel, state: RunState, state_file: Path) -> list[str]:
+    """Remove a run and forget it; returns what it had put on its interface, for people."""
+    removed = remove(kernel, state.dev, state.index, state.names, both=state.both)
+    forget_state(state_file)  # its revert sees that, and ends
+    return removed
+
+
+def remove(kernel: Kernel, dev: str, index: int | None, names: Names, *, both: bool) -> list[str]:
     """Remove what run ``names`` has put on interface number ``index``; returns what that was, for people.
 
     Args:
@@ -21,22 +29,16 @@ def remove(kernel: Kernel, dev: str, index: int | None, names: Names, both: bool
     removed = []
     if index is not None and kernel.index_of(dev) == index:
         if both:
-            removed += _remove_ingress(kernel, dev, index)
+            filters = len(kernel.filters(index, INGRESS))
+            if filters and kernel.delete_filters(index, INGRESS):
+                removed.append(f"{filters} filter(s) on what comes into {dev}")
+            # Whoever has put filters of his own into it meanwhile keeps it.
+            if not kernel.has_foreign_filters(index, INGRESS) and kernel.delete_qdisc(index, INGRESS, INGRESS_PARENT):
+                removed.append(f"ingress qdisc of {dev}")
         if kernel.delete_qdisc(index, names.root, ROOT):
             removed.append(f"root qdisc {show_handle(names.root)} of {dev} with all below it")
     if both and kernel.delete_interface(names.ifb):
         removed.append(f"interface {names.ifb}")
-    return removed
-
-
-def _remove_ingress(kernel: Kernel, dev: str, index: int) -> list[str]:
-    removed = []
-    filters = len(kernel.filters(index, INGRESS))
-    if filters and kernel.delete_filters(index, INGRESS):
-        removed.append(f"{filters} filter(s) on what comes into {dev}")
-    # Whoever has put filters of his own into it meanwhile keeps it.
-    if not kernel.has_foreign_filters(index, INGRESS) and kernel.delete_qdisc(index, INGRESS, INGRESS_PARENT):
-        removed.append(f"ingress qdisc of {dev}")
     return removed
 
 
@@ -93,9 +95,7 @@ def clear(kernel: Kernel, dev: str) -> Cleared:
         state_file = folder.file_of(dev)
         state = read_state(state_file)
         if state is not None:
-            removed = remove(kernel, dev, state.index, state.names, state.both)
-            forget_state(state_file)  # the revert sees that, and ends
-            return Cleared(state.run, tuple(removed), not_restored(kernel, state))
+            return Cleared(state.run, tuple(undo(kernel, state, state_file)), not_restored(kernel, state))
         index = kernel.index_of(dev)
         if index is None:
             kernel.device(dev)
@@ -104,4 +104,4 @@ def clear(kernel: Kernel, dev: str) -> Cleared:
         if names is None:
             return Cleared(None, ())
         both = kernel.index_of(names.ifb) is not None
-        return Cleared(names.run, tuple(remove(kernel, dev, index, names, both)))
+        return Cleared(names.run, tuple(remove(kernel, dev, index, names, both=both)))

@@ -80,16 +80,13 @@ class _Watch:
             state = _state_of(self._state_file, self._run)
             if state is None:
                 return "it was cleared"
-            if state.phase != "applied" and self._has_no_owner():
+            never_owned = not self._owners and time.monotonic() - self._started_s > OWNER_LIMIT_S
+            if state.phase != "applied" and (never_owned or self._lost_owner):
                 return "the process that applied it has ended"
             left_s = state.deadline_s - now_s()
             if left_s <= 0:
                 return "its time is over"
             self._listen(min(left_s, POLL_S))
-
-    def _has_no_owner(self) -> bool:
-        never = not self._owners and time.monotonic() - self._started_s > OWNER_LIMIT_S
-        return never or self._lost_owner
 
     def _listen(self, limit_s: float) -> None:
         ready, _, _ = select.select([self._listener, *self._connections], [], [], limit_s)
@@ -131,7 +128,7 @@ def _try_to_take_back(state_file: Path, state: RunState, reason: str) -> bool:
         now = _state_on_file(state_file)
         if now is not None and now.run != state.run and now.names.root == state.names.root:
             return True  # ours is gone, and its handle has been given to a new run
-        removed = remove(kernel, state.dev, state.index, state.names, state.both)
+        removed = remove(kernel, state.dev, state.index, state.names, both=state.both)
         if not alone:
             return False
         if now is not None and now.run == state.run:

@@ -11,10 +11,10 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.network.interface.settings import INGRESS_PARENT, ROOT, show_handle
@@ -60,7 +60,7 @@ class QdiscSnapshot:
         kinds = {kind for kind, _, parent, _ in self.qdiscs if parent != INGRESS_PARENT} - {_PER_QUEUE}
         return next((kind for kind in _FOUND_AGAIN if kind in kinds), None)
 
-    def refuse_unless_default(self, dev: str, both: bool) -> None:
+    def refuse_unless_default(self, dev: str, *, both: bool) -> None:
         """Raise LinkError where the kernel would not make these qdiscs again by itself.
 
         Its own have the handle 0; nobody else can make such ones.
@@ -71,7 +71,9 @@ class QdiscSnapshot:
                 f"{dev} has qdiscs that somebody has set up ({self}), and the kernel would not make them again. "
                 f"Nothing was changed; if nobody needs them, take them off: tc qdisc del dev {dev} root"
             )
-        again = _default_qdisc()
+        again = None
+        with contextlib.suppress(OSError):
+            again = _DEFAULT_QDISC.read_text().strip()
         made = {kind for kind, _, parent, _ in self.qdiscs if parent != INGRESS_PARENT} - {_NO_QUEUE, _PER_QUEUE}
         if again is not None and made - {again}:
             raise LinkError(
@@ -84,13 +86,6 @@ class QdiscSnapshot:
                 f"{dev} has an ingress qdisc already ({self}): somebody else looks at what comes in. Nothing was "
                 "changed; --only-up shapes what goes out alone"
             )
-
-
-def _default_qdisc() -> str | None:
-    try:
-        return _DEFAULT_QDISC.read_text().strip()
-    except OSError:
-        return None
 
 
 def _show(kind: str, handle: int, parent: int) -> str:
@@ -127,16 +122,6 @@ class RunState:
     def names(self) -> Names:
         """What it calls its things."""
         return Names(self.run)
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by name."""
-        return {**asdict(self), "before": self.before.qdiscs, "boot": _boot()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> RunState | None:
-        """None where the machine has been booted since."""
-        boot = content.pop("boot")
-        return cls(**{**content, "before": QdiscSnapshot.of(content["before"])}) if boot == _boot() else None
 
 
 class StateFolder:
@@ -206,7 +191,10 @@ def read_state(path: Path) -> RunState | None:
     with open(descriptor, encoding="utf-8") as file:
         _check_owner(path, os.fstat(descriptor), stat.S_ISREG)
         try:
-            return RunState.from_json(json.load(file))
+            content = json.load(file)
+            if content.pop("boot") != _boot():  # the machine has been booted since
+                return None
+            return RunState(**{**content, "before": QdiscSnapshot.of(content["before"])})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnfitMachineError(f"{path}: not written by this version of bwbench ({error}); delete it") from error
 
@@ -217,7 +205,7 @@ def write_state(path: Path, state: RunState) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-            json.dump(state.to_json(), file)
+            json.dump({**asdict(state), "before": state.before.qdiscs, "boot": _boot()}, file)
         os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -254,7 +242,7 @@ def _candidates() -> Iterator[Path]:
         yield Path(runtime, "bwbench")
 
 
-def _check_owner(path: Path, found: os.stat_result, right_kind: Any) -> None:
+def _check_owner(path: Path, found: os.stat_result, right_kind: Callable[[int], bool]) -> None:
     if not right_kind(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise UnfitMachineError(f"{path} should belong to user {os.geteuid()} alone (mode 0700 or 0600) and does not")
 

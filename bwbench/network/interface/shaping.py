@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,16 +19,8 @@ import psutil
 from bwbench.base.errors import BwbenchError, ConfigError, LinkError, UnfitMachineError
 from bwbench.network.interface.guard import Guard, answers, arm
 from bwbench.network.interface.kernel import Device, Kernel
-from bwbench.network.interface.remove import not_restored, recognise, remove
-from bwbench.network.interface.run_state import (
-    QdiscSnapshot,
-    RunState,
-    StateFolder,
-    forget_state,
-    now_s,
-    read_state,
-    write_state,
-)
+from bwbench.network.interface.remove import not_restored, recognise, undo
+from bwbench.network.interface.run_state import QdiscSnapshot, RunState, StateFolder, now_s, read_state, write_state
 from bwbench.network.interface.settings import INGRESS, ROOT, Filter, HtbClass, Qdisc
 from bwbench.network.interface.shaping_request import Address, PeerTraffic, check_link
 from bwbench.network.interface.steps import MakeIfb, Names, Step, plan
@@ -74,12 +65,12 @@ class AppliedRun:
     armed_by: str
 
 
-def prepare(kernel: Kernel, dev: str, traffic: PeerTraffic, link: Link, both: bool) -> Prepared:
+def prepare(kernel: Kernel, dev: str, traffic: PeerTraffic, link: Link, *, both: bool) -> Prepared:
     """Look at the machine and decide; changes nothing.
 
     Raises ConfigError or LinkError where it must not or cannot be done.
     """
-    check_link(link, netem_available())
+    check_link(link, netem=netem_available())
     device = kernel.device(dev)
     before = QdiscSnapshot.of(kernel.described(device.index))
     if recognise(kernel, device.index) is not None:
@@ -88,8 +79,10 @@ def prepare(kernel: Kernel, dev: str, traffic: PeerTraffic, link: Link, both: bo
         raise ConfigError(f"--dev {dev}: nothing of another machine comes this way; name the interface towards it")
     if not device.up:
         raise LinkError(f"{dev} is down; bring it up first: ip link set {dev} up")
-    before.refuse_unless_default(dev, both)
-    _refuse_own_addresses(kernel, traffic, device)
+    before.refuse_unless_default(dev, both=both)
+    for peer in traffic.peers:
+        if peer.prefixlen == peer.max_prefixlen and str(peer.network_address) in device.addresses:
+            raise ConfigError(f"--peer {peer.network_address}: that is {dev} itself; name the other machines")
     refuse_control_sessions(traffic)
     names = Names.new()
     steps = plan(dev, traffic, link, names, mtu=device.mtu, leaf=before.leaf, both=both)
@@ -97,7 +90,7 @@ def prepare(kernel: Kernel, dev: str, traffic: PeerTraffic, link: Link, both: bo
 
 
 @contextlib.contextmanager
-def applied(kernel: Kernel, prepared: Prepared, duration_s: float, held: bool) -> Iterator[AppliedRun]:
+def applied(kernel: Kernel, prepared: Prepared, duration_s: float, *, held: bool) -> Iterator[AppliedRun]:
     """The interface shaped within the block; after it, too, until ``duration_s`` are over, unless it is ``held``.
 
     Raises LinkError or UnfitMachineError with everything taken back where it cannot be done.
@@ -129,26 +122,23 @@ def applied(kernel: Kernel, prepared: Prepared, duration_s: float, held: bool) -
                 state = replace(state, phase="held" if held else "applied", deadline_s=now_s() + lasts_s)
                 write_state(state_file, state)
             except BwbenchError as error:
-                _undo(kernel, state, state_file)
+                undo(kernel, state, state_file)
                 left = not_restored(kernel, state) or "Everything is as it was"
                 raise type(error)(f"{error}. {left}") from error
             except BaseException:
-                _undo(kernel, state, state_file)
+                undo(kernel, state, state_file)
                 raise
         try:
             yield AppliedRun(prepared, state_file, guard.how)
         finally:
             if held:
-                release(kernel, folder, state)
+                with folder.locked():
+                    found = read_state(state_file)
+                    if found is not None and found.run == state.run:  # else that is done already
+                        undo(kernel, state, state_file)
 
 
-def sleep(limit_s: float) -> bool:
-    """Wait; nothing ends it early."""
-    time.sleep(limit_s)
-    return False
-
-
-def hold(kernel: Kernel, run: AppliedRun, duration_s: float, wait: Callable[[float], bool] = sleep) -> None:
+def hold(kernel: Kernel, run: AppliedRun, duration_s: float, wait: Callable[[float], bool]) -> None:
     """Keep a held run alive until ``duration_s`` are over.
 
     Args:
@@ -171,16 +161,6 @@ def hold(kernel: Kernel, run: AppliedRun, duration_s: float, wait: Callable[[flo
             return
 
 
-def release(kernel: Kernel, folder: StateFolder, state: RunState) -> None:
-    """Take a run off and forget it; nothing happens where that is done already."""
-    with folder.locked():
-        state_file = folder.file_of(state.dev)
-        found = read_state(state_file)
-        if found is not None and found.run == state.run:
-            remove(kernel, state.dev, state.index, state.names, state.both)
-            forget_state(state_file)
-
-
 def _check(kernel: Kernel, prepared: Prepared, guard: Guard, end_s: float) -> None:
     if lacking := missing(kernel, prepared.steps):
         raise LinkError(f"the kernel has made something else of it; missing: {'; '.join(lacking)}")
@@ -188,11 +168,6 @@ def _check(kernel: Kernel, prepared: Prepared, guard: Guard, end_s: float) -> No
         raise UnfitMachineError("applying took too long; this machine is too busy")
     if not guard.alive():
         raise UnfitMachineError("its revert has ended before its time; look at the system's log")
-
-
-def _undo(kernel: Kernel, state: RunState, state_file: Path) -> None:
-    remove(kernel, state.dev, state.index, state.names, state.both)
-    forget_state(state_file)
 
 
 def _refuse_second_run(kernel: Kernel, state_file: Path, prepared: Prepared) -> None:
@@ -204,17 +179,10 @@ def _refuse_second_run(kernel: Kernel, state_file: Path, prepared: Prepared) -> 
             f"first: bwbench link clear --dev {state.dev}"
         )
     if state is not None:
-        remove(kernel, state.dev, state.index, state.names, state.both)
-        forget_state(state_file)
+        undo(kernel, state, state_file)
     now = QdiscSnapshot.of(kernel.described(prepared.device.index))
     if now != prepared.before:
         raise LinkError(f"{prepared.device.name} is being changed by somebody else ({now}); nothing was applied")
-
-
-def _refuse_own_addresses(kernel: Kernel, traffic: PeerTraffic, device: Device) -> None:
-    for peer in traffic.peers:
-        if peer.prefixlen == peer.max_prefixlen and str(peer.network_address) in device.addresses:
-            raise ConfigError(f"--peer {peer.network_address}: that is {device.name} itself; name the other machines")
 
 
 def _other_ways(kernel: Kernel, traffic: PeerTraffic, dev: str) -> Iterator[str]:
@@ -256,14 +224,11 @@ def refuse_control_sessions(traffic: PeerTraffic) -> None:
 
 def control_sessions() -> set[Session]:
     """What the environment of this process and its ancestors tells, and what ssh servers are connected to."""
-    return {*_from_environments(), *_from_servers()}
-
-
-def _from_environments() -> Iterator[Session]:
-    yield from _from_environment(os.environ, "of this shell")
+    sessions = {*_from_environment(os.environ, "of this shell"), *_from_servers()}
     for process in psutil.Process().parents():
         with contextlib.suppress(psutil.Error, OSError):
-            yield from _from_environment(process.environ(), f"of process {process.pid}")
+            sessions |= {*_from_environment(process.environ(), f"of process {process.pid}")}
+    return sessions
 
 
 def _from_environment(environment: Mapping[str, str], known_from: str) -> Iterator[Session]:

@@ -102,7 +102,7 @@ def show_network(network: Network) -> str:
     return str(network.network_address) if network.prefixlen == network.max_prefixlen else str(network)
 
 
-def check_link(link: Link, netem: bool) -> None:
+def check_link(link: Link, *, netem: bool) -> None:
     """Raise ConfigError with everything of ``link`` that no qdisc on one interface can do.
 
     Args:

@@ -133,14 +133,14 @@ def plan(
     steps: list[Step] = []
     if both:
         steps.append(MakeIfb(names.ifb))
-        down = _Shaper(here.down_bps, here.down_queue_bytes, here.queue_packets, netem[1])
-        steps += [Add(names.ifb, qdisc) for qdisc in down.qdiscs(names, ROOT, mtu)]
+        queue = _queue(here.down_queue_bytes, here.queue_packets, mtu)
+        steps += [Add(names.ifb, qdisc) for qdisc in _shaper(names, ROOT, mtu, here.down_bps, queue, netem[1])]
     steps.append(Add(dev, Qdisc(names.root, ROOT, Htb(UNSHAPED))))
     steps += [Add(dev, HtbClass(names.root | minor)) for minor in (UNSHAPED, SHAPED)]
     if leaf is not None:
         steps.append(Add(dev, Qdisc(names.below(4), names.root | UNSHAPED, Plain(leaf))))
-    up = _Shaper(here.up_bps, here.up_queue_bytes, here.queue_packets, netem[0])
-    steps += [Add(dev, qdisc) for qdisc in up.qdiscs(names, names.root | SHAPED, mtu)]
+    queue = _queue(here.up_queue_bytes, here.queue_packets, mtu)
+    steps += [Add(dev, qdisc) for qdisc in _shaper(names, names.root | SHAPED, mtu, here.up_bps, queue, netem[0])]
     # The kernel asks filters in the order in which they were added; the first that takes a packet decides.
     steps += [Add(dev, Filter(names.root, match, names.root | UNSHAPED)) for match in left_alone]
     steps += [Add(dev, Filter(names.root, match, names.root | SHAPED)) for match in outbound]
@@ -161,20 +161,13 @@ def commands(steps: Sequence[Step], dev: str) -> list[str]:
     return [*lines, f"# all of it goes with: {'; '.join(undo)}"]
 
 
-@dataclass(frozen=True)
-class _Shaper:
-    rate_bps: float
-    queue_bytes: int
-    queue_packets: int | None
-    netem: NetemQdisc | None
+def _queue(num_bytes: int, packets: int | None, mtu: int) -> Fifo:
+    return Fifo(packets, "packets") if packets else Fifo(max(num_bytes, mtu + LINK_HEADER_BYTES), "bytes")
 
-    def qdiscs(self, names: Names, parent: int, mtu: int) -> list[Qdisc]:
-        rate = max(1, round(self.rate_bps / 8))
-        frame_bytes = mtu + LINK_HEADER_BYTES
-        fewest = FEWEST_FRAMES_OF_A_BURST * frame_bytes
-        found = [Qdisc(names.below(1), parent, Tbf(rate, max(fewest, round(rate * BURST_S)), fewest))]
-        if self.netem is not None:
-            found.append(Qdisc(names.below(2), found[-1].handle | 1, self.netem))
-        packets = self.queue_packets
-        queue = Fifo(packets, "packets") if packets else Fifo(max(self.queue_bytes, frame_bytes), "bytes")
-        return [*found, Qdisc(names.below(3), found[-1].handle | 1, queue)]
+
+def _shaper(names: Names, parent: int, mtu: int, rate_bps: float, queue: Fifo, netem: NetemQdisc | None) -> list[Qdisc]:
+    rate, fewest = max(1, round(rate_bps / 8)), FEWEST_FRAMES_OF_A_BURST * (mtu + LINK_HEADER_BYTES)
+    found = [Qdisc(names.below(1), parent, Tbf(rate, max(fewest, round(rate * BURST_S)), fewest))]
+    if netem is not None:
+        found.append(Qdisc(names.below(2), found[-1].handle | 1, netem))
+    return [*found, Qdisc(names.below(3), found[-1].handle | 1, queue)]

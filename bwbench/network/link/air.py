@@ -29,7 +29,8 @@ class MacDefaults:
 # LANs, 2nd ed., chapters 1 and 8). In real life it is 33-50 %: then say so.
 # Aggregation: an A-MPDU holds at most 65,535 B in 802.11n (43 full frames); a block acknowledgement covers 64 frames
 # until 802.11ac, 256 in 802.11ax. Drivers keep transmissions short, which leaves half of that at usual rates.
-STANDARDS: dict[str, MacDefaults] = {
+STANDARDS: dict[Standard | None, MacDefaults] = {
+    None: MacDefaults(1.0, 1),
     "802.11g": MacDefaults(0.50, 1),
     "802.11n": MacDefaults(0.65, 20),
     "802.11ac": MacDefaults(0.68, 32),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 
+from bwbench.base.explain import refused
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott
@@ -124,11 +124,6 @@ class Link(BaseModel):
         return self.base.slowest_bps if self.shaped else None
 
     @property
-    def effective_queue_bytes(self) -> int:
-        """The queue before the slower direction of a node without an override, once the default is filled in."""
-        return min(self.base.up_queue_bytes, self.base.down_queue_bytes) if self.shaped else MINIMUM_QUEUE_BYTES
-
-    @property
     def burst_loss(self) -> GilbertElliott | None:
         """The chain that loses frames in bursts; None where each is lost by itself."""
         if self.loss_burst is None or not self.loss:
@@ -140,34 +135,57 @@ class Link(BaseModel):
         """The shared medium in numbers; None on a switched link."""
         if self.medium == "switched" or not self.shaped:
             return None
-        defaults = STANDARDS.get(self.standard or "")
-        efficiency = self.efficiency or (defaults.efficiency if defaults else 1.0)
+        efficiency = self.efficiency or STANDARDS[self.standard].efficiency
         return Air.of(self.base.slowest_bps, efficiency, self._aggregation, self.fairness, frozenset(self.wired))
 
     @property
     def _aggregation(self) -> int:
-        defaults = STANDARDS.get(self.standard or "")
-        return self.aggregation or (defaults.aggregation if defaults else 1)
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all nodes are alike."""
-        return not self.overrides
+        return self.aggregation or STANDARDS[self.standard].aggregation
 
     @property
     def varies(self) -> bool:
         """Whether the link changes over time: then it stays steady (mean rates, no outage) until it is told to play."""
-        traces = (self.trace, *(override.trace for override in self.overrides.values()))
-        return bool(self.outages) or any(trace is not None for trace in traces)
+        return bool(self.outages) or any(self.traces)
+
+    @property
+    def traces(self) -> tuple[Traces | None, ...]:
+        """Everyone's, then those of the nodes that differ, in their order; None where there is none."""
+        return self.trace, *(override.trace for override in self.overrides.values())
 
     def describe(self, short: bool = False) -> str:
         """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``; short ``10 Mbit/s, RTT 5 ms, …``."""
-        return _describe(self, short)
+        if not self.shaped:
+            return "unshaped"
+        up_bps, down_bps = self.base.up_bps, self.base.down_bps
+        rate = BANDWIDTH.format(_rounded(up_bps))
+        if up_bps != down_bps:
+            rate += f" up, {BANDWIDTH.format(_rounded(down_bps))} down"
+        if self.trace is not None:
+            rate = f"trace of {rate} on average"
+        rtt = f"RTT {DURATION.format(self.rtt_s)}"
+        words = [rate, rtt if short else f"{DURATION.format(self.latency_s)} one way ({rtt})"]
+        medium = self.medium if self.medium == "switched" else "shared air"
+        words.append(medium if self.standard is None else f"{medium} ({self.standard})")
+        if self.fairness == "airtime":
+            words.append("airtime-fair")
+        if self.jitter_s:
+            kind = "" if self.jitter_distribution == "normal" else f" ({self.jitter_distribution})"
+            words.append(f"jitter {DURATION.format(self.jitter_s)}{kind}")
+        if self.loss:
+            words.append(f"loss {self.loss:.3g}" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else ""))
+        if self.queue is not None:
+            words.append(f"queue {self.queue}")
+        if self.outages:
+            words.append(f"{len(self.outages)} outage(s)")
+        if self.overrides:
+            words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
+        return ", ".join(words)
 
     def _trace_of(self, override: NodeOverride, direction: str) -> Trace | None:
         """A node's own trace, else everyone's unless the node has a bandwidth of its own."""
         everyones = self.trace if override.bandwidth_bps is None else None
-        return _direction(override.trace, direction) or _direction(everyones, direction)
+        found: Trace | None = getattr(override.trace, direction, None) or getattr(everyones, direction, None)
+        return found
 
     def _node_link(self, override: NodeOverride) -> NodeLink:
         if not self.shaped:
@@ -175,8 +193,9 @@ class Link(BaseModel):
         own = override.bandwidth_bps
         up_trace = self._trace_of(override, "up") if override.up_bps is None else None
         down_trace = self._trace_of(override, "down") if override.down_bps is None else None
-        up_bps = override.up_bps or _mean(up_trace) or own or self.up_bps or self.bandwidth_bps
-        down_bps = override.down_bps or _mean(down_trace) or own or self.down_bps or self.bandwidth_bps
+        up_mean_bps, down_mean_bps = (trace and trace.mean_bps for trace in (up_trace, down_trace))
+        up_bps = override.up_bps or up_mean_bps or own or self.up_bps or self.bandwidth_bps
+        down_bps = override.down_bps or down_mean_bps or own or self.down_bps or self.bandwidth_bps
         up_bps, down_bps = up_bps or math.nan, down_bps or math.nan  # a trace whose file nobody has looked at yet
         latency_s = self.latency_s if override.latency_s is None else override.latency_s
         queue = override.queue or self.queue
@@ -204,45 +223,6 @@ class Link(BaseModel):
         )
 
 
-def _direction(traces: Traces | None, direction: str) -> Trace | None:
-    found: Trace | None = getattr(traces, direction) if traces else None
-    return found
-
-
-def _mean(trace: Any) -> float | None:
-    return None if trace is None else trace.mean_bps
-
-
-def _describe(link: Link, short: bool) -> str:
-    """One line for tables; ``short`` gives the round trip alone."""
-    if not link.shaped:
-        return "unshaped"
-    up_bps, down_bps = link.base.up_bps, link.base.down_bps
-    rate = BANDWIDTH.format(_rounded(up_bps))
-    if up_bps != down_bps:
-        rate += f" up, {BANDWIDTH.format(_rounded(down_bps))} down"
-    if link.trace is not None:
-        rate = f"trace of {rate} on average"
-    rtt = f"RTT {DURATION.format(link.rtt_s)}"
-    words = [rate, rtt if short else f"{DURATION.format(link.latency_s)} one way ({rtt})"]
-    medium = link.medium if link.medium == "switched" else "shared air"
-    words.append(medium if link.standard is None else f"{medium} ({link.standard})")
-    if link.fairness == "airtime":
-        words.append("airtime-fair")
-    if link.jitter_s:
-        kind = "" if link.jitter_distribution == "normal" else f" ({link.jitter_distribution})"
-        words.append(f"jitter {DURATION.format(link.jitter_s)}{kind}")
-    if link.loss:
-        words.append(f"loss {link.loss:.3g}" + (f" in bursts of {link.loss_burst:g}" if link.loss_burst else ""))
-    if link.queue is not None:
-        words.append(f"queue {link.queue}")
-    if link.outages:
-        words.append(f"{len(link.outages)} outage(s)")
-    if link.overrides:
-        words.append(f"node(s) {', '.join(map(str, sorted(link.overrides)))} differ")
-    return ", ".join(words)
-
-
 def _rounded(value_bps: float) -> float:
     return float(f"{value_bps:.4g}")
 
@@ -255,9 +235,8 @@ def _check(link: Link) -> None:
     if not link.shaped:
         asked = link.model_dump(by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "tcp", "seed"})
         if asked:
-            raise _refused(
-                f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {', '.join(asked)})"
-            )
+            here = ", ".join(asked)
+            raise refused(f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {here})")
         return
     _check_rates(link)
     _check_random(link)
@@ -271,47 +250,46 @@ def _check_rates(link: Link) -> None:
             other = "a shaped link needs a bandwidth: '10 Mbit/s' (or write link: unshaped)"
             if link.up_bps or link.down_bps or link.trace:
                 other = f"only one direction has a rate; give 'bandwidth' or '{name}' as well"
-            raise _refused(other)
+            raise refused(other)
         if traced and rate_bps is not None:
-            raise _refused(f"'{name}' and the trace both say how fast that direction is; leave one of them out")
+            raise refused(f"'{name}' and the trace both say how fast that direction is; leave one of them out")
     if link.trace is not None and link.trace.up and link.trace.down and link.bandwidth_bps is not None:
-        raise _refused("'bandwidth' and the trace both say how fast the link is; leave one of them out")
+        raise refused("'bandwidth' and the trace both say how fast the link is; leave one of them out")
 
 
 def _check_random(link: Link) -> None:
     losses = [link.loss, *(override.loss for override in link.overrides.values() if override.loss is not None)]
     if link.loss_burst is None:
         if link.loss_in_bad != 1.0 or link.loss_in_good != 0.0:
-            raise _refused("'loss_in_bad' and 'loss_in_good' belong to bursts; give 'loss_burst', their mean length")
+            raise refused("'loss_in_bad' and 'loss_in_good' belong to bursts; give 'loss_burst', their mean length")
     elif not link.loss:
-        raise _refused("'loss_burst' without 'loss' loses nothing; give the share of frames lost: 'loss: 0.01'")
+        raise refused("'loss_burst' without 'loss' loses nothing; give the share of frames lost: 'loss: 0.01'")
     elif len(losses) > 1:
-        raise _refused("a node cannot have a loss of its own where frames are lost in bursts; leave one of them out")
+        raise refused("a node cannot have a loss of its own where frames are lost in bursts; leave one of them out")
     else:
         try:
             _ = link.burst_loss
         except ValueError as error:
-            raise _refused(f"loss {link.loss:g} in bursts of {link.loss_burst:g}: {error}") from None
+            raise refused(f"loss {link.loss:g} in bursts of {link.loss_burst:g}: {error}") from None
     if (link.reorder or link.jitter_distribution != "normal") and not any(
         [link.jitter_s, *(override.jitter_s for override in link.overrides.values())]
     ):
         key = "reorder" if link.reorder else "jitter_distribution"
-        raise _refused(f"'{key}' without 'jitter' changes nothing; give the standard deviation: 'jitter: 1 ms'")
+        raise refused(f"'{key}' without 'jitter' changes nothing; give the standard deviation: 'jitter: 1 ms'")
 
 
 def _check_medium(link: Link) -> None:
     if link.medium == "switched":
         for name in _OF_A_SHARED_AIR:
             if getattr(link, name):
-                raise _refused(f"'{name}' belongs to 'medium: shared'; leave it out, or share the air")
+                raise refused(f"'{name}' belongs to 'medium: shared'; leave it out, or share the air")
         if link.fairness != "packet":
-            raise _refused("'fairness' belongs to 'medium: shared'; leave it out, or share the air")
+            raise refused("'fairness' belongs to 'medium: shared'; leave it out, or share the air")
         return
     if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
-        raise _refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
-    traces = [link.trace, *(override.trace for override in link.overrides.values())]
-    if any(trace is not None and trace.up != trace.down for trace in traces):
-        raise _refused("on a shared air a station has one PHY rate; give one trace for both directions")
+        raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
+    if any(trace is not None and trace.up != trace.down for trace in link.traces):
+        raise refused("on a shared air a station has one PHY rate; give one trace for both directions")
 
 
 def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
@@ -330,10 +308,6 @@ def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
     if link.wired and len(set(link.wired)) >= num_nodes:
         found.append(("wired", "all nodes are wired, so that nobody is on the air; write 'medium: switched'"))
     return found
-
-
-def _refused(text: str) -> PydanticCustomError:
-    return PydanticCustomError("link", "{message}", {"message": text})
 
 
 UNSHAPED = Link(shaped=False)

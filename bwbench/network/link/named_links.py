@@ -5,18 +5,19 @@ Keys that are given beside a preset go on top of its own: what is given wins, an
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import ConfigError
-from bwbench.base.explain import explain, nearest, show, unknown_key
+from bwbench.base.explain import explain, nearest, refused, show, unknown_key
+from bwbench.base.plain_data import Json, JsonObject
 
 BUILT_IN = Path(__file__).with_name("presets.yaml")
 _KEYS = ("summary", "link", "source")
@@ -37,11 +38,11 @@ class NamedLink:
 
     name: str
     summary: str
-    link: Mapping[str, Any]
+    link: Mapping[str, object]
     source: str
 
 
-def expand_preset(link: Mapping[str, Any], link_type: type[BaseModel]) -> dict[str, Any]:
+def expand_preset(link: Mapping[str, object], link_type: type[BaseModel]) -> dict[str, object]:
     """The link that ``preset`` stands for, with the other keys of ``link`` on top.
 
     A key that is given replaces what it contradicts: ``bandwidth`` the preset's ``up``, ``down`` and ``trace``;
@@ -59,11 +60,11 @@ def expand_preset(link: Mapping[str, Any], link_type: type[BaseModel]) -> dict[s
     try:
         preset = _find(link["preset"], link_type, 0)
     except ConfigError as error:
-        raise PydanticCustomError("link", "{message}", {"message": str(error)}) from None
+        raise refused(str(error)) from None
     return on_top(preset.link, {key: value for key, value in link.items() if key != "preset"})
 
 
-def absolute_preset(link: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def absolute_preset(link: Mapping[str, Json], folder: Path) -> JsonObject:
     """The same keys; where ``preset`` names a file relative to ``folder``, its path is made absolute."""
     value = link.get("preset")
     if not isinstance(value, str) or ":" not in value:
@@ -72,12 +73,13 @@ def absolute_preset(link: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**link, "preset": f"{os.path.abspath(folder / Path(file).expanduser())}:{name}"}
 
 
+@lru_cache(maxsize=1)
 def named_links(link_type: type[BaseModel]) -> Mapping[str, NamedLink]:
     """The built-in ones by name, in the order of the file."""
-    return _built_in(link_type)
+    return _parse(BUILT_IN, link_type, 0)
 
 
-def _find(value: Any, link_type: type[BaseModel], depth: int) -> NamedLink:
+def _find(value: object, link_type: type[BaseModel], depth: int) -> NamedLink:
     """The preset of that name; raises ConfigError."""
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"preset: {show(value)} is not a name; 'bwbench link presets' lists them, or name {_OWN}")
@@ -88,7 +90,7 @@ def _find(value: Any, link_type: type[BaseModel], depth: int) -> NamedLink:
         path = Path(file).expanduser()
         known = _in_file(path, link_type, depth)
     else:
-        name, known = value, _built_in(link_type)
+        name, known = value, named_links(link_type)
     if name in known:
         return known[name]
     if ":" not in value and (value.endswith((".yaml", ".yml")) or "/" in value):
@@ -98,35 +100,24 @@ def _find(value: Any, link_type: type[BaseModel], depth: int) -> NamedLink:
     raise ConfigError(f"unknown preset {name!r}{where}.{nearest(name, known)} Known: {', '.join(known)}{also}")
 
 
-@lru_cache(maxsize=1)
-def _built_in(link_type: type[BaseModel]) -> dict[str, NamedLink]:
-    return _parse(BUILT_IN, link_type, 0)
-
-
-def _in_file(path: Path, link_type: type[BaseModel], depth: int) -> dict[str, NamedLink]:
+def _in_file(path: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, NamedLink]:
     version: tuple[int, ...] = ()
-    try:
+    with contextlib.suppress(OSError, ValueError):  # reading it will say what is wrong
         status = path.stat()
         version = (status.st_ino, status.st_mtime_ns, status.st_size)
-    except (OSError, ValueError):
-        pass  # reading it will say what is wrong
     return _in_version(os.path.abspath(path), version, link_type, depth)
 
 
 @lru_cache(maxsize=16)  # every cell of a matrix names the same file
-def _in_version(path: str, version: tuple[int, ...], link_type: type[BaseModel], depth: int) -> dict[str, NamedLink]:
+def _in_version(path: str, version: tuple[int, ...], link_type: type[BaseModel], depth: int) -> Mapping[str, NamedLink]:
     return _parse(Path(path), link_type, depth)
 
 
-def _parse(path: Path, link_type: type[BaseModel], depth: int) -> dict[str, NamedLink]:
+def _parse(path: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, NamedLink]:
     """All presets of a file; raises ConfigError with everything that is wrong in it, by line."""
-    from bwbench.base.yaml_document import (  # PyYAML: not for links without a preset
-        MAX_BYTES,
-        parse_yaml,
-        read_text_file,
-    )
+    from bwbench.base import yaml_document  # PyYAML: not for links without a preset
 
-    document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
+    document = yaml_document.parse_yaml(yaml_document.read_text_file(path, yaml_document.MAX_BYTES), str(path))
     problems = list(document.problems)
     presets: dict[str, NamedLink] = {}
     if not isinstance(document.data, dict) or not document.data:
@@ -147,7 +138,10 @@ def _parse(path: Path, link_type: type[BaseModel], depth: int) -> dict[str, Name
         except ConfigError as error:
             problems.append(document.problem(f"preset {name!r}: {error}", (name, "link")))
         except ValidationError as error:
-            problems += _explained(error, document, name, link_type)
+            problems += [
+                document.problem(f"preset {name!r}: {message}", (name, "link", *loc))
+                for loc, message in explain(error, link_type)
+            ]
         else:
             presets[name] = NamedLink(name, str(entry.get("summary", "")), link, str(entry.get("source", "")))
     if problems:
@@ -155,20 +149,14 @@ def _parse(path: Path, link_type: type[BaseModel], depth: int) -> dict[str, Name
     return presets
 
 
-def _whole(link: dict[str, Any], folder: Path, link_type: type[BaseModel], depth: int) -> dict[str, Any]:
+def _whole(written: JsonObject, folder: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, object]:
     """A preset's link with what it builds on; raises ValidationError where that is no link."""
-    if "preset" in link:
-        below = _find(absolute_preset(link, folder)["preset"], link_type, depth + 1)
-        link = on_top(below.link, {key: value for key, value in link.items() if key != "preset"})
+    link: Mapping[str, object] = written
+    if "preset" in written:
+        below = _find(absolute_preset(written, folder)["preset"], link_type, depth + 1)
+        link = on_top(below.link, {key: value for key, value in written.items() if key != "preset"})
     link_type.model_validate(link)
     return link
-
-
-def _explained(error: ValidationError, document: Any, name: str, link_type: type[BaseModel]) -> list[Any]:
-    return [
-        document.problem(f"preset {name!r}: {message}", (name, "link", *loc))
-        for loc, message in explain(error, link_type)
-    ]
 
 
 _FIELDS = {
@@ -183,7 +171,7 @@ _OF_BURSTS = ("loss_burst", "loss_in_bad", "loss_in_good")
 _OF_JITTER = ("jitter_distribution", "reorder")
 
 
-def on_top(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """The keys of ``preset`` with those of ``given`` on top."""
     own = {_FIELDS.get(key, key): value for key, value in given.items()}
     kept = {key: value for key, value in preset.items() if key not in own}
@@ -210,20 +198,20 @@ def on_top(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
     return {**kept, **own}
 
 
-def as_written(link: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def as_written(link: Mapping[str, Json], folder: Path) -> JsonObject:
     """The keys of a link in a file in ``folder``, with trace files made absolute."""
     made = dict(link)
     if "trace" in made:
         made["trace"] = _absolute(made["trace"], folder)
-    if isinstance(made.get("overrides"), dict):
+    if isinstance(overrides := made.get("overrides"), dict):
         made["overrides"] = {
             node: as_written(override, folder) if isinstance(override, dict) else override
-            for node, override in made["overrides"].items()
+            for node, override in overrides.items()
         }
     return made
 
 
-def _absolute(trace: Any, folder: Path) -> Any:
+def _absolute(trace: Json, folder: Path) -> Json:
     if isinstance(trace, str):
         return os.path.abspath(folder / Path(trace).expanduser())
     if not isinstance(trace, dict):
@@ -234,23 +222,20 @@ def _absolute(trace: Any, folder: Path) -> Any:
     }
 
 
-def _by_direction(trace: Any) -> dict[str, Any]:
+def _by_direction(trace: object) -> dict[str, object]:
     if isinstance(trace, Mapping) and "file" not in trace:
         return {key: trace[key] for key in ("up", "down") if trace.get(key) is not None}
     return {"up": trace, "down": trace}
 
 
-def _directions(trace: Any) -> list[str]:
+def _directions(trace: object) -> list[str]:
     if isinstance(trace, Mapping):
         return list(_by_direction(trace))
     return [key for key in ("up", "down") if getattr(trace, key, trace) is not None]
 
 
-def _is_nothing(value: Any) -> bool:
+def _is_nothing(value: object) -> bool:
     """Whether a loss or a jitter says 0: ``0``, ``0.0``, ``0 ms``."""
     if isinstance(value, str):
-        value = value.split()[0] if value.split() else "x"
-    try:
-        return value is not None and not isinstance(value, bool) and float(value) == 0
-    except (TypeError, ValueError):
-        return False
+        return re.fullmatch(r"[-+]?(0+\.?0*|\.0+)([eE][-+]?\d+)?", (value.split() or [""])[0]) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0

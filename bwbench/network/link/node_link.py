@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -106,12 +106,12 @@ class TcpSettings(BaseModel):
 
     def sysctls(self) -> dict[str, str]:
         """Names below net.ipv4 and the text to write; without the congestion control and its default."""
-        found: dict[str, Any] = {}
+        found: dict[str, str] = {}
         if self.slow_start_after_idle is not None:
-            found["tcp_slow_start_after_idle"] = int(self.slow_start_after_idle)
+            found["tcp_slow_start_after_idle"] = str(int(self.slow_start_after_idle))
         for name, value in (("tcp_rmem", self.receive_buffer_bytes), ("tcp_wmem", self.send_buffer_bytes)):
             if value is not None:
                 found[name] = f"4096 {min(131_072, int(value))} {int(value)}"
         if self.rto_max_s is not None:
-            found["tcp_rto_max_ms"] = round(self.rto_max_s * 1e3)
-        return {name: str(value) for name, value in found.items()}
+            found["tcp_rto_max_ms"] = str(round(self.rto_max_s * 1e3))
+        return found

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
+from bwbench.base.explain import refused
 from bwbench.base.units import MEMORY
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 
@@ -88,7 +88,7 @@ def _validate(value: Any) -> Queue:
     try:
         return Queue.parse(value)
     except ValueError as error:
-        raise PydanticCustomError("quantity", "{message}", {"message": str(error)}) from None
+        raise refused(str(error)) from None
 
 
 QueueSize = Annotated[

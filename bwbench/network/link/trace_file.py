@@ -14,9 +14,9 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
 from bwbench.network.link.link import Link
@@ -113,13 +113,8 @@ def _read(
     kind = _detect(text, shown) if asked_format == "auto" else asked_format
     if kind == "csv":
         if measures is None:
-            raise ConfigError(
-                Problem(
-                    "a CSV trace has to say what it measures: 'measures: link' (whole frames) or "
-                    "'measures: tcp-goodput' (what TCP made of it)",
-                    shown,
-                )
-            )
+            allowed = "'measures: link' (whole frames) or 'measures: tcp-goodput' (what TCP made of it)"
+            raise ConfigError(Problem(f"a CSV trace has to say what it measures: {allowed}", shown))
     elif column is not None or unit is not None:
         key = "column" if column is not None else "unit"
         raise ConfigError(Problem(f"'{key}' belongs to CSV traces; this one is {kind}: leave it out", shown))
@@ -208,13 +203,12 @@ def freeze_link(link: Link, folder: Path) -> Link:
     Raises:
         ConfigError: for all trace files that cannot be read, are malformed, or are not those that were planned before.
     """
-    traces = [link.trace, *(override.trace for override in link.overrides.values())]
-    if not any(trace is not None for trace in traces):
+    if not any(link.traces):
         return link
     content = link.model_dump(by_alias=True)
     problems: list[ConfigError] = []
     sections = [content, *content["overrides"].values()]
-    for section, trace in zip(sections, traces, strict=True):
+    for section, trace in zip(sections, link.traces, strict=True):
         if trace is not None:
             section["trace"] = {
                 direction: _frozen(declared, folder, problems)
@@ -228,14 +222,12 @@ def freeze_link(link: Link, folder: Path) -> Link:
 
 def trace_notes(link: Link) -> list[str]:
     """How gaps and odd time stamps of the link's traces were read, each once, with the name of the file."""
-    traces = [link.trace, *(override.trace for override in link.overrides.values())]
-    declared = [trace for both in traces if both is not None for trace in (both.up, both.down) if trace is not None]
-    return list(
-        dict.fromkeys(f"{Path(trace.file).name}: {note}" for trace in declared for note in read_trace(trace).notes)
-    )
+    declared = [trace for both in link.traces if both is not None for trace in (both.up, both.down) if trace]
+    notes = (f"{Path(trace.file).name}: {note}" for trace in declared for note in read_trace(trace).notes)
+    return list(dict.fromkeys(notes))
 
 
-def _frozen(trace: Trace | None, folder: Path, problems: list[ConfigError]) -> dict[str, Any] | None:
+def _frozen(trace: Trace | None, folder: Path, problems: list[ConfigError]) -> JsonObject | None:
     if trace is None:
         return None
     path = os.path.abspath(folder / Path(trace.file).expanduser())

@@ -10,7 +10,6 @@ lasts one usual interval (the median).
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.explain import nearest
 
 MAX_MBIT_S = 1e6  # 1 Tbit/s, as of a link's rate
 LONGEST_HELD = 2.5  # usual intervals; one line missing, and the next one late
@@ -95,11 +95,8 @@ def hold(stamps_s: Sequence[float], rates_bps: Sequence[float]) -> Parsed:
             rate_bps = 0.0
         edges_s.append(since_s + step_s)
         rates.append(rate_bps)
-    notes = ()
-    if silent_s:
-        text = f"{len(silent_s)} gap(s) without a measurement, {sum(silent_s):g} s in all, count as outages"
-        return Parsed(edges_s, rates, (text,))
-    return Parsed(edges_s, rates, notes)
+    note = f"{len(silent_s)} gap(s) without a measurement, {sum(silent_s):g} s in all, count as outages"
+    return Parsed(edges_s, rates, (note,) if silent_s else ())
 
 
 def parse_mahimahi(text: str, file: str, packet_bytes: int) -> Parsed:
@@ -238,9 +235,8 @@ def _rate_column(
     if column is not None:
         candidates = [index for index in others if names[index] == column]
         if not candidates:
-            near = difflib.get_close_matches(column, names, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             known = ", ".join(names[index] for index in others)
+            hint = nearest(column, names)
             raise ConfigError(Problem(f"no column {column!r}.{hint} Columns of rates: {known}", file, line))
     else:
         candidates = with_unit or (others if unit is not None else [])

@@ -5,13 +5,13 @@ These are declarations; ``trace_file.py`` reads a trace, ``rate_trace.py`` is wh
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from bwbench.base.explain import refused, unknown_key
 from bwbench.base.units import DURATION, Bandwidth, Duration, PositiveDuration
 
 # Numbers of nodes as they stand in YAML and JSON, where keys are text and tuples are lists.
@@ -50,11 +50,10 @@ class Outage(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Outage:
         if self.every_s is not None and self.every_s <= self.duration_s:
-            text = (
+            raise refused(
                 f"an outage of {DURATION.format(self.duration_s)} every {DURATION.format(self.every_s)} never ends; "
                 "'every' must be longer than 'duration'"
             )
-            raise PydanticCustomError("link", "{message}", {"message": text})
         return self
 
     def is_dead(self, time_s: float) -> bool:
@@ -108,13 +107,12 @@ class Trace(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Trace:
         if self.format == "csv" and self.measures is None:
-            text = "a CSV trace has to say what it measures: 'measures: link' (whole frames) or 'measures: tcp-goodput'"
-            raise PydanticCustomError("link", "{message}", {"message": text})
+            allowed = "'measures: link' (whole frames) or 'measures: tcp-goodput'"
+            raise refused(f"a CSV trace has to say what it measures: {allowed}")
         if self.format in ("wifi", "mahimahi"):
             for key in ("unit", "column"):
                 if getattr(self, key) is not None:
-                    text = f"'{key}' belongs to 'format: csv'; {self.format} traces have none, leave it out"
-                    raise PydanticCustomError("link", "{message}", {"message": text})
+                    raise refused(f"'{key}' belongs to 'format: csv'; {self.format} traces have none, leave it out")
         return self
 
 
@@ -140,12 +138,11 @@ class Traces(BaseModel):
     @model_validator(mode="after")
     def _any(self) -> Traces:
         if self.up is None and self.down is None:
-            text = "a trace needs a file: 'trace: {file: PATH}', or one for 'up' and one for 'down'"
-            raise PydanticCustomError("link", "{message}", {"message": text})
+            raise refused("a trace needs a file: 'trace: {file: PATH}', or one for 'up' and one for 'down'")
         return self
 
 
-def _trace(value: Mapping[str, Any]) -> Trace:
+def _trace(value: Mapping[str, object]) -> Trace:
     try:
         return Trace.model_validate(value)
     except ValidationError as error:
@@ -157,12 +154,7 @@ def _detail(line: ErrorDetails, known: list[str]) -> InitErrorDetails:
     """The same problem; an unknown key with the keys that are known here, which the place alone does not tell."""
     kind: str | PydanticCustomError = line["type"]
     if kind == "extra_forbidden":
-        key = str(line["loc"][-1])
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        kind = PydanticCustomError(
-            "link", "{message}", {"message": f"unknown key {key!r}.{hint} Known: {', '.join(known)}."}
-        )
+        kind = refused(unknown_key(str(line["loc"][-1]), known))
     elif "message" in line.get("ctx", {}):  # one of our own
-        kind = PydanticCustomError("link", "{message}", {"message": line["msg"]})
+        kind = refused(line["msg"])
     return InitErrorDetails(type=kind, loc=line["loc"], input=line["input"], ctx=line.get("ctx", {}))

@@ -20,43 +20,24 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bwbench.base.die_with_parent import die_with_parent
-from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
+from bwbench.base.errors import BwbenchError, LaunchError, UnfitMachineError
 from bwbench.network.backend_choice import choose
 from bwbench.network.link import Link
+from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces import isolation
-from bwbench.network.namespaces.addresses import node_addresses
-from bwbench.network.namespaces.agent_protocol import (
-    REQUESTS,
-    AskHealth,
-    ControlSocket,
-    Count,
-    Counted,
-    Done,
-    Healthy,
-    Hold,
-    Open,
-    Opened,
-    Play,
-    Request,
-    Signal,
-    Spawn,
-    Spawned,
-)
 from bwbench.network.namespaces.backend import AbstractBackend
 from bwbench.network.namespaces.wiring import Wiring
+from bwbench.network.netem.kernel_backends import NetemBackend, UnshapedBackend
 from bwbench.network.netem.netem_check import netem_available
+from bwbench.network.relay.relay_backend import RelayBackend
 
-# Errors that cross to the parent as themselves; anything else arrives as a LinkError with the traceback's last line.
-ERRORS: dict[str, type[BwbenchError]] = {
-    "LinkError": LinkError,
-    "LaunchError": LaunchError,
-    "UnfitMachineError": UnfitMachineError,
+_BACKENDS: dict[str, type[AbstractBackend]] = {
+    kind.name: kind for kind in (RelayBackend, NetemBackend, UnshapedBackend)
 }
-
 FIRST_SPARE_FD = 256  # above every descriptor number that a child is to find something under
 
 
@@ -67,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--no-death-signal", action="store_true", help="the starting thread may end before the process")
     options = parser.parse_args(arguments)
-    control = ControlSocket(socket.socket(fileno=options.socket_fd))
+    control = protocol.ControlSocket(socket.socket(fileno=options.socket_fd))
     control.connection.set_inheritable(False)
     if not options.no_death_signal:
         die_with_parent(options.parent_pid)
@@ -92,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def _first_process(control: ControlSocket) -> None:
+def _first_process(control: protocol.ControlSocket) -> None:
     die_with_parent()
     if os.getppid() != 0:  # 0: the outer process is alive, outside this PID namespace; an orphan would have been killed
         raise RuntimeError("not the first process of a PID namespace")
@@ -103,20 +84,11 @@ def _first_process(control: ControlSocket) -> None:
 class Agent:
     """Serves requests until the parent says ``close`` or is gone."""
 
-    def __init__(self, control: ControlSocket) -> None:
+    def __init__(self, control: protocol.ControlSocket) -> None:
         self._control = control
         self._children = Children()
         self._wiring: Wiring | None = None
         self._backend: AbstractBackend | None = None
-        self._operations: dict[type[Request[Any]], Callable[[Any, list[int]], Done]] = {
-            Open: self._open,
-            Spawn: self._spawn,
-            Signal: self._signal,
-            Count: self._count,
-            AskHealth: self._health,
-            Play: self._play,
-            Hold: self._hold,
-        }
 
     def serve(self) -> None:
         """Answer requests one by one, reaping children meanwhile; returns when the parent has gone."""
@@ -134,34 +106,52 @@ class Agent:
             if self._control.connection.fileno() in ready:
                 message = self._control.receive()
                 if message is None or message[0].get("op") == "close":
-                    self._close()
+                    if self._backend is not None:
+                        with contextlib.suppress(Exception):  # the namespaces take all of it with them anyway
+                            self._backend.stop()
                     return
                 self._answer(*message)
 
     def _answer(self, message: dict[str, Any], fds: list[int]) -> None:
         number, op = message.pop("id"), message.pop("op")
-        reply: dict[str, Any] = {}
         try:
-            kind = REQUESTS[op]
-            reply = self._operations[kind](kind.from_json(message), fds).to_json()
+            reply: Mapping[str, object] = vars(self._do(protocol.REQUESTS[op](**message), fds))
         except BwbenchError as error:
-            name = next((name for name, known in ERRORS.items() if type(error) is known), "LinkError")
-            reply = {"error": "ConfigError" if isinstance(error, ConfigError) else name, "message": str(error)}
+            names = [kind.__name__ for kind in type(error).__mro__ if kind.__name__ in protocol.ERRORS]
+            reply = {"error": names[0] if names else "LinkError", "message": str(error)}
         except Exception as error:
             traceback.print_exc()
             reply = {"error": "LinkError", "message": f"{op} failed: {type(error).__name__}: {error}"}
         self._control.send({"id": number, **reply})
 
-    def _open(self, request: Open, fds: list[int]) -> Opened:
-        link, num_nodes = request.link, request.num_nodes
-        name, reason = choose(link, _netem_available(link))
-        self._wiring = Wiring(link, num_nodes, name)
-        self._backend = _backend_class(name)(link, self._wiring.ports)
-        self._backend.start()
-        nodes = tuple(node_addresses(node) for node in range(num_nodes))
-        return Opened(name, reason, self._backend.applied.with_wiring(self._wiring.settings), nodes)
+    def _do(self, request: protocol.Request[Any], fds: list[int]) -> protocol.Done:
+        if isinstance(request, protocol.Open):
+            return self._open(Link.model_validate(request.link), request.num_nodes)
+        if isinstance(request, protocol.Spawn):
+            return self._spawn(request, fds)
+        if isinstance(request, protocol.Signal):
+            self._children.reap()
+            self._children.signal(request.child, request.number)
+            return protocol.Done()
+        assert self._backend is not None
+        if isinstance(request, protocol.Count):
+            return protocol.Counted(self._backend.counters().to_json())
+        if isinstance(request, protocol.AskHealth):
+            return protocol.Healthy(self._backend.health())
+        if isinstance(request, protocol.Play):
+            self._backend.play(request.at_s)
+        return protocol.Done()
 
-    def _spawn(self, request: Spawn, fds: list[int]) -> Spawned:
+    def _open(self, link: Link, num_nodes: int) -> protocol.Opened:
+        # Whether this kernel has netem is asked only where the answer matters.
+        may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared"
+        name, reason = choose(link, netem_available=may_be_netem and netem_available())
+        self._wiring = Wiring(link, num_nodes, name)
+        self._backend = _BACKENDS[name](link, self._wiring.ports)
+        self._backend.start()
+        return protocol.Opened(name, reason, {**self._wiring.settings, **self._backend.applied})
+
+    def _spawn(self, request: protocol.Spawn, fds: list[int]) -> protocol.Spawned:
         assert self._wiring is not None
         pipe, *passed = fds
         try:
@@ -171,57 +161,7 @@ class Agent:
         finally:
             for fd in passed:
                 os.close(fd)
-        return Spawned(inner, outer)
-
-    def _signal(self, request: Signal, fds: list[int]) -> Done:
-        self._children.reap()
-        self._children.signal(request.child, request.number)
-        return Done()
-
-    def _count(self, request: Count, fds: list[int]) -> Counted:
-        assert self._backend is not None
-        return Counted(self._backend.counters())
-
-    def _health(self, request: AskHealth, fds: list[int]) -> Healthy:
-        assert self._backend is not None
-        return Healthy(self._backend.health().to_json())
-
-    def _play(self, request: Play, fds: list[int]) -> Done:
-        assert self._backend is not None
-        self._backend.play(request.at_s)
-        return Done()
-
-    def _hold(self, request: Hold, fds: list[int]) -> Done:
-        assert self._backend is not None
-        self._backend.hold()
-        return Done()
-
-    def _close(self) -> None:
-        if self._backend is not None:
-            with contextlib.suppress(Exception):  # the namespaces are about to take all of it with them anyway
-                self._backend.stop()
-
-
-def _backend_class(name: str) -> type[AbstractBackend]:
-    """The class of a back end; imported when it is needed, as only one ever is."""
-    if name == "relay":
-        from bwbench.network.relay.relay_backend import RelayBackend
-
-        return RelayBackend
-    if name == "netem":
-        from bwbench.network.netem.kernel_backends import NetemBackend
-
-        return NetemBackend
-    from bwbench.network.netem.kernel_backends import UnshapedBackend
-
-    return UnshapedBackend
-
-
-def _netem_available(link: Link) -> bool:
-    """Whether this kernel has netem; asked only where the answer matters."""
-    if not link.shaped or link.backend == "relay" or link.medium == "shared":
-        return False
-    return netem_available()
+        return protocol.Spawned(inner, outer)
 
 
 class Children:
@@ -290,7 +230,10 @@ def _become(
     """In the forked child: turn into ``argv``, or report why not. Never returns."""
     try:
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, FIRST_SPARE_FD)
-        os.write(report, _outer_pid().encode() + b"\n")
+        outer_pid = str(os.getpid())
+        with contextlib.suppress(OSError):  # as the PID namespace sees it that /proc belongs to: the parent's
+            outer_pid = os.readlink("/proc/self")
+        os.write(report, outer_pid.encode() + b"\n")
         os.setsid()
         isolation.setns(namespace_fd)
         die_with_parent()
@@ -305,14 +248,6 @@ def _become(
             os.write(report, str(error).encode())
     finally:
         os._exit(127)
-
-
-def _outer_pid() -> str:
-    """This process's id as the PID namespace sees it that /proc belongs to: the parent's."""
-    try:
-        return os.readlink("/proc/self")
-    except OSError:
-        return str(os.getpid())
 
 
 def _place_descriptors(fds: Mapping[int, int]) -> None:

@@ -13,28 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+from bwbench.base.errors import BwbenchError, ConfigError, LaunchError, LinkError, UnfitMachineError
 from bwbench.base.messages import LineBuffer, decode, encode
-from bwbench.network.link import Link
-from bwbench.network.namespaces.addresses import NodeAddresses
-from bwbench.network.namespaces.applied import AppliedLink
-from bwbench.network.namespaces.backend import WireCounters
+from bwbench.base.plain_data import JsonObject
 
 MAX_FDS = 32  # more than any request carries
 MAX_MESSAGE_BYTES = 1 << 26  # an environment and a command line of the largest size; counters of 254 x 253 pairs
 
+# Errors that cross to the parent as themselves; anything else arrives as a LinkError with the traceback's last line.
+ERRORS: dict[str, type[BwbenchError]] = {
+    kind.__name__: kind for kind in (ConfigError, LaunchError, LinkError, UnfitMachineError)
+}
+
 
 @dataclass(frozen=True)
 class Done:
-    """An answer that says no more than that it is done."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields of the message."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Any:
-        """The inverse of ``to_json``."""
-        return cls(**content)
+    """An answer that says no more than that it is done. The fields of every answer are plain data."""
 
 
 AnswerT = TypeVar("AnswerT", bound=Done)
@@ -42,68 +36,30 @@ AnswerT = TypeVar("AnswerT", bound=Done)
 
 @dataclass(frozen=True)
 class Request(Generic[AnswerT]):
-    """Something for the agent to do, answered by an ``AnswerT``."""
+    """Something for the agent to do, answered by an ``AnswerT``. Its fields are plain data."""
 
     op: ClassVar[str]
     answer: ClassVar[type[Done]] = Done
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields of the message."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Any:
-        """The inverse of ``to_json``."""
-        return cls(**content)
-
 
 @dataclass(frozen=True)
 class Opened(Done):
-    """The network is there.
-
-    Attributes:
-        backend, backend_reason: what carries the link, and why this one.
-        nodes: their addresses and interfaces.
-    """
+    """The network is there: what carries the link, why this one, and what was set (``Network.applied``)."""
 
     backend: str
     backend_reason: str
-    applied: AppliedLink
-    nodes: tuple[NodeAddresses, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields of the message."""
-        nodes = [dict(vars(node)) for node in self.nodes]
-        return {**vars(self), "applied": self.applied.to_message(), "nodes": nodes}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Opened:
-        """The inverse of ``to_json``."""
-        applied, nodes = (
-            AppliedLink.from_message(content["applied"]),
-            tuple(NodeAddresses(**n) for n in content["nodes"]),
-        )
-        return cls(content["backend"], content["backend_reason"], applied, nodes)
+    applied: JsonObject
 
 
 @dataclass(frozen=True)
 class Open(Request[Opened]):
-    """Make ``num_nodes`` nodes with ``link`` between them."""
+    """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them."""
 
     op: ClassVar[str] = "open"
     answer: ClassVar[type[Done]] = Opened
 
-    link: Link
+    link: JsonObject
     num_nodes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields of the message."""
-        return {"link": self.link.model_dump(mode="json", by_alias=True), "num_nodes": self.num_nodes}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Open:
-        """The inverse of ``to_json``."""
-        return cls(Link.model_validate(content["link"]), content["num_nodes"])
 
 
 @dataclass(frozen=True)
@@ -145,18 +101,9 @@ class Signal(Request[Done]):
 
 @dataclass(frozen=True)
 class Counted(Done):
-    """What has crossed the link so far."""
+    """``WireCounters.to_json`` of what has crossed the link so far."""
 
-    counters: WireCounters
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields of the message."""
-        return {"counters": self.counters.to_json()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Counted:
-        """The inverse of ``to_json``."""
-        return cls(WireCounters.from_json(content["counters"]))
+    rows: list[dict[str, int | None]]
 
 
 @dataclass(frozen=True)
@@ -169,9 +116,9 @@ class Count(Request[Counted]):
 
 @dataclass(frozen=True)
 class Healthy(Done):
-    """``Health.to_json`` of the back end."""
+    """``AbstractBackend.health``."""
 
-    health: dict[str, Any]
+    health: JsonObject
 
 
 @dataclass(frozen=True)
@@ -184,23 +131,14 @@ class AskHealth(Request[Healthy]):
 
 @dataclass(frozen=True)
 class Play(Request[Done]):
-    """Let what varies about the link be ``at_s`` after its begin now."""
+    """Let what varies about the link be ``at_s`` after its begin now; None makes the link steady again."""
 
     op: ClassVar[str] = "play"
 
-    at_s: float
+    at_s: float | None
 
 
-@dataclass(frozen=True)
-class Hold(Request[Done]):
-    """Make the link steady again."""
-
-    op: ClassVar[str] = "hold"
-
-
-REQUESTS: dict[str, type[Request[Any]]] = {
-    kind.op: kind for kind in (Open, Spawn, Signal, Count, AskHealth, Play, Hold)
-}
+REQUESTS: dict[str, type[Request[Any]]] = {kind.op: kind for kind in (Open, Spawn, Signal, Count, AskHealth, Play)}
 
 
 class ControlSocket:
@@ -212,7 +150,7 @@ class ControlSocket:
         self._lines: deque[bytes] = deque()
         self._fds: list[int] = []
 
-    def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+    def send(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
         """Send one message; raises OSError (TimeoutError where the socket has a time limit)."""
         data = encode(message)
         sent = socket.send_fds(self.connection, [data], list(fds)) if fds else 0

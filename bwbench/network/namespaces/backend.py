@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
-from bwbench.network.namespaces.applied import AppliedLink
 
 _QUANTILES = {"p50_s": 0.5, "p99_s": 0.99, "max_s": 1.0}
 
@@ -54,21 +54,14 @@ class PairCounter:
 
     def plus(self, other: PairCounter, sign: int = 1) -> PairCounter:
         """The sum of both (``sign=-1``: the difference)."""
+        unknown = self.ack_frames is None or other.ack_frames is None
         return PairCounter(
             self.frames + sign * other.frames,
             self.bytes + sign * other.bytes,
-            _plus(self.ack_frames, other.ack_frames, sign),
-            _plus(self.ack_bytes, other.ack_bytes, sign),
+            None if unknown else (self.ack_frames or 0) + sign * (other.ack_frames or 0),
+            None if unknown else (self.ack_bytes or 0) + sign * (other.ack_bytes or 0),
             self.drops + sign * other.drops,
         )
-
-    def to_json(self) -> dict[str, int | None]:
-        """The counters by name."""
-        return dict(vars(self))
-
-
-def _plus(one: int | None, other: int | None, sign: int) -> int | None:
-    return None if one is None or other is None else one + sign * other
 
 
 @dataclass(frozen=True)
@@ -97,59 +90,12 @@ class WireCounters:
 
     def to_json(self) -> list[dict[str, int | None]]:
         """A row a pair: ``{"src", "dst", "frames", …}``."""
-        return [{"src": src, "dst": dst, **counter.to_json()} for (src, dst), counter in sorted(self.pairs.items())]
+        return [{"src": src, "dst": dst, **vars(counter)} for (src, dst), counter in sorted(self.pairs.items())]
 
     @classmethod
-    def from_json(cls, rows: list[dict[str, Any]]) -> WireCounters:
+    def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> WireCounters:
         """The inverse of ``to_json``."""
         return cls({(row.pop("src"), row.pop("dst")): PairCounter(**row) for row in map(dict, rows)})
-
-
-@dataclass(frozen=True)
-class LatenessFigures:
-    """How late the frames left so far, in seconds (None before the first), what was lost by it, and the work done.
-
-    Attributes:
-        lateness_histogram: see above.
-        overruns: frames that came faster than they were read.
-        unsent: frames that the kernel did not take when they were due.
-        wake_ups: how often the process has woken up.
-        cpu_user_s, cpu_system_s: CPU time of it, as it last said so.
-    """
-
-    lateness_p50_s: float | None
-    lateness_p99_s: float | None
-    lateness_max_s: float | None
-    lateness_mean_s: float | None
-    lateness_histogram: Sequence[Sequence[float]]
-    overruns: int
-    unsent: int
-    wake_ups: int
-    cpu_user_s: float
-    cpu_system_s: float
-
-
-@dataclass(frozen=True)
-class Health:
-    """How well a back end keeps up.
-
-    Attributes:
-        cpu_s: CPU time that it has used; None where the kernel does the work, or once it cannot be known.
-        drops: frames lost, at full queues or by the loss that was asked for.
-        lateness: None where nobody can tell: the probe says whether the link is what it should be.
-    """
-
-    backend: str
-    alive: bool
-    cpu_s: float | None
-    drops: int
-    lateness: LatenessFigures | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As ``link.json`` has it under ``emulator``: all figures side by side, those of the lateness first."""
-        nothing = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s"))
-        figures = nothing if self.lateness is None else vars(self.lateness)
-        return {"backend": self.backend, "alive": self.alive, **figures, "cpu_s": self.cpu_s, "drops": self.drops}
 
 
 class AbstractBackend(ABC):
@@ -159,7 +105,8 @@ class AbstractBackend(ABC):
     their offloads are set (see ``wiring.py``). Errors that the machine is to blame for are LinkErrors.
 
     Attributes:
-        applied: what was really set; complete once ``start`` has returned. Never what was achieved.
+        applied: what was really set, as ``link.json`` has it (SI units); there once ``start`` has returned. Never what
+            was achieved: that is the probe's to say.
     """
 
     name: ClassVar[Literal["relay", "netem", "unshaped"]]
@@ -167,7 +114,7 @@ class AbstractBackend(ABC):
     def __init__(self, link: Link, ports: Sequence[Port]) -> None:
         self.link = link
         self.ports = tuple(ports)
-        self.applied = AppliedLink(self.name)
+        self.applied: JsonObject = {}
 
     @abstractmethod
     def start(self) -> None:
@@ -181,15 +128,21 @@ class AbstractBackend(ABC):
     def counters(self) -> WireCounters:
         """What has crossed the link so far. Cheap: called several times a second."""
 
-    @abstractmethod
-    def health(self) -> Health:
-        """How well the back end keeps up."""
+    def health(self) -> JsonObject:
+        """How well the back end keeps up, as ``link.json`` has it under ``emulator``.
 
-    def play(self, at_s: float) -> None:  # noqa: B027 - a back end whose links are all constant has nothing to do
-        """Let what varies (traces, outages) be ``at_s`` after its begin now. Nothing on a link that is constant."""
+        ``alive``, ``drops`` (frames lost, at full queues or by the loss that was asked for), ``cpu_s`` (None where the
+        kernel does the work, or once it cannot be known), ``lateness_p50_s`` and so on. A kernel is not asked how late
+        it is: the probe says whether the link is what it should be.
+        """
+        unknown = dict.fromkeys(("lateness_p50_s", "lateness_p99_s", "lateness_max_s", "cpu_s"))
+        return {"backend": self.name, "alive": True, **unknown, "drops": self.counters().total().drops}
 
-    def hold(self) -> None:  # noqa: B027 - likewise
-        """Make the link steady again, as it is before ``play``: mean rates of the traces, no outages."""
+    def play(self, at_s: float | None) -> None:  # noqa: B027 - nothing to do where all links are constant
+        """Let what varies (traces, outages) be ``at_s`` after its begin now.
+
+        None makes the link steady again, as it is at first: mean rates of the traces, no outages.
+        """
 
 
 def lateness_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,12 +88,12 @@ def enter_isolation() -> bool:
 def _refusal(error: OSError) -> str:
     """What the kernel refused and, from the switches that it shows, what the user can do about it."""
     remedies = []
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
+    if sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
         remedies.append("allow it with 'sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0'")
-    if _setting("kernel/unprivileged_userns_clone") == "0":
+    if sysctl("kernel/unprivileged_userns_clone") == "0":
         remedies.append("allow it with 'sudo sysctl -w kernel.unprivileged_userns_clone=1'")
     for kind in ("user", "net", "pid", "mnt"):
-        if _setting(f"user/max_{kind}_namespaces") == "0":
+        if sysctl(f"user/max_{kind}_namespaces") == "0":
             remedies.append(f"allow it with 'sudo sysctl -w user.max_{kind}_namespaces=10000'")
     if not remedies and Path("/.dockerenv").exists():
         remedies.append("in a container, start it with '--cap-add SYS_ADMIN --cap-add NET_ADMIN' or '--privileged'")
@@ -104,9 +104,10 @@ def _refusal(error: OSError) -> str:
     )
 
 
-def _setting(name: str) -> str | None:
+def sysctl(name: str) -> str | None:
+    """A setting of the kernel such as ``net/core/rmem_max``, its words parted by one space; None where it has none."""
     try:
-        return Path("/proc/sys", name).read_text().strip()
+        return " ".join(Path("/proc/sys", name).read_text().split())
     except OSError:
         return None
 

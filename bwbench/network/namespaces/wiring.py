@@ -13,27 +13,18 @@ import fcntl
 import os
 import socket
 import struct
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import Link
 from bwbench.network.link.node_link import TcpSettings
+from bwbench.network.namespaces import addresses as named
 from bwbench.network.namespaces import isolation
-from bwbench.network.namespaces.addresses import (
-    CONTROL_BRIDGE,
-    CONTROL_INTERFACE,
-    DATA_INTERFACE,
-    PREFIX_LENGTH,
-    control_mac,
-    control_port_name,
-    data_mac,
-    data_port,
-    node_addresses,
-)
-from bwbench.network.namespaces.applied import AppliedWiring
 from bwbench.network.namespaces.backend import Port
 
 _MTU = 1500  # of a veth, which nobody changes
@@ -68,24 +59,27 @@ class Wiring:
         air_fd: file descriptor of the air namespace.
         node_fds: file descriptors of the nodes' namespaces.
         ports: the nodes' data ports in the air namespace: up, and connected to nothing yet.
-        settings: what was set.
+        settings: what was set on the nodes' own ends: ``offloads`` (whether packets go as super-packets, of at most
+            ``super_packet_bytes``), ``mtu``, ``tcp`` (what holds in the nodes, by the names below net.ipv4).
     """
 
     def __init__(self, link: Link, num_nodes: int, backend: str) -> None:
         self.air_fd = isolation.open_network_namespace()
         self.node_fds: list[int] = []
-        self.ports: tuple[Port, ...] = tuple(data_port(node) for node in range(num_nodes))
+        self.ports: tuple[Port, ...] = tuple(named.data_port(node) for node in range(num_nodes))
         largest_bytes = super_packet_bytes(link, num_nodes, backend)
-        self.settings = AppliedWiring(largest_bytes is not None, largest_bytes, _MTU)
+        self.settings: JsonObject = {
+            "offloads": largest_bytes is not None,
+            "super_packet_bytes": largest_bytes,
+            "mtu": _MTU,
+            "tcp": {},
+        }
         try:
             self._build(link, num_nodes, largest_bytes)
         except OSError as error:
             raise LinkError(_kernel_lacks(error)) from error
-        except Exception as error:
-            code = getattr(error, "code", None)  # pyroute2's NetlinkError
-            if not isinstance(code, int):
-                raise
-            raise LinkError(_kernel_lacks(OSError(code, os.strerror(code)))) from error
+        except NetlinkError as error:
+            raise LinkError(_kernel_lacks(OSError(error.code, os.strerror(error.code)))) from error
 
     def close(self) -> None:
         """Let go of the namespaces; they end with the last process in them. Safe to call twice."""
@@ -95,28 +89,27 @@ class Wiring:
         self.node_fds, self.air_fd = [], -1
 
     def _build(self, link: Link, num_nodes: int, largest_bytes: int | None) -> None:
-        from pyroute2 import IPRoute
-
         _quiet_ipv6()
         with IPRoute() as air:
             air.link("set", index=air.link_lookup(ifname="lo")[0], state="up")
-            air.link("add", ifname=CONTROL_BRIDGE, kind="bridge")
-            bridge = air.link_lookup(ifname=CONTROL_BRIDGE)[0]
+            air.link("add", ifname=named.CONTROL_BRIDGE, kind="bridge")
+            bridge = air.link_lookup(ifname=named.CONTROL_BRIDGE)[0]
             air.link("set", index=bridge, state="up")
             for node in range(num_nodes):
                 fd = isolation.new_network_namespace(self.air_fd)
                 self.node_fds.append(fd)
                 with isolation.inside(fd, self.air_fd):
                     _quiet_ipv6()
-                _add_veth(air, data_port(node).interface, DATA_INTERFACE, data_mac(node), fd)
-                _add_veth(air, control_port_name(node), CONTROL_INTERFACE, control_mac(node), fd, master=bridge)
-                set_offloads(data_port(node).interface, largest_bytes is not None)
+                data, control = named.data_port(node).interface, named.control_port_name(node)
+                _add_veth(air, data, named.DATA_INTERFACE, named.data_mac(node), fd)
+                _add_veth(air, control, named.CONTROL_INTERFACE, named.control_mac(node), fd, master=bridge)
+                set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
-                    self.settings = replace(self.settings, tcp=configure_tcp(link.tcp))
+                    self.settings["tcp"] = {**configure_tcp(link.tcp)}
 
 
-def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:
+def _add_veth(air: IPRoute, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:
     air.link("add", ifname=name, kind="veth", peer={"ifname": peer, "address": peer_mac, "net_ns_fd": peer_fd})
     index = air.link_lookup(ifname=name)[0]
     if master is not None:
@@ -126,23 +119,21 @@ def _add_veth(air: Any, name: str, peer: str, peer_mac: str, peer_fd: int, maste
 
 def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> None:
     """Addresses, neighbours and offloads of one node, from inside its namespace."""
-    from pyroute2 import IPRoute
-
-    addresses = node_addresses(node)
+    addresses = named.node_addresses(node)
     with IPRoute() as here:
         here.link("set", index=here.link_lookup(ifname="lo")[0], state="up")
-        data = here.link_lookup(ifname=DATA_INTERFACE)[0]
-        control = here.link_lookup(ifname=CONTROL_INTERFACE)[0]
-        set_offloads(DATA_INTERFACE, largest_bytes is not None)
+        data = here.link_lookup(ifname=named.DATA_INTERFACE)[0]
+        control = here.link_lookup(ifname=named.CONTROL_INTERFACE)[0]
+        set_offloads(named.DATA_INTERFACE, enabled=largest_bytes is not None)
         # Switching gso off leaves super-packets of UDP alone; a limit of one segment does not.
         here.link("set", index=data, **({"gso_max_size": largest_bytes} if largest_bytes else {"gso_max_segs": 1}))
         for index, address in ((data, addresses.data_address), (control, addresses.control_address)):
-            here.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
+            here.addr("add", index=index, address=address, prefixlen=named.PREFIX_LENGTH)
             here.link("set", index=index, state="up")
         for peer in range(num_nodes):
             if peer != node:  # no ARP on the shaped link: it would be delayed, lost and counted
-                peer_address = node_addresses(peer).data_address
-                here.neigh("add", dst=peer_address, lladdr=data_mac(peer), ifindex=data, state="permanent")
+                peer_address = named.node_addresses(peer).data_address
+                here.neigh("add", dst=peer_address, lladdr=named.data_mac(peer), ifindex=data, state="permanent")
 
 
 def _quiet_ipv6() -> None:
@@ -164,7 +155,7 @@ def _kernel_lacks(error: OSError) -> str:
     return f"cannot build the nodes' network: {error.strerror or error}; {advice}"
 
 
-def set_offloads(interface: str, enabled: bool) -> None:
+def set_offloads(interface: str, *, enabled: bool) -> None:
     """Switch TSO, GSO and GRO of ``interface`` in the present namespace. Raises OSError.
 
     With all off every packet on the wire is a frame of its own, which can be shaped, counted and lost by itself.
@@ -197,13 +188,13 @@ def configure_tcp(tcp: TcpSettings) -> dict[str, str]:
         if not _write(name, value):
             limits = ": 1 s to 120 s" if name == "tcp_rto_max_ms" else ""
             raise ConfigError(f"link.tcp.{_KEYS[name]}: the kernel refuses net.ipv4.{name} = {value}{limits}")
-    found = {name: _read(name) for name in _RECORDED}
+    found = {name: isolation.sysctl(f"net/ipv4/{name}") for name in _RECORDED}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _not_allowed(asked: str) -> str:
     """Tried one by one, as a namespace may not see the host's list."""
-    known = (_read("tcp_available_congestion_control") or "").split()
+    known = (isolation.sysctl("net/ipv4/tcp_available_congestion_control") or "").split()
     allowed = [name for name in known if _write(_CONTROL, name)]
     if asked in known:
         next_step = (
@@ -223,10 +214,3 @@ def _write(name: str, value: str) -> bool:
         (_SETTINGS / name).write_text(value)
         return True
     return False
-
-
-def _read(name: str) -> str | None:
-    try:
-        return " ".join((_SETTINGS / name).read_text().split())
-    except OSError:
-        return None

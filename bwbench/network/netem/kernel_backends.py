@@ -13,15 +13,16 @@ import ctypes
 import socket
 import struct
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, ClassVar, Literal
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
-from bwbench.network.namespaces.applied import AppliedLink
-from bwbench.network.namespaces.backend import AbstractBackend, Health, PairCounter, Port, WireCounters
-from bwbench.network.netem.netem_netlink import add_netem, check_netem, read_counts, remove_netem
+from bwbench.network.namespaces.backend import AbstractBackend, PairCounter, Port, WireCounters
+from bwbench.network.netem.netem_netlink import QdiscCounts, add_netem, check_netem, read_counts, remove_netem
 from bwbench.network.netem.shape import CORE, NodeLayout, applied_netem, layout, shape
 
 _NTF_MASTER = 0x04  # the bridge's table, not the device's own
@@ -82,9 +83,6 @@ class NetemBackend(AbstractBackend):
 
         Raises LinkError, with everything taken down again, where the kernel refuses or shapes otherwise than asked.
         """
-        from pyroute2 import IPRoute
-        from pyroute2.netlink.exceptions import NetlinkError
-
         self._air = IPRoute()
         try:
             self._add_bridge(CORE)
@@ -127,17 +125,13 @@ class NetemBackend(AbstractBackend):
             up = counts[self._indices[node.uplink]]
             acks = self._acks[node.port.node].frames
             pairs[node.port.node, WireCounters.ANY_NODE] = PairCounter(
-                frames=up.sent_frames + up.waiting_frames,
-                bytes=up.sent_bytes + up.waiting_bytes,
+                frames=up.frames,
+                bytes=up.bytes,
                 ack_frames=acks,
                 ack_bytes=acks * ACK_FRAME_BYTES,
                 drops=sum(counts[self._indices[name]].drops for name, _ in node.qdiscs.values()),
             )
         return WireCounters(pairs)
-
-    def health(self) -> Health:
-        """The kernel is not asked how late it is: the probe says whether the link is what it should be."""
-        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
 
     def _connect(self, node: NodeLayout) -> None:
         air = self._air
@@ -179,9 +173,6 @@ class UnshapedBackend(AbstractBackend):
 
     def start(self) -> None:
         """Make the bridge, attach the ports, count what leaves through them; raises LinkError."""
-        from pyroute2 import IPRoute
-        from pyroute2.netlink.exceptions import NetlinkError
-
         self._air = IPRoute()
         self._acks: list[AckCounter] = []
         try:
@@ -197,7 +188,7 @@ class UnshapedBackend(AbstractBackend):
         except (NetlinkError, OSError) as error:
             self.stop()
             raise LinkError(f"cannot bridge the nodes: {error}; 'bwbench doctor' says what is missing") from error
-        self.applied = AppliedLink("unshaped", bridge=BRIDGE)
+        self.applied = {"bridge": BRIDGE}
 
     def stop(self) -> None:
         """Remove the bridge and the counters."""
@@ -214,20 +205,11 @@ class UnshapedBackend(AbstractBackend):
 
     def counters(self) -> WireCounters:
         """What all nodes have sent; acknowledgements are taken to have the usual length."""
-        frames = num_bytes = drops = 0
-        for message in _counting(self._air):
-            statistics = message.get_attr("TCA_STATS2")
-            sent = statistics.get_attr("TCA_STATS_BASIC")
-            frames += sent["packets"]
-            num_bytes += sent["bytes"]
-            drops += statistics.get_attr("TCA_STATS_QUEUE")["drops"]
+        counts = [QdiscCounts.of(message) for message in _counting(self._air)]
+        frames, num_bytes, drops = (sum(column) for column in zip(*counts, strict=True))
         acks = sum(counter.frames for counter in self._acks)
         total = PairCounter(frames, num_bytes, acks, acks * ACK_FRAME_BYTES, drops)
         return WireCounters({(WireCounters.ANY_NODE, WireCounters.ANY_NODE): total})
-
-    def health(self) -> Health:
-        """A bridge is never late."""
-        return Health(self.name, alive=True, cpu_s=None, drops=self.counters().total().drops)
 
 
 def _counting(air: Any) -> list[Any]:
@@ -269,7 +251,5 @@ class AckCounter:
     def __enter__(self) -> AckCounter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -9,9 +9,13 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
+
+from pyroute2.netlink import nla
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import TC_H_ROOT
+from pyroute2.netlink.rtnl.tcmsg import plugins
 
 from bwbench.base.errors import LinkError
 from bwbench.network.link.chance import GilbertElliott, quantiles
@@ -47,15 +51,19 @@ _RATE = struct.Struct("=IiIi")  # struct tc_netem_rate: rate, packet overhead, c
 _GILBERT_ELLIOTT = struct.Struct("=4I")  # struct tc_netem_gemodel: p, r, h, 1-k
 
 
-@dataclass(frozen=True)
-class QdiscCounts:
-    """What has left a qdisc, what waits in it, and what it dropped; bytes are those of Ethernet frames."""
+class QdiscCounts(NamedTuple):
+    """What has entered a qdisc (and may wait in it), and what it dropped; bytes are those of Ethernet frames."""
 
-    sent_frames: int
-    sent_bytes: int
-    waiting_frames: int
-    waiting_bytes: int
+    frames: int
+    bytes: int
     drops: int
+
+    @classmethod
+    def of(cls, message: Any) -> QdiscCounts:
+        """The statistics in what the kernel says of a qdisc."""
+        statistics = message.get_attr("TCA_STATS2")
+        sent, queue = statistics.get_attr("TCA_STATS_BASIC"), statistics.get_attr("TCA_STATS_QUEUE")
+        return cls(sent["packets"] + queue["qlen"], sent["bytes"] + queue["backlog"], queue["drops"])
 
 
 def add_netem(air: Any, index: int, qdisc: NetemQdisc) -> None:
@@ -66,8 +74,6 @@ def add_netem(air: Any, index: int, qdisc: NetemQdisc) -> None:
 
     Raises LinkError where the kernel refuses, or has no netem.
     """
-    from pyroute2.netlink.exceptions import NetlinkError
-
     teach()
     try:
         air.tc("add", "netem", index, handle=HANDLE, qdisc=qdisc)
@@ -96,7 +102,7 @@ def check_netem(air: Any, asked: Mapping[int, NetemQdisc]) -> dict[int, NetemQdi
 def remove_netem(air: Any, indices: Iterable[int]) -> None:
     """Remove our root qdiscs from the interfaces with these numbers, where they have one."""
     for index in read_netem(air).keys() & set(indices):
-        air.tc("del", index=index, handle=HANDLE, parent=_root())
+        air.tc("del", index=index, handle=HANDLE, parent=TC_H_ROOT)
 
 
 def read_netem(air: Any) -> dict[int, NetemQdisc]:
@@ -107,14 +113,7 @@ def read_netem(air: Any) -> dict[int, NetemQdisc]:
 
 def read_counts(air: Any) -> dict[int, QdiscCounts]:
     """The statistics of all our netem qdiscs in the namespace, by the number of the interface."""
-    counts = {}
-    for message in _ours(air):
-        statistics = message.get_attr("TCA_STATS2")
-        sent, queue = statistics.get_attr("TCA_STATS_BASIC"), statistics.get_attr("TCA_STATS_QUEUE")
-        counts[message["index"]] = QdiscCounts(
-            sent["packets"], sent["bytes"], queue["qlen"], queue["backlog"], queue["drops"]
-        )
-    return counts
+    return {message["index"]: QdiscCounts.of(message) for message in _ours(air)}
 
 
 def _ours(air: Any) -> list[Any]:
@@ -125,30 +124,19 @@ def _ours(air: Any) -> list[Any]:
     ]
 
 
-def _root() -> int:
-    from pyroute2.netlink.rtnl import TC_H_ROOT
+class _LossModel(nla):  # type: ignore[misc]
+    nla_map = _LOSS_MODELS
 
-    return int(TC_H_ROOT)
+
+class _Options(nla):  # type: ignore[misc]
+    nla_map = _ATTRIBUTES
+    fields = tuple((name, "I") for name in _FIELDS)
+    loss_model = _LossModel
 
 
 def teach() -> None:
-    """Have pyroute2 speak of netem as this module does. A second time does nothing."""
-    from pyroute2.netlink import nla
-    from pyroute2.netlink.rtnl import TC_H_ROOT
-    from pyroute2.netlink.rtnl.tcmsg import plugins
-
-    if getattr(plugins["netem"], "get_parameters", None) is _get_parameters:
-        return
-
-    class LossModel(nla):  # type: ignore[misc]
-        nla_map = _LOSS_MODELS
-
-    class Options(nla):  # type: ignore[misc]
-        nla_map = _ATTRIBUTES
-        fields = tuple((name, "I") for name in _FIELDS)
-        loss_model = LossModel
-
-    plugins["netem"] = SimpleNamespace(parent=TC_H_ROOT, options=Options, get_parameters=_get_parameters)
+    """Have pyroute2 speak of netem as this module does."""
+    plugins["netem"] = SimpleNamespace(parent=TC_H_ROOT, options=_Options, get_parameters=_get_parameters)
 
 
 def read(options: Any) -> NetemQdisc:
@@ -171,9 +159,9 @@ def read(options: Any) -> NetemQdisc:
     )
 
 
-def _get_parameters(arguments: dict[str, Any]) -> dict[str, Any]:
+def _get_parameters(arguments: Mapping[str, NetemQdisc]) -> dict[str, object]:
     """What ``tc("add", "netem", index, qdisc=...)`` sends; called by pyroute2."""
-    qdisc: NetemQdisc = arguments["qdisc"]
+    qdisc = arguments["qdisc"]
     limit, rate, delay_us, jitter_us, loss, chain = qdisc.words()
     attributes: list[list[Any]] = [["TCA_NETEM_LATENCY64", delay_us * 1000], ["TCA_NETEM_JITTER64", jitter_us * 1000]]
     if rate:

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.link.chance import Distribution, GilbertElliott
 
 MAX_LIMIT_PACKETS = 2**32 - 1
@@ -47,7 +48,7 @@ class NetemQdisc:
         """Share of the packets that it drops by chance."""
         return self.burst.mean_loss if self.burst else self.loss
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The fields by name, without a chain or a seed where there is none."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

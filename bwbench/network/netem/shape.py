@@ -39,12 +39,11 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.units import DURATION
 from bwbench.network.link import ETHERNET_FRAME_BYTES, Link
 from bwbench.network.link.node_link import NodeLink, Path, path_between
-from bwbench.network.namespaces.applied import AppliedLink, AppliedNode, same_qdiscs
 from bwbench.network.namespaces.backend import Port
 from bwbench.network.netem.netem_qdisc import MAX_JITTER_S, MAX_LIMIT_PACKETS, NetemQdisc
 
@@ -77,7 +76,7 @@ class NodeShape:
         """The same but for the seeds, in which all nodes differ."""
         return replace(self, **{role: replace(qdisc, seed=None) for role, qdisc in self.qdiscs().items()})
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Qdisc by qdisc, None where there is none."""
         return {role: self.qdiscs()[role].to_json() if role in self.qdiscs() else None for role in ROLES}
 
@@ -231,11 +230,11 @@ def layout(port: Port, shape: NodeShape) -> NodeLayout:
     return NodeLayout(port, (bridge, second), ((up, up_peer), (out, down)), masters, qdiscs, down)
 
 
-def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | None) -> AppliedLink:
+def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | None) -> JsonObject:
     """What netem was told, in the words of the link, and qdisc by qdisc.
 
-    The figures of ``usual`` are those of a node without an override (of node 0 where all have one) and of a path
-    between two such nodes; ``qdiscs`` has every node, those that are alike together.
+    The figures are those of a node without an override (of node 0 where all have one) and of a path between two such
+    nodes; ``shapes`` has every node, those that are alike together.
 
     Args:
         seed_applied: whether the kernel took the seed; None where nothing is random.
@@ -243,19 +242,21 @@ def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | 
     usual = shapes[next((node for node in range(len(shapes)) if node not in link.overrides), 0)]
     stages = [stage for stage in (usual.out, usual.line) if stage is not None]
     losses = [stage.mean_loss for stage in stages if stage.mean_loss] or [0.0]
-    return AppliedLink(
-        backend="netem",
-        usual=AppliedNode(
-            up_bps=8 * usual.up.rate_bytes_per_s,
-            down_bps=8 * usual.down.rate_bytes_per_s,
-            latency_s=sum(stage.delay_us for stage in stages) / 1e6,
-            jitter_s=math.hypot(*(stage.jitter_us for stage in stages)) / 1e6,
-            loss=losses[0] if len(losses) == 1 else 1 - math.prod(1 - loss for loss in losses),
-            queue_packets=min(usual.up.limit_packets, usual.down.limit_packets),
-        ),
-        jitter_distribution=link.jitter_distribution,
-        reorder=link.reorder,
-        seed=link.seed,
-        seed_applied=seed_applied,
-        qdiscs=same_qdiscs([shape.without_seeds().to_json() for shape in shapes]),
-    )
+    up_bps, down_bps = 8 * usual.up.rate_bytes_per_s, 8 * usual.down.rate_bytes_per_s
+    alike: dict[NodeShape, list[Json]] = {}
+    for node, own in enumerate(shapes):
+        alike.setdefault(own.without_seeds(), []).append(node)
+    return {
+        "bandwidth_bps": min(up_bps, down_bps),
+        "up_bps": up_bps,
+        "down_bps": down_bps,
+        "latency_s": sum(stage.delay_us for stage in stages) / 1e6,
+        "jitter_s": math.hypot(*(stage.jitter_us for stage in stages)) / 1e6,
+        "jitter_distribution": link.jitter_distribution,
+        "reorder": link.reorder,
+        "loss": losses[0] if len(losses) == 1 else 1 - math.prod(1 - loss for loss in losses),
+        "queue_packets": min(usual.up.limit_packets, usual.down.limit_packets),
+        "seed": link.seed,
+        "seed_applied": seed_applied,
+        "shapes": [{"nodes": nodes, **own.to_json()} for own, nodes in alike.items()],
+    }

@@ -12,15 +12,16 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
 from bwbench.base.errors import BwbenchError, UnfitMachineError
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.namespaces.backend import lateness_between
+from bwbench.network.namespaces.isolation import sysctl
 from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.network import open_network
 
@@ -68,24 +69,18 @@ class MachineFinding:
     verdict: Literal["ok", "limited", "unfit"]
     text: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The fields by name."""
         return asdict(self)
 
 
 def examine_machine() -> list[MachineFinding]:
     """All findings; takes some ten seconds, because the relay is really loaded."""
-    namespaces = _namespaces()
-    findings = [_system(), namespaces]
-    if namespaces.verdict != "unfit":
+    system = f"Linux {platform.release()}, Python {platform.python_version()} at {sys.prefix}"
+    findings = [MachineFinding("system", "ok", system), _namespaces()]
+    if findings[-1].verdict != "unfit":
         findings += [_netem(), _relay()]
     return [*findings, _cores(), _socket_buffers(), _congestion_control(), _leftovers()]
-
-
-def _system() -> MachineFinding:
-    return MachineFinding(
-        "system", "ok", f"Linux {platform.release()}, Python {platform.python_version()} at {sys.prefix}"
-    )
 
 
 def _namespaces() -> MachineFinding:
@@ -126,13 +121,12 @@ def _cores() -> MachineFinding:
     cores = len(os.sched_getaffinity(0))
     if cores >= _COMFORTABLE_CORES:
         return MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
-    return MachineFinding(
-        "cores", "limited", f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
-    )
+    text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
+    return MachineFinding("cores", "limited", text)
 
 
 def _socket_buffers() -> MachineFinding:
-    limit = int(_read("/proc/sys/net/core/rmem_max") or 0)
+    limit = int(sysctl("net/core/rmem_max") or 0)
     if limit >= 1 << 20 or os.geteuid() == 0:
         return MachineFinding("socket buffers", "ok", f"net.core.rmem_max {limit} B")
     advice = "fast links may drop frames in the relay; sysctl -w net.core.rmem_max=4194304 helps"
@@ -140,10 +134,10 @@ def _socket_buffers() -> MachineFinding:
 
 
 def _congestion_control() -> MachineFinding:
-    allowed = (_read("/proc/sys/net/ipv4/tcp_allowed_congestion_control") or "").split()
+    allowed = (sysctl("net/ipv4/tcp_allowed_congestion_control") or "").split()
     taken = "cubic" if "cubic" in allowed else "reno"
-    verdict: Literal["ok", "limited"] = "ok" if taken == "cubic" else "limited"
-    return MachineFinding("congestion control", verdict, f"{taken} is used (allowed here: {', '.join(allowed)})")
+    text = f"{taken} is used (allowed here: {', '.join(allowed)})"
+    return MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
 
 
 def _leftovers() -> MachineFinding:
@@ -154,21 +148,10 @@ def _leftovers() -> MachineFinding:
     return MachineFinding("leftovers", "limited", f"processes {pids} have lost their parent; bwbench clean ends them")
 
 
-def _read(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError:
-        return None
-
-
 class Load(NamedTuple):
-    """What one load made of the relay: bits and Ethernet frames carried a second, and the 99th percentile of lateness.
-
-    Super-packets count as the frames that their segments make.
-    """
+    """What one load made of the relay: bits carried a second, and the 99th percentile of lateness."""
 
     wire_bps: float
-    frames_per_s: float
     late_s: float
     lost: int
     priority: str
@@ -183,13 +166,12 @@ class RelayCapacity(NamedTuple):
     """The most that the relay carries, of all nodes together, acknowledgements included; 0: not even the least tried.
 
     Attributes:
-        single_bps, single_frames_per_s: packet by packet.
+        single_bps: packet by packet.
         super_bps: as super-packets.
         priority: how its process is scheduled.
     """
 
     single_bps: float
-    single_frames_per_s: float
     super_bps: float
     priority: str
 
@@ -203,7 +185,6 @@ def relay_capacity() -> RelayCapacity:
     super_packets = _most(_SUPER_BPS, {})
     return RelayCapacity(
         single_bps=single.wire_bps if single.kept_up else 0.0,
-        single_frames_per_s=single.frames_per_s if single.kept_up else 0.0,
         super_bps=super_packets.wire_bps if super_packets.kept_up else 0.0,
         priority=single.priority,
     )
@@ -248,7 +229,6 @@ def _load(total_bps: float, keys: Mapping[str, float]) -> Load:
         lateness = lateness_between(before, after)
         return Load(
             wire_bps=wire.bytes * 8 / taken_s,
-            frames_per_s=wire.frames / taken_s,
             late_s=lateness["p99_s"] or 0.0,
             lost=sum(after[name] - before[name] for name in ("overruns", "unsent")),
             priority=str(network.applied["priority"]),
@@ -290,9 +270,8 @@ def end_leftovers(leftovers: list[Leftover]) -> None:
         except psutil.NoSuchProcess:
             continue
         except psutil.AccessDenied as error:
-            raise UnfitMachineError(
-                f"process {leftover.pid} belongs to another user; run clean as that user"
-            ) from error
+            message = f"process {leftover.pid} belongs to another user; run clean as that user"
+            raise UnfitMachineError(message) from error
     _, alive = psutil.wait_procs(processes, timeout=_END_LIMIT_S)
     if alive:
         raise UnfitMachineError(f"processes {[process.pid for process in alive]} do not end; look at them with ps")

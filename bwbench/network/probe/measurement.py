@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 
 RTT_SLACK_S = 1e-3  # what a busy machine adds to a round trip at most; below 20 ms this is more than 5 %
@@ -51,9 +52,9 @@ class PairMeasurement:
     @property
     def rtt_error_s(self) -> float | None:
         """Error of the round-trip time."""
-        return (
-            None if self.asked_rtt_s is None or self.achieved_rtt_s is None else self.achieved_rtt_s - self.asked_rtt_s
-        )
+        if self.asked_rtt_s is None or self.achieved_rtt_s is None:
+            return None
+        return self.achieved_rtt_s - self.asked_rtt_s
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class LinkMeasurement:
     tolerance: float
     alone: tuple[float, float] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """As ``bwbench link verify --json`` prints it."""
         return {
             "backend": self.backend,
@@ -112,8 +113,8 @@ def judge(
 def _reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
     reasons = []
     who = f"node {pair.src} to node {pair.dst}"
-    allowed_s = max(tolerance * (pair.asked_rtt_s or 0.0), RTT_SLACK_S) + pair.asked_jitter_s
-    error = pair.goodput_error
+    asked_s, error = pair.asked_rtt_s or 0.0, pair.goodput_error
+    allowed_s = max(tolerance * asked_s, RTT_SLACK_S) + pair.asked_jitter_s
     dependence = 2 * pair.asked_burst - 1  # so many frames say as much as one that is lost by itself
     if pair.asked_loss and pair.rate_frames:
         tolerance += LOSS_Z * math.sqrt(pair.asked_loss / (1 - pair.asked_loss) * dependence / pair.rate_frames)
@@ -122,7 +123,6 @@ def _reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
             f"{who}: goodput is {pair.achieved_goodput_bps / 1e6:.3f} Mbit/s instead of "
             f"{(pair.asked_goodput_bps or 0) / 1e6:.3f} Mbit/s ({error:+.1%}, allowed {tolerance:.1%})"
         )
-    asked_s = pair.asked_rtt_s or 0.0
     if pair.achieved_rtt_s is None:
         reasons.append(f"{who}: no answer to any ping")
     elif abs(pair.achieved_rtt_s - asked_s) > allowed_s:

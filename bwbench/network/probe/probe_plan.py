@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
 from bwbench.network.link.air import Air
+from bwbench.network.link.node_link import Path
 from bwbench.network.probe.stream import Flow
 
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
@@ -48,31 +49,36 @@ FIRST_FRAMES_S = 0.03  # a burst at the beginning, so that a sender that is not 
 
 
 @dataclass(frozen=True)
-class Pair:
-    """What the link asks of a node and its neighbour, steady, while every node sends more than the link can carry.
+class NeighbourRates:
+    """Rates of full frames from a node to its neighbour, in bit/s; infinite where nothing limits them.
 
     Attributes:
-        frames_bps: bits of full frames per second that arrive at ``dst``; infinite where nothing limits it, None where
-            there is no closed form.
-        sent_bps: what ``src`` gets onto the link meanwhile.
+        frames_bps: what arrives while every node sends more than the link can carry; None where there is no closed
+            form.
+        sent_bps: what the sender gets onto the link meanwhile.
         alone_bps, alone_sent_bps: both while nobody else sends.
+    """
+
+    frames_bps: float | None
+    sent_bps: float
+    alone_bps: float
+    alone_sent_bps: float
+
+
+@dataclass(frozen=True)
+class Pair(NeighbourRates, Path):
+    """What the link asks of a node and its neighbour while it is steady: the path between them, and the rates.
+
+    Attributes:
         rtt_s: round trip of a ping on the idle link: both latencies, and every serialisation on the way.
         small_s: how long a frame of the loss measurement keeps the link from others.
-        latency_s, jitter_s, loss: of the path.
         queue_bytes: the smallest queue on the way.
     """
 
     src: int
     dst: int
-    frames_bps: float | None
-    sent_bps: float
-    alone_bps: float
-    alone_sent_bps: float
     rtt_s: float
     small_s: float
-    latency_s: float
-    jitter_s: float
-    loss: float
     queue_bytes: int
 
     @property
@@ -102,7 +108,7 @@ def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
         smalls_s = [on_air_s] * num_nodes
     else:
         lines = [min(link.node(src).up_bps, link.node(dst).down_bps) for src, dst in ends]
-        rates = [AirRates(line_bps, line_bps, line_bps, line_bps) for line_bps in lines]
+        rates = [NeighbourRates(line_bps, line_bps, line_bps, line_bps) for line_bps in lines]
         smalls_s = [small_bytes * 8 / line_bps for line_bps in lines]
     found = []
     for (src, dst), rate, small_s in zip(ends, rates, smalls_s, strict=True):
@@ -110,11 +116,8 @@ def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
         rtt_s = 2 * path.latency_s + _crossing_s(link, src, dst, ping_bytes) + _crossing_s(link, dst, src, ping_bytes)
         queue_bytes = min(link.node(src).up_queue_bytes, link.node(dst).down_queue_bytes)
         found.append(
-            Pair(
-                src, dst, rate.all_bps, rate.all_sent_bps, rate.alone_bps, rate.alone_sent_bps,
-                rtt_s, small_s, path.latency_s, path.jitter_s, path.loss, queue_bytes,
-            )
-        )  # fmt: skip
+            Pair(**vars(path), **vars(rate), src=src, dst=dst, rtt_s=rtt_s, small_s=small_s, queue_bytes=queue_bytes)
+        )
     return found
 
 
@@ -244,25 +247,8 @@ def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], air: Air | N
     return flows
 
 
-@dataclass(frozen=True)
-class AirRates:
-    """Rates of full frames from a node to its neighbour, in bit/s; infinite between two wired nodes.
-
-    Attributes:
-        all_bps: what arrives while every node sends; None where there is no closed form.
-        all_sent_bps: what a sender gets onto the air meanwhile.
-        alone_bps: what arrives while nobody else sends.
-        alone_sent_bps: what the sender gets onto the air meanwhile.
-    """
-
-    all_bps: float | None
-    all_sent_bps: float
-    alone_bps: float
-    alone_sent_bps: float
-
-
-def air_rates(link: Link, air: Air, num_nodes: int) -> list[AirRates]:
-    """For each node and its neighbour.
+def air_rates(link: Link, air: Air, num_nodes: int) -> list[NeighbourRates]:
+    """For each node and its neighbour; infinite between two wired nodes.
 
     Packet fairness: in a round every station makes one transmission and the access point one, to each station in its
     turn. So each of N stations has N times as much on the air as the access point passes on for it: the starvation of
@@ -277,7 +263,7 @@ def air_rates(link: Link, air: Air, num_nodes: int) -> list[AirRates]:
     for src in range(num_nodes):
         dst = (src + 1) % num_nodes
         if src not in stations and dst not in stations:
-            rates.append(AirRates(math.inf, math.inf, math.inf, math.inf))
+            rates.append(NeighbourRates(math.inf, math.inf, math.inf, math.inf))
             continue
         turn_s = {node: round_s if air.fairness == "packet" else 2 * len(stations) * full_s[node] for node in stations}
         passed_bps = sent_bps = math.inf
@@ -289,9 +275,9 @@ def air_rates(link: Link, air: Air, num_nodes: int) -> list[AirRates]:
         # What the access point does not need for one station goes to the others, in turn: no closed form.
         all_bps = None if sent_bps < passed_bps < math.inf else min(passed_bps, sent_bps)
         alone = _alone(air, stations.get(src), stations.get(dst))
-        rates.append(AirRates(all_bps, sent_bps if src in stations else passed_bps, *alone))
-    if any(rate.all_bps is None for rate in rates):
-        return [replace(rate, all_bps=None) for rate in rates]
+        rates.append(NeighbourRates(all_bps, sent_bps if src in stations else passed_bps, *alone))
+    if any(rate.frames_bps is None for rate in rates):
+        return [replace(rate, frames_bps=None) for rate in rates]
     return rates
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 _PAUSE_S = (0.0005, 0.002)  # shortest and longest sleep between two looks at the socket while a stream runs
 _SLICE_FRAMES = 25  # with fewer, single late frames would count for too much
@@ -35,10 +35,6 @@ class Flow:
     catch_up: int
     listen_s: float
     max_slices: int = 10
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -101,11 +97,7 @@ def goodput_bps(arrivals: Sequence[Arrival], duration_s: float, max_slices: int 
 
 def _slope(arrivals: Sequence[Arrival]) -> float:
     """Bytes per second by least squares (of time over bytes: the times are what is uncertain)."""
-    total = 0
-    sums = []
-    for _, num_bytes in arrivals:
-        total += num_bytes
-        sums.append(total)
+    sums = list(itertools.accumulate(num_bytes for _, num_bytes in arrivals))
     times = [arrived_s - arrivals[0][0] for arrived_s, _ in arrivals]
     mean_sum, mean_time = sum(sums) / len(sums), sum(times) / len(times)
     covariance = sum((s - mean_sum) * (t - mean_time) for s, t in zip(sums, times, strict=True))

@@ -58,23 +58,20 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
             achieved_loss=losses[src][0],
             loss_frames=losses[src][1],
             rate_frames=rates[(src + 1) % num_nodes].received,
-            **(_asked(link, pairs[src]) if pairs else {}),
         )
         for src in range(num_nodes)
     ]
+    for src, pair in enumerate(pairs):
+        measured[src] = replace(
+            measured[src],
+            asked_bps=link.node(src).up_bps if link.air else pair.frames_bps,
+            asked_goodput_bps=pair.goodput_bps,
+            asked_rtt_s=pair.rtt_s,
+            asked_loss=pair.loss,
+            asked_jitter_s=pair.jitter_s,
+            asked_burst=link.loss_burst or 1.0,
+        )
     return judge(network.backend, link, measured, tolerance, alone)
-
-
-def _asked(link: Link, pair: probe_plan.Pair) -> dict[str, Any]:
-    """What the link asks of a pair, by the names of ``PairMeasurement``."""
-    return {
-        "asked_bps": link.node(pair.src).up_bps if link.air else pair.frames_bps,
-        "asked_goodput_bps": pair.goodput_bps,
-        "asked_rtt_s": pair.rtt_s,
-        "asked_loss": pair.loss,
-        "asked_jitter_s": pair.jitter_s,
-        "asked_burst": link.loss_burst or 1.0,
-    }
 
 
 def _round_trips(probe: _Probe, pairs: Sequence[probe_plan.Pair], is_shared: bool) -> list[list[float]]:
@@ -104,11 +101,8 @@ def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
     if flows is None:
         return [(None, 0)] * probe.num_nodes
     replies = probe.flow(flows)
-    losses: list[tuple[float | None, int]] = []
-    for src in range(probe.num_nodes):
-        sent, received = replies[src].sent, replies[(src + 1) % probe.num_nodes].received
-        losses.append((max(0.0, 1 - received / sent), sent) if sent else (None, 0))
-    return losses
+    counts = [(reply.sent, replies[(src + 1) % probe.num_nodes].received) for src, reply in enumerate(replies)]
+    return [(max(0.0, 1 - received / sent), sent) if sent else (None, 0) for sent, received in counts]
 
 
 def _alone(probe: _Probe, link: Link) -> tuple[float, float] | None:
@@ -162,7 +156,7 @@ class _Probe:
         """Run a stream a node, all at once; what each node says afterwards. All take equally long."""
         start_mono_s = time.monotonic() + LEAD_S
         for node, flow in enumerate(flows):
-            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, flow=flow.to_json())
+            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, flow=vars(flow))
         limit_s = LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows)
         return [FlowReport(**self.reply(node, limit_s)) for node in range(self.num_nodes)]
 

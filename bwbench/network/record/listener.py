@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from bwbench.base.errors import ConfigError, LinkError
+from bwbench.base.listening import listening_everywhere
 from bwbench.network.record import record_session as session
 
 MOST_AT_ONCE = 8  # a client needs two: the load and the echo beside it
@@ -40,7 +41,12 @@ class Listener:
         self._token = token
         self._active = threading.BoundedSemaphore(MOST_AT_ONCE)
         try:
-            self._socket = _listening_socket(address, port)
+            if address:
+                flags = socket.AI_PASSIVE
+                family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags)[0]
+                self._socket = socket.create_server((str(where[0]), port), family=family)
+            else:
+                self._socket = listening_everywhere(port)
         except socket.gaierror as error:
             raise ConfigError(f"{address!r} is no address: {error.strerror}") from None
         except OSError as error:
@@ -168,12 +174,3 @@ def _drain(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while time.monotonic() < deadline_s and connection.recv(session.BLOCK_BYTES):
             pass
-
-
-def _listening_socket(address: str, port: int) -> socket.socket:
-    if not address:
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        return socket.create_server(("", port))
-    family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    return socket.create_server((str(where[0]), port), family=family)

@@ -19,15 +19,7 @@ from typing import Any
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.network.record import record_session as session
-from bwbench.network.record.summary import (
-    OnSecond,
-    Recorded,
-    RecordSummary,
-    remarks_on,
-    trace_paths,
-    whole_seconds,
-    write_trace,
-)
+from bwbench.network.record.summary import OnSecond, Recorded, RecordSummary, trace_paths, whole_seconds, write_trace
 
 CONNECT_S = 10.0
 NUM_IDLE_PINGS, BETWEEN_IDLE_PINGS_S = 20, 0.05
@@ -76,9 +68,7 @@ def record(
 
     def keep() -> RecordSummary:
         summary = RecordSummary(where, tuple(recorded), idle_s, tuple(loaded_s), client.congestion_control)
-        last = summary.recorded[-1]
-        remarks = remarks_on(summary, last.direction, started, f"{len(last.goodput_bps)} s of {seconds} s")
-        write_trace(last.path, last.goodput_bps, remarks)
+        write_trace(summary, started, f"{len(recorded[-1].goodput_bps)} s of {seconds} s")
         return summary
 
     for one, path in paths.items():
@@ -226,22 +216,19 @@ def record_with_iperf3(
         argv += ["--reverse"] if one == "down" else []
         argv += ["--bind", bind] if bind else []
         result = _run(argv, seconds + session.WARM_UP_S + _GRACE_S, f"{to}:{port}")
-        goodput_bps = [float(interval["sum"]["bits_per_second"]) for interval in result["intervals"]]
-        goodput_bps = [
-            value
-            for value, interval in zip(goodput_bps, result["intervals"], strict=True)
-            if not interval["sum"].get("omitted") and interval["sum"]["seconds"] > 0.5
-        ]
+        sums = [interval["sum"] for interval in result["intervals"]]
+        counted = [found for found in sums if not found.get("omitted") and found["seconds"] > 0.5]
+        goodput_bps = [float(found["bits_per_second"]) for found in counted]
         for second, value_bps in enumerate(goodput_bps):
             on_second(one, second, value_bps)
         recorded.append(Recorded(one, path, tuple(goodput_bps)))
         control = str(result.get("end", {}).get("sender_tcp_congestion", ""))
         summary = RecordSummary(f"{to}:{port}", tuple(recorded), congestion_control=control)
-        write_trace(path, goodput_bps, remarks_on(summary, one, started, "with iperf3"))
+        write_trace(summary, started, "with iperf3")
     return summary
 
 
-def _run(argv: list[str], limit_s: float, where: str) -> dict[str, Any]:
+def _run(argv: list[str], limit_s: float, where: str) -> dict[str, Any]:  # iperf3's own words
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -112,10 +112,28 @@ def trace_paths(out_path: Path, direction: str) -> dict[str, Path]:
     return paths
 
 
-def write_trace(path: Path, goodput_bps: Sequence[float], remarks: Mapping[str, str]) -> None:
-    """``seconds<TAB>Mbit/s`` lines behind ``# key: value`` lines; complete or not there. Raises ConfigError."""
+def write_trace(summary: RecordSummary, started: str, how: str) -> None:
+    """The file of what was recorded last: ``seconds<TAB>Mbit/s`` lines behind ``# key: value`` lines.
+
+    It is complete or not there. Raises ConfigError.
+
+    Args:
+        started: when.
+        how: by what, or how much of it.
+    """
+    last = summary.recorded[-1]
+    sense = "from this host to the other" if last.direction == "up" else "from the other host to this one"
+    remarks = {
+        "recorded": f"{started} by bwbench link record, {how}",
+        "direction": f"{last.direction} ({sense}: {summary.to})",
+        "measures": f"TCP goodput of each second, {summary.congestion_control or 'unknown congestion control'}",
+        "mean": BANDWIDTH.show(last.mean_bps, 4),
+        "idle round trip": rtt_words(summary.idle_rtt_s),
+        "round trip under load": rtt_words(summary.loaded_rtt_s),
+    }
     lines = [f"# {key}: {value}\n" for key, value in remarks.items()]
-    lines += [f"{second}.0\t{value / 1e6:.6g}\n" for second, value in enumerate(goodput_bps)]
+    lines += [f"{second}.0\t{value / 1e6:.6g}\n" for second, value in enumerate(last.goodput_bps)]
+    path = last.path
     temporary = path.with_name(f".{path.name}.part")
     try:
         temporary.write_text("".join(lines))
@@ -123,17 +141,3 @@ def write_trace(path: Path, goodput_bps: Sequence[float], remarks: Mapping[str, 
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def remarks_on(summary: RecordSummary, direction: str, started: str, how: str) -> dict[str, str]:
-    """What stands on top of a trace file."""
-    one = next(one for one in summary.recorded if one.direction == direction)
-    sense = "from this host to the other" if direction == "up" else "from the other host to this one"
-    return {
-        "recorded": f"{started} by bwbench link record, {how}",
-        "direction": f"{direction} ({sense}: {summary.to})",
-        "measures": f"TCP goodput of each second, {summary.congestion_control or 'unknown congestion control'}",
-        "mean": BANDWIDTH.show(one.mean_bps, 4),
-        "idle round trip": rtt_words(summary.idle_rtt_s),
-        "round trip under load": rtt_words(summary.loaded_rtt_s),
-    }

@@ -157,9 +157,3 @@ class RelayPort:
         statistics = self.socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
         too_long, self._too_long = self._too_long, 0
         return int(struct.unpack("=II", statistics)[1]) + too_long
-
-    def close(self) -> None:
-        """Close the socket and its ring. Safe to call twice."""
-        self._words.release()
-        self._memory.close()
-        self.socket.close()

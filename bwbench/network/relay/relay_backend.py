@@ -12,11 +12,12 @@ from typing import ClassVar, Literal
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import LinkError
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import ETHERNET_FRAME_BYTES
 from bwbench.network.link.trace_file import load_trace
 from bwbench.network.namespaces import isolation
-from bwbench.network.namespaces.backend import AbstractBackend, Health, WireCounters
+from bwbench.network.namespaces.backend import AbstractBackend, WireCounters
 from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
 from bwbench.network.relay.relay_loop import Relay
 from bwbench.network.relay.relay_model import RelayModel, applied_relay
@@ -62,7 +63,7 @@ class RelayBackend(AbstractBackend):
         if verdict != "ready":
             self.stop()
             raise LinkError(f"the relay cannot start: {message or 'it ended'}")
-        self.applied = applied_relay(self.link, model, priority)
+        self.applied = applied_relay(model, priority)
 
     def stop(self) -> None:
         """End the relay's process."""
@@ -81,28 +82,19 @@ class RelayBackend(AbstractBackend):
         """See the base class; acknowledgements apart, super-packets with the headers of each segment."""
         return self._statistics.counters()
 
-    def health(self) -> Health:
-        """Lateness (due time to sent), CPU time, ``overruns``: frames that came faster than the relay reads."""
-        drops = self.counters().total().drops
-        alive = self._is_alive()
-        return Health(self.name, alive, self._cpu_s(), drops, self._statistics.lateness())
+    def health(self) -> JsonObject:
+        """See the base class; ``RelayStatistics.lateness`` with it."""
+        alive = self._pid is not None
+        try:
+            os.kill(self._pid or 0, 0)
+        except ProcessLookupError:
+            alive = False
+        figures = {**self._statistics.lateness(), "cpu_s": self._cpu_s(), "drops": self.counters().total().drops}
+        return {"backend": self.name, "alive": alive, **figures}
 
-    def play(self, at_s: float) -> None:
+    def play(self, at_s: float | None) -> None:
         """See the base class; the relay reckons from the moment of this call, whenever it notices."""
         self._playback.play(at_s)
-
-    def hold(self) -> None:
-        """See the base class."""
-        self._playback.hold()
-
-    def _is_alive(self) -> bool:
-        if self._pid is None:
-            return False
-        try:
-            os.kill(self._pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
 
     def _cpu_s(self) -> float | None:
         """CPU time of the relay's process; None once that cannot be known."""
@@ -146,7 +138,7 @@ class RelayBackend(AbstractBackend):
             frames, num_bytes, is_ack = charge(frame)
             statistics.dropped(src, dst, frames)
             if not entered:
-                statistics.refused(src, dst, frames, num_bytes, is_ack)
+                statistics.refused(src, dst, frames, num_bytes, is_ack=is_ack)
 
         return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)
 

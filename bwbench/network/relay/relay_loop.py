@@ -66,7 +66,7 @@ class Relay:
             # Frames that come meanwhile carry the time at which they came, and none can be due before the look-ahead
             # is over. Not waking for them halves the relay's work, and spares the senders the waking.
             if now_s > look_s - 0.25 * deaf_s or next_s < due_s:
-                self._playback.obey(schedule)
+                self._playback.obey(schedule.switch)
                 self._take_in(looked_s, now_s)
                 schedule.advance(now_s)
                 looked_s, look_s = now_s, now_s + deaf_s

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 from bwbench.network.link.air import Air
-from bwbench.network.link.chance import Distribution, GilbertElliott
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.link.variation import Outage, Trace
-from bwbench.network.namespaces.applied import AppliedLink, AppliedNode
+from bwbench.network.link.variation import Trace
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,17 @@ class RelayModel:
     """What a schedule needs of a link.
 
     Attributes:
+        link: as asked.
         up, down: from and to each node.
         paths: latency, jitter and loss between nodes, ``paths[src][dst]``.
-        burst_loss: the chain that loses frames in bursts; None loses each by itself, as its path says.
         air: the shared medium; None where each node has a link of its own.
-        seed: of the random numbers that loss and jitter are drawn from.
     """
 
+    link: Link
     up: tuple[Direction, ...]
     down: tuple[Direction, ...]
     paths: tuple[tuple[Path, ...], ...]
-    jitter_distribution: Distribution = "normal"
-    reorder: bool = False
-    burst_loss: GilbertElliott | None = None
-    air: Air | None = None
-    outages: tuple[Outage, ...] = ()
-    seed: int = 1
+    air: Air | None
 
     @classmethod
     def of(cls, link: Link, num_nodes: int, load: Callable[[Trace], RateTrace]) -> RelayModel:
@@ -73,26 +68,22 @@ class RelayModel:
         nodes = link.nodes(num_nodes)
         if any(math.isnan(node.slowest_bps) for node in nodes):
             raise ValueError("the link's traces have no mean rate yet: freeze_link fills it in")
-        traces: dict[Trace, RateTrace] = {}
-        for trace in (trace for node in nodes for trace in (node.up_trace, node.down_trace) if trace is not None):
-            if trace not in traces:
-                traces[trace] = load(trace)
+        load_once = cache(load)
 
         def direction(rate_bps: float, queue_bytes: int, node: NodeLink, trace: Trace | None) -> Direction:
             if trace is None:
                 return Direction(rate_bps, queue_bytes, node.queue_packets)
-            return Direction(traces[trace].mean_bps, queue_bytes, node.queue_packets, traces[trace])
+            return Direction(load_once(trace).mean_bps, queue_bytes, node.queue_packets, load_once(trace))
 
+        # Nodes that are alike share their paths: of 254 nodes only those that differ cost anything.
+        between = cache(path_between)
+        rows = {src: tuple(between(src, dst) for dst in nodes) for src in set(nodes)}
         return cls(
+            link=link,
             up=tuple(direction(node.up_bps, node.up_queue_bytes, node, node.up_trace) for node in nodes),
             down=tuple(direction(node.down_bps, node.down_queue_bytes, node, node.down_trace) for node in nodes),
-            paths=_paths(nodes),
-            jitter_distribution=link.jitter_distribution,
-            reorder=link.reorder,
-            burst_loss=link.burst_loss,
+            paths=tuple(rows[src] for src in nodes),
             air=link.air,
-            outages=link.outages,
-            seed=link.seed,
         )
 
     @property
@@ -108,7 +99,7 @@ class RelayModel:
     @property
     def has_loss(self) -> bool:
         """Whether frames are lost at random on any path."""
-        return self.burst_loss is not None or any(path.loss > 0 for row in self.paths for path in row)
+        return self.link.burst_loss is not None or any(path.loss > 0 for row in self.paths for path in row)
 
     @property
     def has_traces(self) -> bool:
@@ -118,7 +109,7 @@ class RelayModel:
     @property
     def varies(self) -> bool:
         """Whether playing changes anything."""
-        return self.has_traces or bool(self.outages)
+        return self.has_traces or bool(self.link.outages)
 
     def with_fault(self, rate: float = 1.0, latency: float = 1.0) -> RelayModel:
         """A link that is not what was asked: all rates and all latencies times a factor."""
@@ -132,36 +123,49 @@ class RelayModel:
         )
 
 
-def _paths(nodes: tuple[NodeLink, ...]) -> tuple[tuple[Path, ...], ...]:
-    """Nodes that are alike share their paths: of 254 nodes only those that differ cost anything."""
-    known: dict[tuple[NodeLink, NodeLink], Path] = {}
-    rows: dict[NodeLink, tuple[Path, ...]] = {}
-    for src in nodes:
-        if src not in rows:
-            for dst in nodes:
-                if (src, dst) not in known:
-                    known[src, dst] = path_between(src, dst)
-            rows[src] = tuple(known[src, dst] for dst in nodes)
-    return tuple(rows[src] for src in nodes)
-
-
-def applied_relay(link: Link, model: RelayModel, priority: str | None = None) -> AppliedLink:
-    """What the relay was told to do.
+def applied_relay(model: RelayModel, priority: str) -> JsonObject:
+    """What the relay was told to do: a node without an override and the path between two such, and who differs in what.
 
     Args:
-        model: what was made of the link.
         priority: how its process is scheduled.
     """
-    return AppliedLink(
-        backend="relay",
-        usual=AppliedNode.of(link.base),
-        differing={node: AppliedNode.of(link.node(node)) for node in sorted(link.overrides)},
-        jitter_distribution=model.jitter_distribution,
-        reorder=model.reorder,
-        burst_loss=model.burst_loss,
-        medium=link.medium,
-        air=model.air,
-        outages=model.outages,
-        seed=model.seed,
-        priority=priority,
-    )
+    link, air = model.link, model.air
+    usual = _applied_node(link.base)
+    differing = {node: _applied_node(link.node(node)) for node in sorted(link.overrides)}
+    return {
+        "bandwidth_bps": link.base.slowest_bps,
+        **usual,
+        "jitter_distribution": link.jitter_distribution,
+        "reorder": link.reorder,
+        "burst_loss": asdict(link.burst_loss) if link.burst_loss else None,
+        "medium": link.medium,
+        "air": {**asdict(air), "wired": [*sorted(air.wired)]} if air else None,
+        "nodes": {
+            str(node): {key: value for key, value in own.items() if value != usual[key]}
+            for node, own in differing.items()
+        },
+        "outages": [outage.model_dump(mode="json") for outage in link.outages],
+        "seed": link.seed,
+        "priority": priority,
+    }
+
+
+def _applied_node(node: NodeLink) -> JsonObject:
+    return {
+        "up_bps": node.up_bps,
+        "down_bps": node.down_bps,
+        "latency_s": node.latency_s,
+        "jitter_s": node.jitter_s,
+        "loss": node.loss,
+        "queue_bytes": node.up_queue_bytes,
+        "down_queue_bytes": node.down_queue_bytes,
+        "queue_packets": node.queue_packets,
+        "up_trace": _applied_trace(node.up_trace),
+        "down_trace": _applied_trace(node.down_trace),
+    }
+
+
+def _applied_trace(trace: Trace | None) -> JsonObject | None:
+    if trace is None:
+        return None
+    return {"file": trace.file, "start_s": trace.start_s, "sha256": trace.sha256, "mean_bps": trace.mean_bps}

@@ -36,11 +36,11 @@ class Delays:
     """
 
     def __init__(self, model: RelayModel) -> None:
-        table = quantiles(model.jitter_distribution)
+        table = quantiles(model.link.jitter_distribution)
         self._table = [entry / SCALE for entry in table]
         self._paths = [[(path.latency_s, path.jitter_s) for path in row] for row in model.paths]
-        self._random = [random.Random(f"{model.seed} jitter {src}").random for src in range(model.num_nodes)]
-        self._keeps_order = not model.reorder
+        self._random = [random.Random(f"{model.link.seed} jitter {src}").random for src in range(model.num_nodes)]
+        self._keeps_order = not model.link.reorder
         self._last_s: dict[tuple[int, int], float] = {}
         lowest = min(self._table)
         self.shortest_s = max(0.0, min(latency + jitter * lowest for row in self._paths for latency, jitter in row))
@@ -76,8 +76,8 @@ class Losses:
 
     def __init__(self, model: RelayModel) -> None:
         self._loss = [[path.loss for path in row] for row in model.paths]
-        self._random = [random.Random(f"{model.seed} loss {dst}").random for dst in range(model.num_nodes)]
-        self._chain = model.burst_loss
+        self._random = [random.Random(f"{model.link.seed} loss {dst}").random for dst in range(model.num_nodes)]
+        self._chain = model.link.burst_loss
         self._is_bad = [False] * model.num_nodes
 
     def is_lost(self, src: int, dst: int) -> bool:
@@ -85,10 +85,7 @@ class Losses:
         draw, chain = self._random[dst], self._chain
         if chain is None:
             return draw() < self._loss[src][dst]
-        if self._is_bad[dst]:
-            is_bad = draw() >= chain.bad_to_good
-        else:
-            is_bad = draw() < chain.good_to_bad
+        is_bad = draw() >= chain.bad_to_good if self._is_bad[dst] else draw() < chain.good_to_bad
         self._is_bad[dst] = is_bad
         return draw() < (chain.loss_in_bad if is_bad else chain.loss_in_good)
 
@@ -117,10 +114,10 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         self._delays = Delays(model) if model.has_jitter else None
         self._losses = Losses(model) if model.has_loss else None
         self._outages = [
-            [outage for outage in model.outages if outage.nodes is None or node in outage.nodes]
+            [outage for outage in model.link.outages if outage.nodes is None or node in outage.nodes]
             for node in range(model.num_nodes)
         ]
-        self._has_outages = bool(model.outages)
+        self._has_outages = bool(model.link.outages)
         self._loses_on_the_way = model.has_loss or self._has_outages
         self._since_s: float | None = None  # when the link began to play; None while it is steady
         self._leaving: list[tuple[float, int, int, FrameT]] = []  # heap of (due, order, dst, frame)
@@ -150,13 +147,9 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         """How long so many bytes take on the fastest link."""
         return num_bytes * 8 / max(direction.fastest_bps for direction in (*self._model.up, *self._model.down))
 
-    def play(self, now_s: float, at_s: float = 0.0) -> None:
-        """Traces and outages begin at ``now_s``, or go on from ``at_s`` after their begin."""
-        self._switch(now_s, now_s - at_s)
-
-    def hold(self, now_s: float) -> None:
-        """Traces are at their mean rates again, and there are no outages."""
-        self._switch(now_s, None)
+    @abstractmethod
+    def switch(self, now_s: float, since_s: float | None) -> None:
+        """From ``now_s`` on be as a link whose traces and outages began at ``since_s``; None: as one that is steady."""
 
     def pop_due(self, now_s: float) -> tuple[float, int, FrameT] | None:
         """The next frame that is due by ``now_s`` as (due time, dst, frame), in the order of due times."""
@@ -164,10 +157,6 @@ class AbstractSchedule(ABC, Generic[FrameT]):
             due_s, _, dst, frame = heappop(self._leaving)
             return due_s, dst, frame
         return None
-
-    @abstractmethod
-    def _switch(self, now_s: float, since_s: float | None) -> None:
-        """From ``now_s`` on be as a link that has played since ``since_s``, or that is steady."""
 
     def _shortest_delay_s(self) -> float:
         """What no path undercuts."""

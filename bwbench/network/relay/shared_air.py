@@ -160,7 +160,8 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         else:
             heappush(self._coming, (arrival_s, order, self._num_nodes + dst, waiting))
 
-    def _switch(self, now_s: float, since_s: float | None) -> None:
+    def switch(self, now_s: float, since_s: float | None) -> None:
+        """See the base class."""
         self._since_s = since_s
         self._asleep = sorted((now_s, queue) for _, queue in self._asleep)  # a sorted list is a heap
 

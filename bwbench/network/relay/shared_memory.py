@@ -11,9 +11,10 @@ import resource
 import time
 from array import array
 from bisect import bisect_left
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
-from bwbench.network.namespaces.backend import LatenessFigures, PairCounter, WireCounters
+from bwbench.base.plain_data import Json, JsonObject
+from bwbench.network.namespaces.backend import PairCounter, WireCounters
 
 _WORD_BYTES = 8
 _PAIR_WORDS = 5
@@ -58,8 +59,7 @@ class RelayStatistics:
         self._bins_at = _HEADER_WORDS + num_nodes * num_nodes * _PAIR_WORDS
         self._bins = array("q", bytes(_WORD_BYTES * (_NUM_BINS + len(_LONG_EDGES_S) + 1)))
         self._end = self._bins_at + len(self._bins)
-        self._memory = mmap.mmap(-1, self._end * _WORD_BYTES)
-        self._words = memoryview(self._memory).cast("B").cast("q")
+        self._words = memoryview(mmap.mmap(-1, self._end * _WORD_BYTES)).cast("B").cast("q")
         self._tallies: list[dict[int, PairTally]] = [{} for _ in range(num_nodes)]
         self._changed: list[PairTally] = []
         self._lateness_sum_s = self._lateness_max_s = 0.0
@@ -77,11 +77,7 @@ class RelayStatistics:
         tally.changed = True
         self._changed.append(tally)
 
-    def sent(self, src: int, dst: int, frames: int, num_bytes: int, is_ack: bool) -> None:
-        """``src`` has sent these frames towards ``dst``."""
-        self._touched(src, dst).add(frames, num_bytes, is_ack)
-
-    def refused(self, src: int, dst: int, frames: int, num_bytes: int, is_ack: bool) -> None:
+    def refused(self, src: int, dst: int, frames: int, num_bytes: int, *, is_ack: bool) -> None:
         """Frames counted as sent found no room in their sender's queue: they never entered the link."""
         self._touched(src, dst).add(-frames, -num_bytes, is_ack)
 
@@ -117,11 +113,8 @@ class RelayStatistics:
         words = self._words
         for tally in self._changed:
             at, tally.changed = tally.at, False
-            words[at] = tally.frames
-            words[at + 1] = tally.bytes
-            words[at + 2] = tally.ack_frames
-            words[at + 3] = tally.ack_bytes
-            words[at + 4] = tally.drops
+            figures = (tally.frames, tally.bytes, tally.ack_frames, tally.ack_bytes, tally.drops)
+            words[at], words[at + 1], words[at + 2], words[at + 3], words[at + 4] = figures
         self._changed.clear()
         words[self._bins_at : self._end] = memoryview(self._bins)
         words[_LATENESS_SUM] = int(self._lateness_sum_s * 1e9)
@@ -144,28 +137,27 @@ class RelayStatistics:
                 pairs[src, dst] = figures
         return WireCounters(pairs)
 
-    def lateness(self) -> LatenessFigures:
-        """How late frames left, what was lost for other reasons than the link's, and the work."""
+    def lateness(self) -> JsonObject:
+        """How late frames left (due time to sent), in seconds, None before the first; what it lost, and its work.
+
+        ``lateness_histogram`` is told in ``backend.py``; ``overruns`` are frames that came faster than they were read,
+        ``unsent`` those that the kernel did not take when they were due; CPU time is as the relay last said.
+        """
         words = self._words
         bins = words[self._bins_at : self._end].tolist()
         max_s, num_frames = words[_LATENESS_MAX] * 1e-9, sum(bins)
-        return LatenessFigures(
-            lateness_p50_s=_quantile(bins, 0.5, max_s),
-            lateness_p99_s=_quantile(bins, 0.99, max_s),
-            lateness_max_s=max_s if num_frames else None,
-            lateness_mean_s=words[_LATENESS_SUM] * 1e-9 / num_frames if num_frames else None,
-            lateness_histogram=_compact(bins),
-            overruns=words[_OVERRUNS],
-            unsent=words[_UNSENT],
-            wake_ups=words[_WAKE_UPS],
-            cpu_user_s=words[_USER] * 1e-9,
-            cpu_system_s=words[_SYSTEM] * 1e-9,
-        )
-
-    def close(self) -> None:
-        """Let go of the memory. Safe to call twice."""
-        self._words.release()
-        self._memory.close()
+        return {
+            "lateness_p50_s": _quantile(bins, 0.5, max_s),
+            "lateness_p99_s": _quantile(bins, 0.99, max_s),
+            "lateness_max_s": max_s if num_frames else None,
+            "lateness_mean_s": words[_LATENESS_SUM] * 1e-9 / num_frames if num_frames else None,
+            "lateness_histogram": [*_compact(bins)],
+            "overruns": words[_OVERRUNS],
+            "unsent": words[_UNSENT],
+            "wake_ups": words[_WAKE_UPS],
+            "cpu_user_s": words[_USER] * 1e-9,
+            "cpu_system_s": words[_SYSTEM] * 1e-9,
+        }
 
     def _touched(self, src: int, dst: int) -> PairTally:
         tally = self.tally(src, dst)
@@ -183,18 +175,12 @@ def _quantile(bins: list[int], share: float, max_s: float) -> float | None:
     return min((below + 1) * _BIN_S, max_s)
 
 
-def _compact(bins: list[int]) -> list[list[float]]:
+def _compact(bins: list[int]) -> Iterator[list[Json]]:
     """About 25 rows at most (``lateness_between``); the last edge stands for everything beyond the one before."""
-    edges = itertools.pairwise((0, *_EDGES))
-    rows = [[end * _BIN_S, sum(bins[begin:end])] for begin, end in edges]
-    rows += map(list, zip((*_LONG_EDGES_S, _LAST_EDGE_S), bins[_NUM_BINS:], strict=True))
-    return [[round(edge_s, 6), frames] for edge_s, frames in rows if frames]
-
-
-class _Player(Protocol):
-    def play(self, now_s: float, at_s: float) -> None: ...
-
-    def hold(self, now_s: float) -> None: ...
+    rows = [(end * _BIN_S, sum(bins[begin:end])) for begin, end in itertools.pairwise((0, *_EDGES))]
+    for edge_s, frames in [*rows, *zip((*_LONG_EDGES_S, _LAST_EDGE_S), bins[_NUM_BINS:], strict=True)]:
+        if frames:
+            yield [round(edge_s, 6), frames]
 
 
 class Playback:
@@ -209,22 +195,23 @@ class Playback:
         self._words = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
         self._obeyed_ns = _STEADY
 
-    def play(self, at_s: float = 0.0) -> None:
-        """In the agent: what varies is ``at_s`` after its begin now."""
-        self._words[1] = round(at_s * 1e9)
-        self._words[0] = time.monotonic_ns()
+    def play(self, at_s: float | None) -> None:
+        """In the agent: what varies is ``at_s`` after its begin now; None: the link is steady."""
+        if at_s is not None:
+            self._words[1] = round(at_s * 1e9)
+        self._words[0] = _STEADY if at_s is None else time.monotonic_ns()
 
-    def hold(self) -> None:
-        """In the agent: the link is steady again."""
-        self._words[0] = _STEADY
+    def obey(self, switch: Callable[[float, float | None], None]) -> None:
+        """In the relay: pass on what the agent has said since the last call. Cheap where it has said nothing.
 
-    def obey(self, player: _Player) -> None:
-        """In the relay: pass on what the agent has said since the last call. Cheap where it has said nothing."""
+        Args:
+            switch: that of a schedule.
+        """
         said_ns = self._words[0]
         if said_ns == self._obeyed_ns:
             return
-        self._obeyed_ns = said_ns
+        self._obeyed_ns, said_s = said_ns, said_ns * 1e-9
         if said_ns == _STEADY:
-            player.hold(time.monotonic())
+            switch(time.monotonic(), None)
         else:
-            player.play(said_ns * 1e-9, self._words[1] * 1e-9)
+            switch(said_s, said_s - self._words[1] * 1e-9)

@@ -206,7 +206,8 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         fastest_bps = max(self._model.up[src].fastest_bps, self._model.down[dst].fastest_bps)
         return (num_bytes - ETHERNET_FRAME_BYTES) * 8 / fastest_bps
 
-    def _switch(self, now_s: float, since_s: float | None) -> None:
+    def switch(self, now_s: float, since_s: float | None) -> None:
+        """See the base class."""
         self._since_s = since_s
         up = [uplink.switch(now_s, since_s) for uplink in self._uplinks]
         down = [downlink.switch(now_s, since_s) for downlink in self._downlinks]

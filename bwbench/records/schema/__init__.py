@@ -1,11 +1,11 @@
 """The one place in which every field of every record is defined: written by training and running, read by everybody.
 
-``record`` says what all records have in common, ``events`` what a rank records while it trains, ``link`` what a link
-was asked and did, ``documents`` what else stands in a file of its own, ``published`` what stands
-beside the cells. docs/results-format.md describes the same
-fields for people.
+``record`` says what all records have in common, ``events`` what a rank records while it trains, ``link_json`` what a
+link was asked and did, ``documents`` what else stands in a file of its own, ``published`` what stands beside the cells.
+docs/results-format.md describes the same fields for people.
 """
 
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.records.schema.documents import (
     OUTCOMES,
     PARTS,
@@ -32,15 +32,15 @@ from bwbench.records.schema.events import (
     Event,
     Extent,
     LedgerParts,
+    RankError,
     Resume,
     Start,
     Step,
     WireTraffic,
-    WorkerError,
     event_of,
     parse_event,
 )
-from bwbench.records.schema.link import (
+from bwbench.records.schema.link_json import (
     Applied,
     ComparedClock,
     Emulator,
@@ -59,12 +59,11 @@ from bwbench.records.schema.published import (
     PublishedPlan,
     PublishedRun,
 )
-from bwbench.records.schema.record import SCHEMA, Config, Json, JsonObject, Record, finite, parse, parse_content
+from bwbench.records.schema.record import Record, finite, parse_content
 
 __all__ = [
     "OUTCOMES",
     "PARTS",
-    "SCHEMA",
     "Applied",
     "Carried",
     "CellRecord",
@@ -73,7 +72,6 @@ __all__ = [
     "ComparedClock",
     "Composed",
     "ComposedFrom",
-    "Config",
     "CurvePoint",
     "Digest",
     "Emulator",
@@ -109,10 +107,9 @@ __all__ = [
     "TrialSummary",
     "Wire",
     "WireTraffic",
-    "WorkerError",
+    "RankError",
     "event_of",
     "finite",
-    "parse",
     "parse_content",
     "parse_event",
 ]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
+from bwbench.base.plain_data import JsonObject, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.events import Ending
-from bwbench.records.schema.link import LinkRecord
-from bwbench.records.schema.record import ConfigContent, Flag, JsonObject, Number, Record, Text, Versioned, Whole
+from bwbench.records.schema.link_json import LinkRecord
+from bwbench.records.schema.record import Flag, Number, Record, Text, Versioned, Whole
 
 PARTS = ("compute_s", "pad_s", "codec_s", "peers_s", "link_s", "exposed_s", "optimizer_s", "other_s")
 ADDITIVITY_TOLERANCE = 0.02  # the parts add up to the step within this share, or the ledger is not to be trusted
+
+
+class CellTopology(Record):
+    """Who averages with whom; see ``methods.roles.Topology``."""
+
+    name: Text
+    averaging: Text
+    place: Text
 
 
 class CellRecord(Versioned):
@@ -25,7 +35,8 @@ class CellRecord(Versioned):
         arm: display name of the method; repeat: 0-based.
         role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
             recorded.
-        config: the resolved configuration.
+        topology: who averages with whom; None where nobody does, absent where it was not recorded.
+        config: the resolved configuration, read leniently: an analysis must not need the plugins that were configured.
     """
 
     id: Text
@@ -35,11 +46,12 @@ class CellRecord(Versioned):
     repeat: Whole = 0
     role: Text | None = None
     kinship: Text | None = None
-    config: ConfigContent
+    topology: CellTopology | None = None
+    config: JsonObject
 
     @field_validator("config")
     @classmethod
-    def _readable(cls, config: ConfigContent) -> ConfigContent:
+    def _readable(cls, config: JsonObject) -> JsonObject:
         """What analyses read of a configuration has the form that they rely on; raises ValueError."""
         for name in ("link", "limit", "compute", "evaluate", "target", "optimizer"):
             if not isinstance(config.get(name) or {}, dict):
@@ -53,12 +65,12 @@ class CellRecord(Versioned):
         if "nodes" not in config:
             raise ValueError("nodes is missing")
         for (section, name), dimension in _QUANTITIES.items():
-            text = (config.get(section) or {}).get(name)
+            text = mapping_at(config, section).get(name)
             if text is not None and not _is_quantity(dimension.name, str(text)):
                 raise ValueError(f"{section}.{name} is {text!r}, which is no {dimension.name}")
-        if target := config.get("target"):
+        if target := mapping_at(config, "target"):
             value = target.get("value") if "metric" in target else next(iter(target.values()))
-            if type(value) not in (int, float) or value - value != 0:
+            if type(value) is not int and not (type(value) is float and math.isfinite(value)):
                 raise ValueError("target has no number as its value")
         return config
 
@@ -210,7 +222,14 @@ class GitState(Record):
     dirty: Flag | None = None
 
 
-class Environment(Versioned):
+class _OfHost(Record):
+    """Of one of several hosts; it comes first."""
+
+    address: Text | None = None
+    interface: Text | None = None
+
+
+class Environment(Versioned, _OfHost):
     """``environment.json`` of an attempt: what it ran on; of one on several hosts those of rank 0, and all of them.
 
     Attributes:
@@ -225,8 +244,6 @@ class Environment(Versioned):
         hosts: one a rank; None on one machine.
     """
 
-    address: Text | None = None
-    interface: Text | None = None
     name: Text | None = None
     time_unix_s: Number | None = None
     host: Text | None = None
@@ -246,13 +263,6 @@ class Environment(Versioned):
     root: Flag | None = None
     tcp: dict[Text, Text] = {}
     hosts: tuple[Environment, ...] | None = None
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> Any:
-        """Of one of several hosts its address comes first."""
-        content: JsonObject = write(self)
-        first = {key: content.pop(key) for key in ("address", "interface") if key in content}
-        return {**first, **content}
 
 
 def _all_parts(times_s: dict[str, float]) -> dict[str, float]:

@@ -153,7 +153,7 @@ class Evaluation(_Event):
     waited_s: Number | None = None
 
 
-class WorkerError(_Event):
+class RankError(_Event):
     """Why a rank gives up.
 
     Attributes:
@@ -191,7 +191,7 @@ class End(_Event):
     ledger_error_worst_step: Number | None = None
 
 
-Event: TypeAlias = Start | Resume | Step | Evaluation | WorkerError | End
+Event: TypeAlias = Start | Resume | Step | Evaluation | RankError | End
 KINDS = frozenset({"start", "resume", "step", "eval", "error", "end"})
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
@@ -243,15 +243,8 @@ class WireTraffic(Record):
 
     def plus(self, other: WireTraffic) -> WireTraffic:
         """The sum of both."""
-        return WireTraffic(
-            bytes=self.bytes + other.bytes,
-            ack_bytes=None if self.ack_bytes is None or other.ack_bytes is None else self.ack_bytes + other.ack_bytes,
-            frames=self.frames + other.frames,
-            ack_frames=None
-            if self.ack_frames is None or other.ack_frames is None
-            else self.ack_frames + other.ack_frames,
-            drops=self.drops + other.drops,
-        )
+        both = {name: (one, getattr(other, name)) for name, one in self}
+        return WireTraffic.model_validate({name: None if None in pair else sum(pair) for name, pair in both.items()})
 
 
 class Extent(Record):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
+from bwbench.base.plain_data import Json
 from bwbench.records.schema.record import Number, Record, Text, Versioned, Whole
 
 
@@ -49,11 +50,16 @@ class PlannedEntry(Record):
     folder: Text
 
 
-class PlanRecord(Versioned):
-    """``plan.json``: what was planned; cells in the order in which they run."""
+class PublishedPlan(Record):
+    """What is published of plan.json."""
 
     experiment: PlanAbout | None = None
     order: PlanOrder | None = None
+
+
+class PlanRecord(PublishedPlan, Versioned):
+    """``plan.json``: what was planned; cells in the order in which they run."""
+
     cells: tuple[PlannedEntry, ...] = ()
 
 
@@ -79,13 +85,6 @@ class PublishedRun(Record):
     commit: Text = ""
 
 
-class PublishedPlan(Record):
-    """What is published of plan.json."""
-
-    experiment: PlanAbout | None = None
-    order: PlanOrder | None = None
-
-
 class PublishedHead(Versioned):
     """First line of ``cells.jsonl.gz``.
 
@@ -100,4 +99,4 @@ class PublishedHead(Versioned):
     cells: tuple[Text, ...]
     runs: tuple[PublishedRun, ...] = ()
     plan: PublishedPlan | None = None
-    shared: tuple[Any, ...] = ()  # of JSON; checked by whoever reads what they are parts of
+    shared: tuple[Json, ...] = ()  # of JSON; checked by whoever reads what they are parts of

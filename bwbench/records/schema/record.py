@@ -8,24 +8,17 @@ the record has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, JsonValue, Strict, ValidationError
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.errors import RecordError
 from bwbench.base.explain import explain
+from bwbench.base.plain_data import JsonObject
 
 SCHEMA = 1  # of every file in a result folder; docs/results-format.md has the history
 MOST_SAID = 3  # of what is wrong with one record: the first ones say which kind of foreign or broken it is
-
-Json: TypeAlias = JsonValue
-JsonObject: TypeAlias = dict[str, JsonValue]  # a record as it stands in its file, with fields that this version ignores
-# A cell's configuration as ``experiment/config`` writes it. It is read leniently, value by value: an analysis must not
-# need the plugins that were configured.
-Config: TypeAlias = Mapping[str, Any]
-ConfigContent: TypeAlias = dict[str, Any]  # the same as pydantic reads it fastest
 
 
 Text = Annotated[str, Strict()]
@@ -103,12 +96,12 @@ def refusal(error: ValidationError, model: type[BaseModel], where: object, remed
     found = explain(error, model)
     if newer := [message for _, message in found if message.startswith("schema ")]:
         return RecordError(f"{where}: {newer[0]}")
-    said = "; ".join(f"{field_name(loc)}: {message}" if loc else message for loc, message in found[:MOST_SAID])
+    said = "; ".join(f"{_field_name(loc)}: {message}" if loc else message for loc, message in found[:MOST_SAID])
     more = f"; and {len(found) - MOST_SAID} more" if len(found) > MOST_SAID else ""
     return RecordError(f"{where}: {said}{more}; {remedy}")
 
 
-def field_name(loc: tuple[int | str, ...]) -> str:
+def _field_name(loc: tuple[int | str, ...]) -> str:
     """``achieved_before.pairs[2].src``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
     return text.removeprefix(".")

@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
+from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
-from bwbench.records.schema import OUTCOMES, CellRecord, Config, Status
+from bwbench.records.schema import OUTCOMES, CellRecord, Status
 from bwbench.results.analysis.trial import target_of
 
 PLANNED = "missing"  # no attempt yet
@@ -59,28 +60,29 @@ class Setting:
         return self.batch_size * self.accumulate * self.nodes
 
 
-def setting_of(config: Config) -> Setting:
+def setting_of(config: JsonObject) -> Setting:
     """The setting in a cell's configuration, which is read leniently: no plugin and no component is imported."""
-    bandwidth_bps, rtt_s, link = _link_facts(json.dumps(config.get("link") or {}, sort_keys=True))
+    asked = mapping_at(config, "link")
+    bandwidth_bps, rtt_s, link = _link_facts(json.dumps(asked, sort_keys=True))
     target = target_of(config)
     return Setting(
-        nodes=int(config["nodes"]),
+        nodes=_whole(config, "nodes"),
         model=name_of(config.get("model")),
         dataset=name_of(config.get("dataset")),
-        batch_size=int(config.get("batch_size") or 0),
-        accumulate=int(config.get("accumulate") or 1),
+        batch_size=_whole(config, "batch_size"),
+        accumulate=_whole(config, "accumulate", 1),
         algorithm=name_of(config.get("algorithm")),
         collective=name_of(config.get("collective")),
-        compression="+".join(name_of(codec) for codec in config.get("compression") or ["none"]),
-        seed=int(config.get("seed") or 0),
+        compression="+".join(name_of(codec) for codec in list_at(config, "compression") or ["none"]),
+        seed=_whole(config, "seed"),
         bandwidth_bps=bandwidth_bps,
         rtt_s=rtt_s,
         link=link,
-        medium=str(config["link"].get("medium", "switched")) if _shaped(config.get("link") or {}) else None,
-        step_time_s=_quantity(DURATION.parse, (config.get("compute") or {}).get("step_time")),
+        medium=str(asked.get("medium", "switched")) if _shaped(asked) else None,
+        step_time_s=_quantity(DURATION.parse, mapping_at(config, "compute").get("step_time")),
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
-        evaluate_every_samples=_quantity(SAMPLES.parse, (config.get("evaluate") or {}).get("every")),
+        evaluate_every_samples=_quantity(SAMPLES.parse, mapping_at(config, "evaluate").get("every")),
     )
 
 
@@ -92,7 +94,7 @@ def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
     return _bandwidth_bps(link), None if latency_s is None else 2 * latency_s, describe_link(link)
 
 
-def _bandwidth_bps(link: Config) -> float | None:
+def _bandwidth_bps(link: JsonObject) -> float | None:
     """The bandwidth, or the slower direction of a link that gives both (the mean of a trace); None without shaping."""
     if not _shaped(link) or link.get("bandwidth") is not None:
         return _quantity(BANDWIDTH.parse, link.get("bandwidth")) if _shaped(link) else None
@@ -106,7 +108,7 @@ def standing_of(cell: CellRecord) -> ArmStanding:
     """Role and kinship of a cell's arm as recorded; of an older cell as its components declare them by now."""
     if cell.role is not None and cell.kinship is not None:
         return ArmStanding(as_role(cell.role), cell.kinship)
-    codecs = [name_of(codec) for codec in cell.config.get("compression") or ["none"]]
+    codecs = [name_of(codec) for codec in list_at(cell.config, "compression") or ["none"]]
     found = standing_by_name(name_of(cell.config.get("algorithm")), name_of(cell.config.get("collective")), codecs)
     return ArmStanding(found.role, found.kinship or cell.arm)
 
@@ -129,7 +131,7 @@ def name_of(component: object) -> str:
     return "" if component is None else str(component)
 
 
-def describe_link(link: Config) -> str:
+def describe_link(link: JsonObject) -> str:
     """A link in a few words for captions, with the round trip: ``10 Mbit/s, RTT 5 ms, shared air``."""
     if not _shaped(link):
         return "unshaped link"
@@ -186,7 +188,7 @@ def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
     return [f"Not drawn: {'; '.join(parts)}."]
 
 
-def value_at(config: Config, key: str) -> Any:
+def value_at(config: JsonObject, key: str) -> Any:
     """The value under a dotted key; the name where that is a component; None where it is not there.
 
     In a chain of codecs the option of the first one that has it is found: ``compression.ratio``.
@@ -199,7 +201,7 @@ def value_at(config: Config, key: str) -> Any:
     return _shown(value)
 
 
-def keys_of(config: Config, prefix: str = "") -> Iterator[str]:
+def keys_of(config: JsonObject, prefix: str = "") -> Iterator[str]:
     """Every dotted key that ``value_at`` finds a value for."""
     for name, value in config.items():
         key = f"{prefix}{name}"
@@ -228,10 +230,15 @@ def _timing_share(status: Status) -> float:
     return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
 
 
-def _shaped(link: Config) -> bool:
+def _shaped(link: JsonObject) -> bool:
     """Whether it asks for anything: a rate may be given as one, as two, or by a trace."""
     rates = ("bandwidth", "up", "down", "trace")
-    return isinstance(link, Mapping) and bool(link.get("shaped", True)) and any(link.get(name) for name in rates)
+    return bool(link.get("shaped", True)) and any(link.get(name) for name in rates)
+
+
+def _whole(config: JsonObject, key: str, default: int = 0) -> int:
+    found = config.get(key)
+    return found if isinstance(found, int) else default
 
 
 def _quantity(parse: Callable[[Any], float], text: object) -> float | None:

@@ -40,7 +40,7 @@ def composed_error(folder: CellFolder) -> ComposedError | None:
     """Of one cell; None where it was not made both ways, where one way reached the target and the other did not, and
     where ``limit.time`` ended it: both ways end there, however far one of them has got."""
     status = folder.status
-    if status is None or status.status != "done" or status.composed is not None or not folder.has_composed_file:
+    if status is None or status.status != "done" or status.composed is not None:
         return None
     composed = folder.composed_beside
     if composed is None:

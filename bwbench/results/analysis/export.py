@@ -9,9 +9,9 @@ from typing import Any
 from bwbench.records import CellFolder
 from bwbench.records.schema import (
     OUTCOMES,
-    Config,
     CurvePoint,
     Environment,
+    JsonObject,
     LinkRecord,
     Measurement,
     Step,
@@ -101,7 +101,7 @@ def _provenance(folder: CellFolder) -> Row:
     return row | {"torch": environment.packages.get("torch"), "folder": str(folder.path)}
 
 
-def _flat(config: Config, prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(config: JsonObject, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from bwbench.base.errors import RecordError
+from bwbench.base.plain_data import mapping_at
 from bwbench.records import CellFolder
 from bwbench.records.packed import id_of, read_packed
-from bwbench.records.schema import CellRecord, Config, PublishedRun
+from bwbench.records.schema import CellRecord, JsonObject, PublishedRun
 from bwbench.results.analysis.provenance import commit_of, host_of
 
 # Where sweeps and tuning keep them (plan/composing.py, tuning/search.py).
@@ -84,7 +85,7 @@ def _in(
         )
 
 
-def _workload(config: Config) -> str:
+def _workload(config: JsonObject) -> str:
     kept = {key: config.get(key) for key in _WORKLOAD}
-    kept["optimizer"] = (config.get("optimizer") or {}).get("name")
+    kept["optimizer"] = mapping_at(config, "optimizer").get("name")
     return json.dumps(kept, sort_keys=True)

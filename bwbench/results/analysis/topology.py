@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bwbench.methods.roles import CENTRAL, DECENTRAL, EXACT, PARTIAL, UNKNOWN, Topology, topology_by_name
+from bwbench.records.schema import CellRecord
+from bwbench.results.analysis.cells import name_of
 
-CENTRAL, DECENTRAL = "central", "decentral"
-EXACT, PARTIAL = "exact", "partial"
-_TOPOLOGIES = {
-    "parameter-server": ("server", EXACT),
-    "scatter-gather": ("sharded server", EXACT),
-    "ring": ("ring", EXACT),
-    "torch": ("ring", EXACT),  # gloo's all-reduce
-    "all-gather": ("all to all", EXACT),
-    "hierarchical": ("ring of hosts", EXACT),
-    "neighbours": ("gossip", PARTIAL),
-    "gossip-pair": ("gossip", PARTIAL),
-}
+__all__ = ["CENTRAL", "DECENTRAL", "EXACT", "PARTIAL", "UNKNOWN", "Topology", "topology_of"]
 
 
-@dataclass(frozen=True)
-class Topology:
-    """Where averages are formed.
+def topology_of(cell: CellRecord) -> Topology | None:
+    """The topology of a cell as recorded, of an older one as its collective declares it by now.
 
-    Attributes:
-        name: ``server``, ``sharded server``, ``ring``, ``gossip`` …; the collective's own name where it is not known.
-        averaging: ``exact`` where all nodes hold the mean of all, ``partial`` where that of some.
+    None where nothing is averaged over a link.
     """
-
-    name: str
-    averaging: str
-
-    @property
-    def place(self) -> str:
-        """``central`` where one node, or every node for its share, averages for all; else ``decentral``."""
-        return CENTRAL if "server" in self.name else DECENTRAL
-
-
-def topology_of(collective: str) -> Topology | None:
-    """The topology of a collective by its name; None where nothing is averaged over a link."""
-    if collective in ("", "none"):
-        return None
-    return Topology(*_TOPOLOGIES.get(collective, (collective, EXACT)))
+    if "topology" in cell.model_fields_set:
+        return None if (said := cell.topology) is None else Topology(said.name, said.averaging, said.place)
+    return topology_by_name(name_of(cell.config.get("collective")))

@@ -3,11 +3,13 @@ that the parent of a run would have to wait for."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from bwbench.records.schema import Config, CurvePoint, End, Evaluation, Event, Step, TrialSummary, Wire
+from bwbench.base.plain_data import mapping_at
+from bwbench.records.schema import CurvePoint, End, Evaluation, Event, JsonObject, Step, TrialSummary, Wire
 from bwbench.results.analysis.ledger import additivity_error
 
 EventsByRank = Mapping[int, Sequence[Event]]
@@ -15,7 +17,7 @@ EventsByRank = Mapping[int, Sequence[Event]]
 DEFAULT_METRICS = ("accuracy", "loss")  # what a cell without a target is reported by, first one found
 
 
-def summarise(events: EventsByRank, config: Config, wire: Wire | None) -> TrialSummary:
+def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> TrialSummary:
     """Summary of one attempt.
 
     Args:
@@ -59,15 +61,14 @@ def summarise(events: EventsByRank, config: Config, wire: Wire | None) -> TrialS
     )
 
 
-def target_of(config: Config) -> tuple[str, float] | None:
+def target_of(config: JsonObject) -> tuple[str, float] | None:
     """Metric and value of a cell's target, ``("accuracy", 0.95)``; None where the cell has none."""
-    target = config.get("target")
+    target = mapping_at(config, "target")
     if not target:
         return None
-    if "metric" in target:
-        return str(target["metric"]), float(target["value"])
-    metric, value = next(iter(target.items()))  # the YAML's short form {accuracy: 0.95}
-    return str(metric), float(value)
+    short = next(iter(target.items()))  # the YAML's form {accuracy: 0.95}
+    metric, value = (target["metric"], target["value"]) if "metric" in target else short
+    return str(metric), float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def evaluations(events: Sequence[Event], split: str) -> list[Evaluation]:

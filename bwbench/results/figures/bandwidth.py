@@ -14,7 +14,7 @@ from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bwbench.experiment.config.method_names import baselines
+from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import HEADROOM
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import estimate
@@ -177,7 +177,7 @@ class LinkBound:
 def link_bound_of(results: Results, unit: TimeUnit) -> LinkBound | None:
     """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one."""
     cells = results.cells
-    for arm in baselines():
+    for arm in BASELINES:
         rows = cells[(cells["arm"] == arm) & cells["wire_bytes_to_target"].notna() & cells["bandwidth_bps"].notna()]
         sent = [
             8 * float(row["wire_bytes_to_target"]) / (1 if row["medium"] == "shared" else row["nodes"])

@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.network.link import Link
 from bwbench.network.link.named_links import named_links
-from bwbench.records.schema import Config
 from bwbench.results.analysis.cells import describe_link, keys_of, value_at
 
 _NO_PART_OF_A_PRESET = ("overrides", "wired", "tcp", "seed", "backend")  # said beside its name where it matters
 _LONG_VALUE = 24  # letters, above which a setting's value is no label (a whole trace)
 
-Asked = Config  # a link as it stands in cell.json
+Asked = JsonObject  # a link as it stands in cell.json
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ def _rate_words(link: Asked) -> list[str]:
 
 def _words_on_nodes(link: Asked) -> list[str]:
     """Nodes on a wire, and those with a link of their own: ``node 3: 6.5 Mbit/s``."""
-    wired = list(link.get("wired") or [])
+    wired, overrides = list_at(link, "wired"), mapping_at(link, "overrides")
     alike: dict[str, list[Any]] = {}
-    for node, own in sorted((link.get("overrides") or {}).items(), key=lambda item: int(item[0])):
+    for node in sorted(overrides, key=int):
         given = [
             key if isinstance(value, Mapping) else str(value) if key == "bandwidth" else f"{key} {value}"
-            for key, value in own.items()
+            for key, value in mapping_at(overrides, node).items()
             if value is not None
         ]
         alike.setdefault(", ".join(given), []).append(node)

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bwbench.records.schema import Config
+from bwbench.base.plain_data import JsonObject
 from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import Row, describe_link
 from bwbench.results.analysis.results import Results, once
@@ -87,7 +87,7 @@ def _keys(results: Results) -> list[str]:
     return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits})
 
 
-def _asked(config: Config) -> str:
+def _asked(config: JsonObject) -> str:
     return json.dumps(config.get("link") or {}, sort_keys=True)
 
 
@@ -184,7 +184,7 @@ class LinksCompared(AbstractFigure):
         return figure
 
 
-def _beside_rate(link: Config) -> str:
+def _beside_rate(link: JsonObject) -> str:
     """What other figures do not put on an axis: all of a link but its bandwidth and latency."""
     return json.dumps(
         {key: value for key, value in link.items() if key not in ("bandwidth", "latency")}, sort_keys=True

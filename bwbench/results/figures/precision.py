@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from bwbench.base.plain_data import JsonObject, list_at
 from bwbench.base.units import BANDWIDTH
-from bwbench.records.schema import Config
+from bwbench.methods.roles import averages_gradients
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import student_t
 from bwbench.results.analysis.tables import with_wire_bytes
@@ -30,7 +31,7 @@ from bwbench.results.figures.marks import draw_point
 from bwbench.results.figures.point_names import Named, name_points, whisker_places
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, arm_style
 
-_REFERENCES = ("ring", "torch", "scatter-gather", "parameter-server")  # the first one there is; all send fp32 gradients
+_REFERENCES = ("ring", "torch", "scatter-gather", "parameter-server")  # the first one there is, else any other
 
 
 def losses(results: Results, metric: str) -> pd.DataFrame:
@@ -46,16 +47,20 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
         Empty where there is no fp32 reference.
     """
     cells = results.cells
-    every_step = cells[cells["algorithm"] == "every-step"] if len(cells) else cells
+    every_step = cells[cells["algorithm"].map(averages_gradients)] if len(cells) else cells
     curves = results.curves
     if every_step.empty or metric not in curves:
         return pd.DataFrame(columns=["arm", "is_reference"])
     sent = with_wire_bytes(curves[curves["id"].isin(every_step["id"])], every_step)
     equal = int(sent.groupby("id")["samples"].max().min())
     last = sent[sent["samples"] <= equal].sort_values("samples").groupby("id").tail(1)
-    codecs = {str(folder.cell.arm): folder.cell.config.get("compression") or [] for folder in results.done}
+    codecs = {
+        str(folder.cell.arm): [codec for codec in list_at(folder.cell.config, "compression") if isinstance(codec, dict)]
+        for folder in results.done
+    }
     fp32 = every_step[every_step["compression"] == "none"]
-    reference = next((str(arm) for way in _REFERENCES for arm in fp32[fp32["collective"] == way]["arm"]), None)
+    ways = (*_REFERENCES, *fp32["collective"])  # all of them send fp32 gradients and get their exact mean
+    reference = next((str(arm) for way in ways for arm in fp32[fp32["collective"] == way]["arm"]), None)
     if reference is None:
         return pd.DataFrame(columns=["arm", "is_reference"])
     by_arm = {str(arm): part.set_index("seed") for arm, part in last.groupby("arm")}
@@ -88,12 +93,12 @@ def stops_at_target(results: Results) -> bool:
     return any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
 
 
-def short_name(codecs: Sequence[Config]) -> str:
+def short_name(codecs: Sequence[JsonObject]) -> str:
     """``fp32``, ``top-k 1 %``, ``int4``, ``top-k 1 % + int8``; a residual is not mentioned."""
     words = []
     for codec in codecs:
         name, ratio = str(codec.get("name", "none")), codec.get("ratio")
-        words.append(f"{name} {100 * float(ratio):g} %" if ratio is not None else name)
+        words.append(f"{name} {100 * float(ratio):g} %" if isinstance(ratio, (int, float)) else name)
     return "fp32" if words in ([], ["none"]) else " + ".join(words)
 
 

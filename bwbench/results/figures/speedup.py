@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.experiment.config.method_names import baselines
+from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import may_win
 from bwbench.results.analysis.comparison import Comparison, CrossoverRow, compare_cells
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
@@ -114,11 +114,11 @@ class SpeedUp(AbstractFigure):
 
 
 def baseline_of(results: Results) -> str | None:
-    """The arm that others are compared with: the first of ``baselines`` at two bandwidths, else the first of all."""
+    """The arm that others are compared with: the first of ``BASELINES`` at two bandwidths, else the first of all."""
     cells = results.cells[results.cells["bandwidth_bps"].notna()]
     bandwidths = cells.groupby("arm")["bandwidth_bps"].nunique()
     able = [str(arm) for arm, num in bandwidths.items() if num > 1]
-    ordered = [arm for arm in baselines() if arm in able]
+    ordered = [arm for arm in BASELINES if arm in able]
     ordered += sorted(arm for arm in able if may_win(results.roles[arm]))
     return next(iter(ordered), None)
 

@@ -18,7 +18,7 @@ from bwbench.results.analysis.cells import Row, value_at
 from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
 from bwbench.results.analysis.tables import ENDS, arrivals_by_seed, ends_of
-from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, topology_of
+from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, UNKNOWN, topology_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
@@ -30,6 +30,7 @@ _EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
 _WIRED_LINE: Any = (0, (6, 1.5, 1, 1.5))
 _WIRED_MARKER = "s"
 _DODGE = 0.014  # decades between neighbouring arms
+_AVERAGING_WORDS = {EXACT: "", PARTIAL: ", partial", UNKNOWN: ", averaging unknown"}
 _WORDS = {"switched": "links of one's own (switched)", "shared": "one air for all (shared)"}
 
 
@@ -113,11 +114,12 @@ def topology_table(results: Results) -> pd.DataFrame:
     cells = results.cells.copy()
     wired = {folder.cell.id: json.dumps(value_at(folder.cell.config, "link.wired") or []) for folder in results.done}
     cells["wired"] = cells["id"].map(wired)
+    topologies = {folder.cell.id: topology_of(folder.cell) for folder in results.done}
     rows = []
     for (arm, medium, wires, nodes), part in cells.groupby(
         ["arm", "medium", "wired", "nodes"], dropna=False, sort=True
     ):
-        topology = topology_of(str(part["collective"].iloc[0]))
+        topology = topologies[part["id"].iloc[0]]
         arrivals = list(arrivals_by_seed(part).values())
         steps = [row["training_clock_s"] / row["steps"] for row in part.to_dict("records") if row["steps"]]
         if not steps:
@@ -141,7 +143,7 @@ def topology_table(results: Results) -> pd.DataFrame:
 def _handle(row: dict[Any, Any], role: str, sums: pd.Series) -> Line2D:
     label = captions.arm_label(row["variant"], role, sums["num_composed"], sums["num"])
     style, central = arm_style(row["arm"], role), row["place"] == CENTRAL
-    words = row["topology"] if row["averaging"] == EXACT else f"{row['topology']}, partial"
+    words = row["topology"] + _AVERAGING_WORDS.get(row["averaging"], "")
     hollow: Any = (
         {} if central else {"markeredgecolor": style.color, "markeredgewidth": 0.9, "markerfacecolor": "white"}
     )

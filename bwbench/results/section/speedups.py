@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.experiment.config.method_names import baselines
+from bwbench.experiment.config.method_names import BASELINES
 from bwbench.results.analysis.cells import is_reference
 from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
@@ -17,12 +17,12 @@ from bwbench.results.text import Number, Phrase, bandwidth, joined, phrase, sign
 
 
 def baseline_of(groups: Sequence[Results]) -> str | None:
-    """The first of ``baselines`` that is there, else one node alone, else the arm with most cells that are done."""
+    """The first of ``BASELINES`` that is there, else one node alone, else the arm with most cells that are done."""
     arms = [str(folder.cell.arm) for group in groups for folder in group.done]
     if len(set(arms)) < 2:
         return None
     alone = [folder.cell.arm for group in groups for folder in group.done if is_reference(folder.cell)]
-    usual = [*(arm for arm in baselines() if arm in arms), *alone]
+    usual = [*(arm for arm in BASELINES if arm in arms), *alone]
     return next(iter(usual), min(set(arms), key=lambda arm: (-arms.count(arm), arm)))
 
 

@@ -126,7 +126,7 @@ class RayExecutor:
         self._ask = ray.remote(_question())
         self._carry_out = ray.remote(_carry_out)
         self._postbox = ray.remote(_postbox()).options(num_cpus=0, resources={_HEAD: 0.001}).remote()
-        self._alive: dict[str, Any] = {}  # as Ray describes nodes
+        self._alive: dict[str, tuple[str, float]] = {}  # name for messages and cores of each node
         self._looked_s = float("-inf")
         self._asked: dict[Any, tuple[str, float]] = {}  # answer to come: node, when asked
         self._machines: dict[str, Machine] = {}
@@ -211,8 +211,11 @@ class RayExecutor:
         if now - self._looked_s < LOOK_AT_NODES_S:
             return
         self._looked_s = now
-        nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
-        nodes = {node: about for node, about in nodes.items() if about["Resources"].get("CPU", 0) > 0}
+        nodes = {
+            node["NodeID"]: (f"{node.get('NodeManagerHostname', '?')} ({node.get('NodeManagerAddress', '?')})", cpus)
+            for node in self._ray.nodes()
+            if node["Alive"] and (cpus := float(node["Resources"].get("CPU", 0))) > 0
+        }
         for node in nodes.keys() - self._alive.keys():
             answer = self._ask.options(**_on(node, 0)).remote(__version__, *self._about)
             self._asked[answer] = node, now
@@ -231,12 +234,11 @@ class RayExecutor:
         self._note(node, answer)
 
     def _note(self, node: str, answer: MachineAnswer) -> None:
-        about = self._alive.get(node)
-        if about is None:
+        if node not in self._alive:
             return
-        name = f"{about.get('NodeManagerHostname', '?')} ({about.get('NodeManagerAddress', '?')})"
-        cpus, host = float(about["Resources"]["CPU"]), str(answer.get("host", node))
-        self._machines[node] = Machine(node, host, name, cpus, bool(answer.get("shared")), answer.get("problem"))
+        name, cpus = self._alive[node]
+        host, shared = str(answer.get("host", node)), bool(answer.get("shared"))
+        self._machines[node] = Machine(node, host, name, cpus, shared, answer.get("problem"))
 
     def _next_letters(self) -> Any:
         if self._letters is None:
@@ -288,15 +290,15 @@ def _question() -> Any:
     """The task that asks a machine what it is. Ray carries its text along, since bwbench may be missing there."""
 
     def about(version: str, marker: str, token: str, cells: list[JsonObject]) -> MachineAnswer:
-        import sys
+        import sys  # here, as all that the text needs
 
         try:
-            import bwbench
+            import bwbench  # which may be missing there
         except ImportError as error:
             return {"problem": f"bwbench cannot be imported by {sys.executable} ({error}); install version {version}"}
         if bwbench.__version__ != version:
             return {"problem": f"has bwbench {bwbench.__version__}, and here is {version}; install the same version"}
-        from bwbench.running.cluster.remote_machine import describe_here
+        from bwbench.running.cluster.remote_machine import describe_here  # of that version
 
         return describe_here(marker, token, cells)
 
@@ -305,11 +307,10 @@ def _question() -> Any:
 
 def _postbox() -> Any:
     """The actor that keeps what machines tell until it is asked for; it lives on the head, with the cluster itself."""
+    import asyncio  # with its text, as above
 
     class Postbox:
         def __init__(self) -> None:
-            import asyncio
-
             self._letters: list[Any] = []
             self._come = asyncio.Event()
 
@@ -318,8 +319,6 @@ def _postbox() -> Any:
             self._come.set()
 
         async def take(self, limit_s: float) -> list[Any]:
-            import asyncio
-
             try:
                 await asyncio.wait_for(self._come.wait(), limit_s)
             except asyncio.TimeoutError:

@@ -72,7 +72,8 @@ def representatives(cells: Iterable[Cell]) -> list[JsonObject]:
     found: dict[Any, Cell] = {}
     for cell in cells:
         config = cell.config
-        link = config.link.model_dump_json() if _traces(cell) else ""
+        traces = (config.link.trace, *(override.trace for override in config.link.overrides.values()))
+        link = config.link.model_dump_json() if any(trace is not None for trace in traces) else ""
         found.setdefault((config.dataset.source.name, config.plugins, link), cell)
     return [cell.to_json() for cell in found.values()]
 
@@ -89,11 +90,6 @@ def _problem(cells: Sequence[JsonObject]) -> str | None:
         except (BwbenchError, OSError) as error:
             problems.append(str(error))
     return "; ".join(dict.fromkeys(problems)) or None
-
-
-def _traces(cell: Cell) -> bool:
-    link = cell.config.link
-    return any(trace is not None for trace in (link.trace, *(override.trace for override in link.overrides.values())))
 
 
 def _host() -> str:

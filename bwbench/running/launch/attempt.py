@@ -29,7 +29,6 @@ from bwbench.records.schema import (
 )
 from bwbench.results.analysis.trial import summarise
 
-LOG_TAIL_LINES = 15
 # A cell that ended like this may be run again, and then need not begin at step 0. Others are done, or would end alike.
 KEPT_AFTER = ("interrupted", "timeout", "failed")
 
@@ -129,18 +128,6 @@ def describe_exit(returncode: int) -> str:
         except ValueError:
             return f"was killed by signal {-returncode}"
     return f"exited with status {returncode}"
-
-
-def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
-    """The last lines of a rank's log; empty where there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 16384))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.strip().splitlines()[-lines:])
 
 
 def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRecord, resumption: Resumption) -> Status:

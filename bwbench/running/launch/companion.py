@@ -26,13 +26,12 @@ from bwbench.records.schema import (
     End,
     Environment,
     Evaluation,
-    Event,
     JsonObject,
     Measurement,
+    RankError,
     Record,
     Status,
     WireTraffic,
-    WorkerError,
     event_of,
 )
 from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
@@ -125,8 +124,11 @@ class Companion:
         if self._watch is not None:
             self._watch.heard(time.monotonic())
         event = event_of(message)
+        if isinstance(event, RankError):
+            self._error = event.message
+        elif isinstance(event, Evaluation):
+            self._say(event)
         if event is not None:
-            self._take(event)
             return
         kind = message.get("event")
         if kind == "phase" and message.get("phase") == "claim":
@@ -139,13 +141,6 @@ class Companion:
             self._wire = WireTraffic.model_validate(message)
         elif kind == "signal":
             self._signal = str(message.get("signal"))
-
-    def _take(self, event: Event) -> None:
-        """Take in what the worker has recorded."""
-        if isinstance(event, WorkerError):
-            self._error = event.message
-        elif isinstance(event, Evaluation):
-            self._say(event)
 
     def _reach(self, phase: str) -> None:
         self._is_recorded |= phase == "recorded"

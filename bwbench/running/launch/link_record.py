@@ -135,11 +135,7 @@ def _wire(outcome: LaunchOutcome) -> Wire | None:
     sent = outcome.wire.bytes - (outcome.wire.ack_bytes or 0)
     return Wire(
         steps=steps,
-        bytes=outcome.wire.bytes,
-        ack_bytes=outcome.wire.ack_bytes,
-        frames=outcome.wire.frames,
-        ack_frames=outcome.wire.ack_frames,
-        drops=outcome.wire.drops,
+        **dict(outcome.wire),
         per_step_bytes=sent / steps if steps else None,
         payload_bytes=payload,
         ratio=sent / payload if payload else None,

@@ -133,7 +133,8 @@ class DeadLinks:
         nodes = sorted(set().union(*(dead_ends(src, dst, before, counters) for (src, dst), before in edges.items())))
         common = [node for node in nodes if all(node in edge for edge in edges)]
         nodes = common if len(common) == 1 else nodes
-        subject = f"link of node {nodes[0]} is" if len(nodes) == 1 else f"links of nodes {_listed(nodes)} are"
+        *most, last = map(str, nodes)
+        subject = f"links of nodes {', '.join(most)} and {last} are" if most else f"link of node {last} is"
         pairs = ", ".join(f"{src} to {dst}" for src, dst in sorted(edges))
         return f"the {subject} dead: what was sent from node {pairs} has had no answer for {longest_s:.0f} s"
 
@@ -156,11 +157,6 @@ def _entered(src: int, dst: int, counters: WireCounters) -> int | None:
         if pair in counters.pairs:
             return counters.pairs[pair].frames
     return None
-
-
-def _listed(nodes: Sequence[int]) -> str:
-    *most, last = map(str, nodes)
-    return f"{', '.join(most)} and {last}"
 
 
 class Stalls:

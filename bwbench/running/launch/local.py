@@ -7,15 +7,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.network.link.node_link import NodeLink
 from bwbench.network.namespaces.addresses import TORCH_PORT
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
-from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, WireTraffic, WorkerError, event_of
-from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit, log_tail
+from bwbench.records.files import read_tail
+from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, RankError, WireTraffic, event_of
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit
 from bwbench.running.launch.link_record import emulator_of, emulator_unfit
 from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
 from bwbench.running.launch.worker_channels import Channels
@@ -29,6 +30,7 @@ END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
 BLAME_S = 0.3  # what the peers of a dead rank need to notice and to fail in turn
 SETTLE_S = 0.05  # counters that stand still for this long have drained
 SETTLE_LIMIT_S = 5.0
+LOG_TAIL_LINES, LOG_TAIL_BYTES = 15, 16384
 
 EventHandler = Callable[[int, Event], None]
 
@@ -110,8 +112,10 @@ class LocalLauncher:
             event = event_of(message)
             if event is None:
                 self._reach(channels, rank, str(message.get("phase")))
-            else:
-                self._note(rank, event)
+            elif isinstance(event, End):
+                self._ends[rank] = event
+            elif isinstance(event, RankError):
+                self._errors[rank] = event.message
             self._stalls.forget(time.monotonic())
             if event is not None:
                 on_event(rank, event)
@@ -156,13 +160,6 @@ class LocalLauncher:
         limit_s = STALL_AFTER_S if started else STARTUP_LIMIT_S
         return dead or self._stalls.verdict(now, CHECKPOINT_LIMIT_S if self._writing_checkpoint else limit_s)
 
-    def _note(self, rank: int, event: Event) -> None:
-        """Take in what a worker has recorded."""
-        if isinstance(event, End):
-            self._ends[rank] = event
-        elif isinstance(event, WorkerError):
-            self._errors[rank] = event.message
-
     def _reach(self, channels: Channels, rank: int, phase: str) -> None:
         """A rank has reached a phase, which is answered once every one has."""
         self._writing_checkpoint &= phase != "going on"  # said by whoever knows that all have written
@@ -197,7 +194,9 @@ class LocalLauncher:
     def _settled_counters(self) -> WireCounters:
         """Wire counters once nothing moves any more: what was sent may still be on its way through the queues."""
         latest = self._network.counters()
-        quiet_s = SETTLE_S + 2 * max((node.latency_s for node in self._node_links()), default=0.0)
+        link = self._cell.config.link
+        longest_s = max(node.latency_s for node in link.nodes(self._num_ranks)) if link.shaped else 0.0
+        quiet_s = SETTLE_S + 2 * longest_s
         deadline = time.monotonic() + SETTLE_LIMIT_S + 2 * quiet_s
         while time.monotonic() < deadline:
             time.sleep(quiet_s)
@@ -206,31 +205,17 @@ class LocalLauncher:
                 break
         return latest
 
-    def _node_links(self) -> tuple[NodeLink, ...]:
-        link = self._cell.config.link
-        return link.nodes(self._num_ranks) if link.shaped else ()
-
     def _wire(self, after: WireCounters | None) -> WireTraffic | None:
         """Traffic of the training up to the moment of these counters; None where it was not counted."""
         before = self._counts.get("training")
         if before is None or after is None:
             return None
-        total = after.minus(before).total()
-        since = WireTraffic(
-            bytes=total.bytes,
-            ack_bytes=total.ack_bytes,
-            frames=total.frames,
-            ack_frames=total.ack_frames,
-            drops=total.drops,
-        )
-        return self._resumption.traffic(since)
+        return self._resumption.traffic(WireTraffic(**asdict(after.minus(before).total())))
 
     def _outcome(self, status: Ending, reason: str) -> LaunchOutcome:
-        return LaunchOutcome(status, reason, self._ends, self._wire(self._counts.get("drained")), self._lateness())
-
-    def _lateness(self) -> JsonObject | None:
         before, after = self._health.get("training"), self._health.get("drained")
-        return None if before is None or after is None else lateness_between(before, after)
+        lateness = None if before is None or after is None else lateness_between(before, after)
+        return LaunchOutcome(status, reason, self._ends, self._wire(self._counts.get("drained")), lateness)
 
     def _blame(self, fallen: dict[int, int]) -> str:
         """Why the group has failed, with the last lines of the culprit's log.
@@ -249,7 +234,8 @@ class LocalLauncher:
 
     def _with_log(self, reason: str, rank: int) -> str:
         """``reason`` and the last lines that the rank printed, where it printed any."""
-        tail = log_tail(self._attempt / f"rank{rank}.log")
+        text = read_tail(self._attempt / f"rank{rank}.log", LOG_TAIL_BYTES).decode(errors="replace")
+        tail = "\n".join(text.strip().splitlines()[-LOG_TAIL_LINES:])
         return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
 
     def _fallen(self) -> dict[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
@@ -80,23 +80,23 @@ class Account:
         self._failed: PlannedCell | None = None
         self._total = sum(item.runs for item in selected)
         self._numbers: dict[tuple[str, str], int] = {}
-        for item in selected:
-            if not item.runs:
-                self._count_earlier(item)
+        for item in (item for item in selected if not item.runs):
+            if item.status in ("missing", "interrupted"):  # of an arm that was stopped in an earlier run
+                self._skip(item, item.why)
+            else:
+                self.tally.earlier[item.status] = self.tally.earlier.get(item.status, 0) + 1
 
     def settled(self, item: PlannedCell) -> bool:
         """Whether a cell need not run any more, which is told: it is left out, or another process has ended it."""
-        why = self._why_not(item)
+        why = self._arms.why_not(item)
+        if self._fail_fast and self._failed is not None:
+            why = f"--fail-fast: {self._failed.cell.slug} failed"
         if why is not None:
-            self.tally.skipped += 1
-            self.observer.cell_skipped(item, why)
-            return True
+            return self._skip(item, why)
         try:
             recorded = ended_since(item)
         except RecordError as error:
-            self.tally.skipped += 1
-            self.observer.cell_skipped(item, str(error))
-            return True
+            return self._skip(item, str(error))
         if recorded is not None:
             self.tally.earlier[recorded.status] = self.tally.earlier.get(recorded.status, 0) + 1
             self._arms.note(item, recorded)
@@ -118,14 +118,7 @@ class Account:
             self._failed = self._failed or item
             self._notifier.cell_failed(item, status)
 
-    def _count_earlier(self, item: PlannedCell) -> None:
-        if item.status in ("missing", "interrupted"):  # of an arm that was stopped in an earlier run
-            self.tally.skipped += 1
-            self.observer.cell_skipped(item, item.why)
-        else:
-            self.tally.earlier[item.status] = self.tally.earlier.get(item.status, 0) + 1
-
-    def _why_not(self, item: PlannedCell) -> str | None:
-        if self._fail_fast and self._failed is not None:
-            return f"--fail-fast: {self._failed.cell.slug} failed"
-        return self._arms.why_not(item)
+    def _skip(self, item: PlannedCell, why: str) -> Literal[True]:
+        self.tally.skipped += 1
+        self.observer.cell_skipped(item, why)
+        return True

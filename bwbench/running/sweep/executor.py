@@ -1,8 +1,10 @@
 """Where cells run: an executor has machines, is given cells for them, and reports how these ended.
 
 There are two, which the scheduler (``scheduler.py``) does not tell apart: this machine, one cell after another in this
-process, and a Ray cluster (``cluster/ray_executor.py``). Slurm is no third: each task of an array job is a sweep of its
-own on a machine of its own (``cluster/job_scripts.py``), and claims in the results folder keep those apart.
+process, and a Ray cluster (``cluster/ray_executor.py``). Slurm is no third. Its jobs begin hours after they were
+submitted and have limits of their own, so that a scheduler here would have to live on a login node for as long as the
+queue is, which sites forbid. Each task of an array job is a sweep of its own on a machine of its own instead
+(``cluster/job_scripts.py``), by this same scheduler, and claims in the results folder keep the tasks apart.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,11 +23,9 @@ from bwbench.base.errors import CellTakenError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Status
 from bwbench.running.composed import run_item
-from bwbench.running.run_cell import CellObserver
+from bwbench.running.run_cell import CellObserver, RunCell
 
 COMPRESSION = 1  # records are text that shrinks eightfold at the lowest level; the machine has other work to do
-
-RunCell = Callable[[PlannedCell, float, CellObserver], Status]
 
 
 @dataclass(frozen=True)

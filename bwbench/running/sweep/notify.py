@@ -49,7 +49,8 @@ class Notifier:
     def _run(self, **values: object) -> None:
         if self._command is None:
             return
-        told = {f"BWBENCH_{key.upper()}": _clean(value) for key, value in values.items()}
+        texts = {key: str("" if value is None else value) for key, value in values.items()}
+        told = {f"BWBENCH_{key.upper()}": text.replace("\0", "")[:_LONGEST] for key, text in texts.items()}
         try:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
@@ -71,7 +72,3 @@ class Notifier:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with whatever it has left running
             process.wait()
-
-
-def _clean(value: object) -> str:
-    return str("" if value is None else value).replace("\0", "")[:_LONGEST]

@@ -93,7 +93,8 @@ class Scheduler:
         machines = [machine for machine in self._usable() if machine.node not in self._unfit]
         passed: list[PlannedCell] = []
         for _ in range(len(self._waiting)):
-            free = self._free(machines)
+            busy = [running.machine for running in self._running.values()]
+            free = free_machines(machines, busy, self._executor.cells_per_machine)
             if not free and (machines or passed):
                 break
             item = self._waiting.popleft()
@@ -118,10 +119,6 @@ class Scheduler:
                 self._said.add(machine.node)
                 self._account.observer.note(f"{machine.name} is left out: {machine.problem}")
         return [machine for machine in self._executor.machines() if machine.problem is None]
-
-    def _free(self, machines: Sequence[Machine]) -> list[Machine]:
-        busy = [running.machine for running in self._running.values()]
-        return free_machines(machines, busy, self._executor.cells_per_machine)
 
     def _give_up_without(self, machines: Sequence[Machine], item: PlannedCell) -> None:
         """Raise UnfitMachineError once there is no hope for a machine that fits."""
@@ -195,16 +192,12 @@ class Scheduler:
         """Back to the queue with cells whose process elsewhere has ended. Each has a limit where it runs."""
         if not self._taken:
             return
-        if not self._waiting and not self._running:
-            self._say_waiting()
+        if not self._waiting and not self._running and self._taken != self._said_waiting:
+            self._said_waiting = list(self._taken)
+            self._account.observer.waiting(self._taken)
         freed = [item for item in self._taken if claim_of(item.folder) is None]
         self._taken = [item for item in self._taken if item not in freed]
         self._waiting.extend(freed)
-
-    def _say_waiting(self) -> None:
-        if self._taken != self._said_waiting:
-            self._said_waiting = list(self._taken)
-            self._account.observer.waiting(self._taken)
 
 
 @dataclass

@@ -19,7 +19,7 @@ _VARYING = re.compile(r"[0-9a-f]{10,}|\d+(\.\d+)?(e[-+]?\d+)?")  # numbers and i
 
 @dataclass(frozen=True)
 class _Way:
-    """How a cell of an arm ended, without what differs from cell to cell; ``where`` as ``_where`` gives it."""
+    """How a cell of an arm ended, without what differs from cell to cell; ``where`` as ``_put_down_to`` gives it."""
 
     experiment: str
     arm: str
@@ -44,7 +44,9 @@ class StoppedArms:
         """Take in how a cell has ended."""
         if status.status not in ENDED_UNDONE:
             return
-        way = _way(item, status)
+        like = _VARYING.sub("#", (status.reason or "").strip().partition("\n")[0])
+        where, words = _put_down_to(item, status.status)
+        way = _Way(item.cell.experiment, item.cell.arm, where, status.status, like)
         if (part := status.undone_part) is not None:  # a run that repeats share fails all of them, but once
             if (way.experiment, way.arm, str(part)) in self._parts:
                 return
@@ -52,7 +54,7 @@ class StoppedArms:
         self._ended[way] += 1
         if self._ended[way] == MOST_ALIKE:
             reason = (status.reason or "").strip().partition("\n")[0][:200]
-            text = f"{way.arm}{_in_words(item, way.status)}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
+            text = f"{way.arm}{words}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
             self._stopped.setdefault((way.experiment, way.arm), {})[way.where] = text
 
     def why_not(self, item: PlannedCell) -> str | None:
@@ -83,22 +85,11 @@ def _stopped(item: PlannedCell, why: str | None) -> PlannedCell:
     return replace(item, runs=False, why=f"skipped: {why}; --retry runs those again, and then this")
 
 
-def _way(item: PlannedCell, status: Status) -> _Way:
-    reason = _VARYING.sub("#", (status.reason or "").strip().partition("\n")[0])
-    return _Way(item.cell.experiment, item.cell.arm, _where(item, status.status), status.status, reason)
-
-
-def _where(item: PlannedCell, status: str) -> str:
-    """What such an end is put down to, beside the arm."""
+def _put_down_to(item: PlannedCell, status: str) -> tuple[str, str]:
+    """What such an end is put down to beside the arm, and the same in words."""
     if status in _ON_ITS_LINK:
-        return _link(item)
-    return _training(item) if status == "diverged" else ""
-
-
-def _in_words(item: PlannedCell, status: str) -> str:
-    if status in _ON_ITS_LINK:
-        return f" on {_link(item)}"
-    return " with this optimizer, model and data" if status == "diverged" else ""
+        return _link(item), f" on {_link(item)}"
+    return (_training(item), " with this optimizer, model and data") if status == "diverged" else ("", "")
 
 
 def _link(item: PlannedCell) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from bwbench.running.sweep.cell_selection import Selection
 from bwbench.running.sweep.stopped_arms import without_stopped_arms
 
 ENDINGS = (".yaml", ".yml")
+DEFAULT_SEED = 0
 
 
 def experiment_files(paths: Sequence[Path]) -> list[Path]:
@@ -33,10 +33,11 @@ def experiment_files(paths: Sequence[Path]) -> list[Path]:
     problems = []
     for path in paths:
         try:
-            files = _files_in(path) if path.is_dir() else [path]
+            inside = sorted(path.iterdir()) if path.is_dir() else None
         except OSError as error:
             problems.append(Problem(f"the folder {path} cannot be read: {error.strerror}"))
             continue
+        files = [path] if inside is None else [one for one in inside if one.suffix in ENDINGS and one.is_file()]
         if not files:
             problems.append(Problem(f"no experiment files (*.yaml) in the folder {path}"))
         for file in files:
@@ -66,24 +67,17 @@ def load_experiments(files: Sequence[Path], overrides: Sequence[str] = ()) -> li
     return experiments
 
 
-def _files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and path.is_file())
-
-
-DEFAULT_SEED = 0
-
-
 def running_order(cells: Iterable[Cell], seed: int = DEFAULT_SEED) -> list[Cell]:
     """The first repeat of all cells of all experiments, then the second, and so on; each block shuffled by ``seed``.
 
     A slow drift of the machine then meets every arm and every link alike. Where a cell comes in its block depends on
     the seed and on the cell alone: leaving cells out, or adding some, does not change the order of the others.
     """
-    return sorted(cells, key=lambda cell: (cell.repeat, _draw(cell, seed)))
 
+    def drawn(cell: Cell) -> str:
+        return hashlib.sha256(f"{seed} {cell.experiment} {cell.id}".encode()).hexdigest()
 
-def _draw(cell: Cell, seed: int) -> str:
-    return hashlib.sha256(f"{seed} {cell.experiment} {cell.id}".encode()).hexdigest()
+    return sorted(cells, key=lambda cell: (cell.repeat, drawn(cell)))
 
 
 @dataclass(frozen=True)
@@ -173,15 +167,9 @@ def freeze_sweep(sweep: SweepPlan) -> None:
             seed=sweep.order_seed, blocks="repeats", experiments=tuple(p.experiment.name for p in sweep.plans)
         )
         with full_disk_said(sweep.results / name), locked(sweep.results / name):
-            _remove_torn(sweep.results / name)
+            for torn in (sweep.results / name).glob(".plan.json.*.part"):  # of a process that was killed
+                torn.unlink()
             freeze_plan(planned, sweep.results / name, plan.about, order)
-
-
-def _remove_torn(folder: Path) -> None:
-    """Files that a killed process had not finished; nobody else writes here while the lock is held."""
-    for entry in os.scandir(folder):
-        if entry.name.startswith(".plan.json.") and entry.name.endswith(".part"):
-            os.unlink(entry.path)
 
 
 def _key(item: PlannedCell) -> tuple[str, str]:

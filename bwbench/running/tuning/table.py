@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.tuned_table import (
@@ -41,10 +40,12 @@ _HEAD = """\
 def entry_of(search: Search, found: SearchProgress) -> TunedEntry:
     """What a search has come to: a rate, or why there is none."""
     config, best = search.config, found.best
+    # Every option, so that defaults of a later version change nothing.
+    options = {key: value for key, value in without_rate(config.optimizer).items() if key != "name"}
     return TunedEntry(
         arm=search.arm,
         **setting_of(config),
-        optimizer={config.optimizer.name: _options(config.optimizer)},
+        optimizer={config.optimizer.name: options},
         lr=best.lr if best is not None else None,
         problem=None if best is not None else _problem(found),
         on_edge=best is not None and on_edge(search.grid, best.lr),
@@ -99,8 +100,9 @@ def merged(old: Sequence[Row], new: Sequence[TunedEntry]) -> list[TunedEntry]:
     An old entry of a search that did not end this time stays as it was.
     """
     fresh = {row_of(entry).key: entry for entry in new}
-    found = [_newer(row.entry, fresh.pop(row.key, row.entry)) for row in old]
-    return [*found, *fresh.values()]
+    pairs = [(row.entry, fresh.pop(row.key, row.entry)) for row in old]
+    return [*(before if after.lr is None and before.lr is not None else after for before, after in pairs),
+            *fresh.values()]  # fmt: skip
 
 
 def write_table(path: Path, experiment: str, seed: int, entries: Sequence[TunedEntry]) -> None:
@@ -141,15 +143,6 @@ def shown(entry: TunedEntry) -> JsonObject:
         "loss": chosen.loss if chosen else None,
         "trials": [trial.model_dump(mode="json") for trial in entry.trials],
     }
-
-
-def _newer(old: TunedEntry, new: TunedEntry) -> TunedEntry:
-    return old if new.lr is None and old.lr is not None else new
-
-
-def _options(optimizer: Component) -> JsonObject:
-    """Every option, so that defaults of a later version change nothing."""
-    return {key: value for key, value in without_rate(optimizer).items() if key != "name"}
 
 
 def _problem(found: SearchProgress) -> str:

@@ -19,14 +19,13 @@ from bwbench.experiment.plan.assess import UNREADABLE, PlannedCell, assess
 from bwbench.records import CellFolder
 from bwbench.records.schema import Environment, Status
 from bwbench.results.analysis.trial import evaluations
-from bwbench.running.run_cell import CellObserver, run_cell, wall_limit_s
+from bwbench.running.run_cell import CellObserver, RunCell, run_cell, wall_limit_s
 from bwbench.running.tuning.search import Search, State, search_grid
 
 JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine
 NOT_RUN = ("missing", "interrupted", UNREADABLE)
 _LOOK_AGAIN_S = 1.0  # at a trial that another process is at
 
-RunCell = Callable[[PlannedCell, float, CellObserver], Status]
 Cost = tuple[float, float]  # samples to the target, then validation loss; infinite where there is none
 
 
@@ -96,7 +95,9 @@ def trial_of(item: PlannedCell, lr: float) -> RateTrial | None:
         return None
     folder = CellFolder(item.folder)
     samples = folder.status.samples_to_target if folder.status is not None else None
-    return RateTrial(lr=lr, status=item.status, samples_to_target=samples, loss=_last_loss(folder), id=item.cell.id)
+    last = [found[-1] for rank in folder.ranks if (found := evaluations(folder.events(rank), "validation"))]
+    loss = last[0].mean.get("loss") if last else None  # over the nodes; None where it is not finite
+    return RateTrial(lr=lr, status=item.status, samples_to_target=samples, loss=loss, id=item.cell.id)
 
 
 def cost_of(trial: RateTrial) -> Cost:
@@ -108,12 +109,6 @@ def cost_of(trial: RateTrial) -> Cost:
         return math.inf, math.inf
     samples = math.inf if trial.samples_to_target is None else trial.samples_to_target
     return samples, math.inf if trial.loss is None else trial.loss
-
-
-def _last_loss(folder: CellFolder) -> float | None:
-    """Mean over the nodes, at the last evaluation on the validation split; None where it is not finite."""
-    last = [found[-1] for rank in folder.ranks if (found := evaluations(folder.events(rank), "validation"))]
-    return last[0].mean.get("loss") if last else None
 
 
 class TuningObserver(CellObserver, Protocol):

@@ -17,8 +17,3 @@ def data_folder() -> Path:
     # The specification of XDG says that a relative path is to be ignored.
     root = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
     return root / "bwbench" / "data"
-
-
-def data_folder_origin() -> str:
-    """Why it is that folder, for messages."""
-    return f"from {VARIABLE}" if os.environ.get(VARIABLE) else f"the user's cache; {VARIABLE} chooses another"

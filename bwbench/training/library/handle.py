@@ -15,11 +15,11 @@ from torch import nn
 
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractRunning
-from bwbench.methods.memory import load_saved_state, saved_state
+from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import Method
-from bwbench.training.library.steps import UserSteps
+from bwbench.training.library.user_steps import UserSteps
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
@@ -102,7 +102,7 @@ class Distributed:
         """Wait until nothing is on its way, and start nothing before the next step: before evaluations and saving."""
         self._steps.drain()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedMethod:
         """Everything that this rank remembers besides model and optimizer: residuals, momenta, references. Drains.
 
         Each rank has its own: save it by rank, beside the model and the optimizer of that rank. Plain numbers, text and
@@ -111,7 +111,7 @@ class Distributed:
         self.drain()
         return saved_state(self._running, self.rank, self.world_size, self.method.to_json())
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: SavedMethod) -> None:
         """Take back what ``state_dict`` gave; load the model and the optimizer first.
 
         Gradients are zero afterwards. Raises ValueError where the state is another rank's, or of another method or

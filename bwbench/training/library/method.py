@@ -12,8 +12,9 @@ from pydantic import ConfigDict, ValidationError
 
 from bwbench.base.component import Component, ComponentConfig
 from bwbench.base.errors import ConfigError
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.component_parsing import split_spelling
-from bwbench.experiment.config.resolve_method import resolve_method
+from bwbench.experiment.config.resolve import resolve_method
 
 _NAMES = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}  # of torch's classes in experiment files
 _MIN_NODES = 2  # a script that is tried out in one process names the method that it will use on several
@@ -34,7 +35,7 @@ class Method:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The three keys as they would stand in an experiment file, every default filled in."""
         return {
             "algorithm": self.algorithm.to_json(),
@@ -54,13 +55,14 @@ def choose(
     asked = {"algorithm": algorithm, "collective": _for_this_machine(collective), "compression": compression}
     for component in components_of(optimizer):
         resolved = resolve_method(asked, max(num_ranks, _MIN_NODES), component)
-    if num_ranks > 1 and resolved.nodes != num_ranks:
+    config = resolved.config
+    if num_ranks > 1 and config.nodes != num_ranks:
         raise ConfigError(
-            f"algorithm {resolved.algorithm.name!r} trains on 1 node, and this is one of {num_ranks} processes; "
+            f"algorithm {config.algorithm.name!r} trains on 1 node, and this is one of {num_ranks} processes; "
             f"start one process, or choose another algorithm"
         )
     warnings = [*resolved.warnings, *(f"{key!r} changes nothing here" for key in resolved.idle if key in asked)]
-    return Method(resolved.algorithm, resolved.collective, resolved.compression, resolved.notes, tuple(warnings))
+    return Method(config.algorithm, config.collective, config.compression, resolved.notes, tuple(warnings))
 
 
 def components_of(optimizer: torch.optim.Optimizer) -> list[Component]:

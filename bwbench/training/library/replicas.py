@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from bwbench.base.errors import ConfigError
-from bwbench.methods.buffers import bytes_of, copy_over, moved_to_host
+from bwbench.methods.buffers import copy_over, moved_to_host
+from bwbench.training.loop.replica import digest
 
 
 def check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -43,7 +41,7 @@ def make_equal(model: nn.Module, group: dist.ProcessGroup) -> bool:
     """
     if group.size() == 1:
         return False
-    own = torch.frombuffer(bytearray(digest(_tensors(model))), dtype=torch.uint8)
+    own = torch.frombuffer(bytearray(digest(enumerate(_tensors(model)))), dtype=torch.uint8)
     all_digests = [torch.empty_like(own) for _ in range(group.size())]
     group.allgather([all_digests], [own]).wait()
     if all(torch.equal(other, all_digests[0]) for other in all_digests):
@@ -54,15 +52,6 @@ def make_equal(model: nn.Module, group: dist.ProcessGroup) -> bool:
             group.broadcast(host, 0).wait()
             copy_over(host, tensor)
     return True
-
-
-def digest(tensors: Iterable[torch.Tensor]) -> bytes:
-    """SHA-256 of types, shapes and values: equal for equal bits."""
-    found = hashlib.sha256()
-    for tensor in tensors:
-        found.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(bytes_of(tensor))
-    return found.digest()
 
 
 def _tensors(model: nn.Module) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""When checkpoints are taken, and how all ranks take the same one, or none."""
+"""Checkpoints: what one holds, when they are taken, and how all ranks take the same one, or none."""
 
 from __future__ import annotations
 
@@ -7,26 +7,70 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 
+from bwbench.base.plain_data import JsonObject
+from bwbench.experiment.config import CellConfig
+from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.records.checkpoint import complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.control import ControlPath
-from bwbench.training.loop.progress import Progress
+from bwbench.training.loop.feed import BatchFeed
+from bwbench.training.loop.progress import Progress, SavedProgress
 from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.replica import Replica, copy_of, put_back
+from bwbench.training.loop.trial_parts import Trial
 
 
-@dataclass(frozen=True)
-class Resumed:
-    """One rank's part of a checkpoint: the number of the attempt that took it, and what ``save_trial`` gave."""
+class SavedTrial(TypedDict):
+    """Everything that the training of one rank depends on.
 
-    attempt: int
-    state: dict[str, Any]
+    Training that goes on from it takes the same steps, to the bit, as one that was never interrupted; but for
+    algorithms whose results depend on when a thread gets its turn (``async``, ``overlap: auto``, hivemind).
+    """
+
+    replica: Replica
+    method: SavedMethod
+    feed: dict[str, int]
+    progress: SavedProgress
+    clock_s: float
+
+
+def save_trial(trial: Trial, feed: BatchFeed, progress: Progress, clock_s: float) -> SavedTrial:
+    """Copies, in types that ``torch.load(..., weights_only=True)`` reads; the algorithm is drained."""
+    control = trial.groups.control
+    return {
+        "replica": copy_of(trial.model, trial.optimizer),
+        "method": saved_state(trial.method, control.rank, control.size, _method(trial.config)),
+        "feed": feed.state_dict(),
+        "progress": progress.state_dict(),
+        "clock_s": clock_s,
+    }
+
+
+def restore_trial(saved: SavedTrial, trial: Trial, feed: BatchFeed, progress: Progress) -> float:
+    """Put everything back, whatever the warm-up has left; returns the training clock in seconds.
+
+    Raises ValueError where the state is another rank's, or of another method or number of ranks.
+    """
+    control = trial.groups.control
+    put_back(saved["replica"], trial.model, trial.optimizer)
+    load_saved_state(trial.method, saved["method"], control.rank, control.size, _method(trial.config))
+    feed.load_state_dict(saved["feed"])
+    progress.load_state_dict(saved["progress"], saved["clock_s"])
+    return saved["clock_s"]
+
+
+def _method(config: CellConfig) -> JsonObject:
+    return {
+        "algorithm": config.algorithm.to_json(),
+        "collective": config.collective.to_json(),
+        "compression": [codec.to_json() for codec in config.compression],
+    }
 
 
 class Checkpoints:
@@ -54,14 +98,14 @@ class Checkpoints:
         self._resumed_from = resumed_from
         self._last_mono_s = time.monotonic()
 
-    def resumed(self) -> Resumed | None:
-        """What this rank left in the checkpoint to go on from; None where training begins at step 0."""
+    def resumed(self) -> tuple[int, SavedTrial] | None:
+        """The number of the attempt to go on from, and what this rank left there; None to begin at step 0."""
         if self._resumed_from is None:
             return None
         state = torch.load(self._resumed_from / f"rank{self._control.rank}.pt", map_location="cpu", weights_only=True)
-        return Resumed(int(self._resumed_from.parent.name.rpartition("-")[2]), state)
+        return int(self._resumed_from.parent.name.rpartition("-")[2]), state
 
-    def take_if_due(self, progress: Progress, clock_s: float, save: Callable[[], dict[str, Any]]) -> None:
+    def take_if_due(self, progress: Progress, clock_s: float, save: Callable[[], SavedTrial]) -> None:
         """Take one where it is time; all ranks call it at the same evaluation, drained, with their clocks held.
 
         Args:
@@ -78,7 +122,7 @@ class Checkpoints:
         self._channel.phase("going on")
         self._last_mono_s = time.monotonic()
 
-    def _take(self, progress: Progress, clock_s: float, save: Callable[[], dict[str, Any]], carried: Carried) -> None:
+    def _take(self, progress: Progress, clock_s: float, save: Callable[[], SavedTrial], carried: Carried) -> None:
         folder, rank = unfinished(self._attempt, progress.steps), self._control.rank
         place = CheckpointPlace(
             step=progress.steps,

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.distributed as dist
 
 _STOP_KEY = "bwbench/stop"
-
-
-class Store(Protocol):
-    """The part of torch's stores that is used here."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there."""
-
-    def get(self, key: str) -> bytes:
-        """The value of a key."""
-
-    def delete_key(self, key: str) -> bool:
-        """Remove a key."""
-
-    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
-        """Set the key to the desired value where it is missing (expected value empty); returns what it is now."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +28,7 @@ class ControlPath:
         store: key-value store of the control network.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None = None, store: Store | None = None) -> None:
+    def __init__(self, group: dist.ProcessGroup | None = None, store: dist.Store | None = None) -> None:  # type: ignore[name-defined]
         self._group, self._store = group, store
         self._local_stop: tuple[int | None, Stop] | None = None
         self._step: tuple[int, int | None] = (0, 0)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 from pydantic import ValidationError
@@ -24,6 +24,7 @@ from torch import nn
 from bwbench.base import registry
 from bwbench.base.data_spec import DataSpec
 from bwbench.base.errors import BwbenchError
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_component
 from bwbench.training.datasets.dataset import AbstractDataset
@@ -50,14 +51,24 @@ class Loaded:
     num_test: int
 
 
-def describe(request: dict[str, Any], imported_s: float = 0.0) -> dict[str, Any]:
+class ModelRequest(TypedDict):
+    """What is asked about a model: it, its data set and how it is trained, as a cell's configuration has them."""
+
+    model: JsonObject
+    dataset: JsonObject
+    plugins: list[str]
+    batch_size: int
+    threads: int
+
+
+def describe(request: ModelRequest, imported_s: float = 0.0) -> JsonObject:
     """Parameters, and how long things take; ``{"error": text}`` where the model cannot be made.
 
     Args:
         imported_s: what this process has taken of the processor until it could begin.
     """
     try:
-        for path in request.get("plugins", ()):
+        for path in request["plugins"]:
             registry.load_plugin(Path(path))
         dataset = parse_dataset(request["dataset"])
         source = dataset.source.build(registry.DATASETS)
@@ -65,7 +76,7 @@ def describe(request: dict[str, Any], imported_s: float = 0.0) -> dict[str, Any]
         component = parse_component(request["model"], registry.MODELS)
         torch.manual_seed(0)
         model = component.build(registry.MODELS).build(spec)
-        compute_s = time_step(model, spec, request["batch_size"], request.get("threads", 1))
+        compute_s = time_step(model, spec, request["batch_size"], request["threads"])
         sample_s = time_evaluation(model, spec)
         loaded = load(source, json.dumps(dataset.source.to_json(), sort_keys=True))
     except ValidationError as error:

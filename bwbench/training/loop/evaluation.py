@@ -12,7 +12,7 @@ from bwbench.records.schema.events import Split
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.feed import TensorSamples
 from bwbench.training.loop.progress import Progress
-from bwbench.training.loop.trial import Trial
+from bwbench.training.loop.trial_parts import Trial
 
 EVALUATION_BATCH = 50  # at 250 the activations of our larger models spill out of the cache: half as fast
 

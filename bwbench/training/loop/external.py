@@ -20,23 +20,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import CellTakenError, ConfigError, LinkError
+from bwbench.base.plain_data import Json
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
-from bwbench.records.schema import Environment, JsonObject, parse_content
+from bwbench.records.schema import ComparedClock, Environment, JsonObject, parse_content
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.control import ControlPath
-from bwbench.training.loop.environment import WorkerEnvironment
 from bwbench.training.loop.interfaces import InterfaceCounters, counters_of, interface_towards, named_interface
-from bwbench.training.loop.network_probe import measure, to_json
-from bwbench.training.loop.process_groups import Groups
+from bwbench.training.loop.network_probe import METHOD, measure
+from bwbench.training.loop.process_groups import Groups, WorkerEnvironment
 
 _SAME = "all hosts need the same bwbench"
 
@@ -108,11 +107,10 @@ QUESTIONS = 20  # to each rank; the first one opens the connection
 _ASK_TAG, _TELL_TAG = 9011, 9012
 
 
-def compare_clocks(data: dist.ProcessGroup, control: ControlPath) -> list[dict[str, Any]]:
+def compare_clocks(data: dist.ProcessGroup, control: ControlPath) -> list[ComparedClock]:
     """Ask every rank for its time; on all ranks at the same point, while nothing is sent.
 
-    Returns on rank 0, for every other ``rank``: at ``mono_s`` of rank 0's clock its own showed ``offset_s`` more, give
-    or take ``uncertainty_s``. Nothing on other ranks.
+    Returns on rank 0 what it found of every other rank; nothing on other ranks.
     """
     if control.rank != 0:
         _tell(data)
@@ -120,7 +118,7 @@ def compare_clocks(data: dist.ProcessGroup, control: ControlPath) -> list[dict[s
     return [_ask(data, rank) for rank in range(1, control.size)]
 
 
-def _ask(data: dist.ProcessGroup, rank: int) -> dict[str, Any]:
+def _ask(data: dist.ProcessGroup, rank: int) -> ComparedClock:
     question, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     rounds: list[tuple[float, float, float]] = []  # how long it took, its middle, what the other clock said
     for _ in range(QUESTIONS):
@@ -130,7 +128,7 @@ def _ask(data: dist.ProcessGroup, rank: int) -> dict[str, Any]:
         heard_s = time.monotonic()
         rounds.append((heard_s - asked_s, (asked_s + heard_s) / 2, float(answer)))
     taken_s, middle_s, told_s = min(rounds)
-    return {"rank": rank, "mono_s": middle_s, "offset_s": told_s - middle_s, "uncertainty_s": taken_s / 2}
+    return ComparedClock(rank=rank, mono_s=middle_s, offset_s=told_s - middle_s, uncertainty_s=taken_s / 2)
 
 
 def _tell(data: dist.ProcessGroup) -> None:
@@ -227,15 +225,15 @@ class ExternalRun:
         self._measured_s = time.monotonic()
         if self._groups.data is None:
             return
-        clocks = compare_clocks(self._groups.data, self._control)
-        rejected: list[list[str]] = []
+        clocks: list[Json] = [found.to_json() for found in compare_clocks(self._groups.data, self._control)]
+        rejected: list[Json] = []
         for number in range(1, VERIFY_TRIES + 1):
             found = measure(self._groups.data, self._control, self._link)
-            content = {**to_json(found), "tries": number, "rejected": rejected, "clocks": clocks}
+            content = {**found.to_json(), "method": METHOD, "tries": number, "rejected": rejected, "clocks": clocks}
             self.channel.send({"event": "measured", "when": when, "clock_s": clock_s, "measurement": content})
             if found.verdict == "ok":
                 return
-            rejected = [*rejected, list(found.reasons)]
+            rejected = [*rejected, [*found.reasons]]
         raise LinkError("; ".join(found.reasons))
 
     def look_again(self, clock_s: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
 from bwbench.network.probe.probe_plan import Pair, pairs_of
 from bwbench.training.loop.control import ControlPath
 
+METHOD = "tcp, from process to process"  # as link.json has it
 ROUND_TRIPS = 20
 FIRST_BYTES = 64 * 1024
 MOST_BYTES = 64 * 1024 * 1024
@@ -49,19 +50,15 @@ def measure(data: dist.ProcessGroup, control: ControlPath, link: Link) -> LinkMe
             _answer(data, src)
     found[1, (rank - 1) % size] = _rate_bps(data, control)
     total = control.total(found)
-    asked = pairs_of(link, size) if link.shaped else []
     pairs = [
         PairMeasurement(
-            src,
-            (src + 1) % size,
-            achieved_goodput_bps=float(total[1, src]),
-            achieved_rtt_s=float(total[0, src]),
-            **(_asked(asked[src]) if asked else {}),
+            src, (src + 1) % size, achieved_goodput_bps=float(total[1, src]), achieved_rtt_s=float(total[0, src])
         )
         for src in range(size)
     ]
     if not link.shaped:
         return LinkMeasurement("none", tuple(pairs), "ok", (), 0.0)
+    pairs = [_beside_asked(pair, asked) for pair, asked in zip(pairs, pairs_of(link, size), strict=False)]
     reasons = tuple(reason for pair in pairs for reason in unlike(pair))
     return LinkMeasurement("interface", tuple(pairs), "out-of-tolerance" if reasons else "ok", reasons, MOST_ABOVE)
 
@@ -84,15 +81,15 @@ def unlike(pair: PairMeasurement) -> Iterator[str]:
         )
 
 
-def _asked(pair: Pair) -> dict[str, Any]:
-    """What the link asks, by the names of ``PairMeasurement``."""
-    tcp_bps = (pair.frames_bps or 0.0) * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
-    return {
-        "asked_bps": pair.frames_bps,
-        "asked_goodput_bps": tcp_bps if tcp_bps and not pair.loss else None,
-        "asked_rtt_s": pair.rtt_s,
-        "asked_jitter_s": pair.jitter_s,
-    }
+def _beside_asked(found: PairMeasurement, asked: Pair) -> PairMeasurement:
+    tcp_bps = (asked.frames_bps or 0.0) * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
+    return replace(
+        found,
+        asked_bps=asked.frames_bps,
+        asked_goodput_bps=tcp_bps if tcp_bps and not asked.loss else None,
+        asked_rtt_s=asked.rtt_s,
+        asked_jitter_s=asked.jitter_s,
+    )
 
 
 def _ping(data: dist.ProcessGroup, peer: int) -> float:
@@ -131,8 +128,3 @@ def _rate_bps(data: dist.ProcessGroup, control: ControlPath) -> float:
         if slowest >= LONG_ENOUGH_S or num_bytes >= MOST_BYTES:
             return 8 * num_bytes / taken_s
         num_bytes = min(num_bytes * _GROWTH, MOST_BYTES)
-
-
-def to_json(measurement: LinkMeasurement) -> dict[str, Any]:
-    """As link.json has it, with how it was found."""
-    return {**measurement.to_json(), "method": "tcp, from process to process"}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import Samples
-
-if TYPE_CHECKING:
-    import torch
+from bwbench.methods.deferred import torch
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -100,10 +98,8 @@ class Sgd(AbstractOptimizer):
 
     def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """Torch's SGD."""
-        from torch.optim import SGD
-
         options = self.options
-        return SGD(
+        return torch.optim.SGD(
             parameters,
             lr=options.lr,
             momentum=options.momentum,
@@ -129,10 +125,8 @@ class Adam(AbstractOptimizer):
 
     def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """Torch's Adam."""
-        from torch.optim import Adam as TorchAdam
-
         options = self.options
-        return TorchAdam(
+        return torch.optim.Adam(
             parameters, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
         )
 
@@ -152,9 +146,7 @@ class AdamW(AbstractOptimizer):
 
     def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """Torch's AdamW."""
-        from torch.optim import AdamW as TorchAdamW
-
         options = self.options
-        return TorchAdamW(
+        return torch.optim.AdamW(
             parameters, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from bwbench.records import EventWriter
-from bwbench.records.schema import End, Evaluation, Event, Resume, Start, Step, WorkerError
+from bwbench.records.schema import End, Event, RankError, Resume, Start, Step
 from bwbench.training.loop.channel import Channel
 
 
-def error_event(error: BaseException, message: str | None = None) -> WorkerError:
+def error_event(error: BaseException, message: str | None = None) -> RankError:
     """What is recorded of an error; ``message`` says more than its own."""
-    return WorkerError(type=type(error).__name__, message=message or str(error) or type(error).__name__)
+    return RankError(type=type(error).__name__, message=message or str(error) or type(error).__name__)
 
 
 class Recorder:
@@ -20,21 +20,19 @@ class Recorder:
     def __init__(self, writer: EventWriter, channel: Channel) -> None:
         self._writer, self._channel = writer, channel
 
-    def start(self, facts: Start, zero_mono_s: float) -> None:
-        """The first event, at clock zero."""
-        self._show(facts.model_copy(update=_moment(zero_mono_s)))
-
-    def resume(self, facts: Resume, mono_s: float) -> None:
-        """Training goes on from a checkpoint: the first event of this process, behind those up to there."""
-        self._show(facts.model_copy(update=_moment(mono_s)))
+    def begin(self, facts: Start | Resume, mono_s: float) -> None:
+        """The first event of this process: at clock zero, or behind those up to the checkpoint that it goes on from."""
+        both_clocks = {"time_unix_s": time.time() - (time.monotonic() - mono_s), "mono_s": mono_s}
+        self.show(facts.model_copy(update=both_clocks))
 
     def step(self, event: Step) -> None:
         """One optimizer step; kept in memory until ``write``."""
         self._writer.write(event)
 
-    def evaluation(self, event: Evaluation) -> None:
-        """One evaluation."""
-        self._show(event)
+    def show(self, event: Event) -> None:
+        """One event that is shown as well, such as an evaluation."""
+        self._writer.write(event)
+        self._channel.send(event.to_json())
 
     def write(self) -> None:
         """Hand everything to the operating system; only while the clock stands still."""
@@ -56,12 +54,3 @@ class Recorder:
         self._channel.send(event.to_json())
         self._writer.write(event)
         self._writer.sync()
-
-    def _show(self, event: Event) -> None:
-        self._writer.write(event)
-        self._channel.send(event.to_json())
-
-
-def _moment(mono_s: float) -> dict[str, float]:
-    """Both clocks, when the monotonic one showed ``mono_s``."""
-    return {"time_unix_s": time.time() - (time.monotonic() - mono_s), "mono_s": mono_s}

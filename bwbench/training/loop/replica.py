@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from torch import nn
 
 from bwbench.methods.buffers import bytes_of
+from bwbench.methods.memory import State
 
 
 def seed_everything(*numbers: int) -> None:
@@ -23,36 +24,42 @@ def seed_everything(*numbers: int) -> None:
     torch.manual_seed(int(words[1]) % 2**63)
 
 
-@dataclass(frozen=True)
-class ReplicaSnapshot:
-    """Parameters, buffers, optimizer and random state at one moment."""
+class RandomState(TypedDict):
+    """Of the three generators, each as it gives its own."""
 
-    model: dict[str, Any]
-    optimizer: dict[str, Any]
-    random: dict[str, Any]
-
-    @classmethod
-    def take(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> ReplicaSnapshot:
-        """Copies of everything, in types that ``torch.load(..., weights_only=True)`` reads."""
-        return cls(copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()), _random_state())
-
-    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Put everything back, in place."""
-        model.load_state_dict(self.model)
-        optimizer.load_state_dict(copy.deepcopy(self.optimizer))
-        _set_random_state(self.random)
+    python: tuple[Any, ...]
+    numpy: tuple[Any, ...]
+    torch: torch.Tensor
 
 
-def _random_state() -> dict[str, Any]:
+class Replica(TypedDict):
+    """Parameters and buffers, what the optimizer remembers, and the random state, at one moment."""
+
+    model: State
+    optimizer: Mapping[str, object]
+    random: RandomState
+
+
+def copy_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Replica:
+    """Copies of everything, in types that ``torch.load(..., weights_only=True)`` reads."""
     name, key, position, has_gauss, cached_gauss = np.random.get_state()
+    numbers = torch.from_numpy(np.asarray(key).astype(np.int64))
     return {
-        "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(np.asarray(key).astype(np.int64)), position, has_gauss, cached_gauss),
-        "torch": torch.get_rng_state(),
+        "model": copy.deepcopy(model.state_dict()),
+        "optimizer": copy.deepcopy(optimizer.state_dict()),
+        "random": {
+            "python": random.getstate(),
+            "numpy": (name, numbers, position, has_gauss, cached_gauss),
+            "torch": torch.get_rng_state(),
+        },
     }
 
 
-def _set_random_state(state: dict[str, Any]) -> None:
+def put_back(replica: Replica, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Make everything as it was, in place."""
+    model.load_state_dict(replica["model"])
+    optimizer.load_state_dict(dict(copy.deepcopy(replica["optimizer"])))
+    state = replica["random"]
     random.setstate(state["python"])
     name, key, *rest = state["numpy"]
     np.random.set_state((name, key.numpy().astype(np.uint32), *rest))
@@ -61,8 +68,13 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 def fingerprint(model: nn.Module) -> str:
     """SHA-256 over all parameters and buffers, in the order of the model: equal replicas have equal fingerprints."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(bytes_of(tensor))
-    return digest.hexdigest()
+    return digest(model.state_dict().items()).hex()
+
+
+def digest(tensors: Iterable[tuple[object, torch.Tensor]]) -> bytes:
+    """SHA-256 of names (or numbers), types, shapes and values: equal for equal bits."""
+    found = hashlib.sha256()
+    for name, tensor in tensors:
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(bytes_of(tensor))
+    return found.digest()

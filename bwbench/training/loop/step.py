@@ -1,23 +1,101 @@
-"""One optimizer step, with every moment of it booked."""
+"""One optimizer step: every moment of it booked, and padded to the duration that the experiment declares."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
+from collections import deque
 from dataclasses import dataclass
 
 import torch
 
 from bwbench.methods.algorithms import ExchangeReport
+from bwbench.records.schema import LedgerParts
+from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import training_loss
 from bwbench.training.loop.feed import BatchFeed
-from bwbench.training.loop.ledger import StepLedger
-from bwbench.training.loop.pacer import Pacer
-from bwbench.training.loop.trial import Trial
+from bwbench.training.loop.trial_parts import Trial
 
 PLAIN_BACKWARDS = 5  # measured without communication while warming up; their median is what overlap is judged by
+REMEMBERED_STEPS = 21  # enough for a steady median, few enough to follow a machine that slows down
+PARTS = tuple(LedgerParts.model_fields)
+
+
+class StepLedger:
+    """Books the time of one step, in training seconds.
+
+    ``lap`` books all the time since the lap before, so that no moment is lost or counted twice. Only ``exchange`` takes
+    over figures that were measured elsewhere; ``error_s`` says how well they fit.
+    """
+
+    def __init__(self, clock: TrainingClock) -> None:
+        self._clock = clock
+        self.begin_s = self._last_s = clock.now_s()
+        self.parts = dict.fromkeys(PARTS, 0.0)
+
+    def lap(self, part: str) -> float:
+        """Book the time since the last lap under ``part``; returns it."""
+        now_s = self._clock.now_s()
+        lap_s, self._last_s = now_s - self._last_s, now_s
+        self.parts[part] += lap_s
+        return lap_s
+
+    def exchange(self, report: ExchangeReport) -> None:
+        """Book the time since the last lap as the algorithm reports it; what it does not explain is ``other_s``."""
+        begin_s = self._last_s
+        self.lap("other_s")
+        explained_s = report.exposed_s - report.hidden_s + report.codec_s
+        self.parts["other_s"] -= min(explained_s, self._last_s - begin_s)
+        self.parts["compute_s"] -= report.hidden_s
+        self.parts["exposed_s"] += report.exposed_s
+        self.parts["codec_s"] += report.codec_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """Training seconds since the step began."""
+        return self._clock.now_s() - self.begin_s
+
+    @property
+    def duration_s(self) -> float:
+        """From the begin of the step to the last lap."""
+        return self._last_s - self.begin_s
+
+    @property
+    def error_s(self) -> float:
+        """How far the parts are from adding up, in seconds."""
+        return abs(self.duration_s - sum(self.parts.values()))
+
+
+class Pacer:
+    """Sleeps before the last backward pass of a step, so that nodes that share cores look like devices of that speed.
+
+    There, and not at the end of the step: gradients then appear at the same pace as on the slower device that is
+    imitated, and communication overlaps with the backward pass as it would there. What backward and optimizer will
+    take is the median of the steps before.
+    """
+
+    def __init__(self, step_time_s: float | None) -> None:
+        self._step_time_s = step_time_s
+        self._tails_s: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+
+    def observe(self, tail_s: float) -> None:
+        """Take in what a step computed after its padding: backward and optimizer, without any waiting."""
+        self._tails_s.append(tail_s)
+
+    def missing_s(self, elapsed_s: float) -> float:
+        """How long to sleep in a step that has taken ``elapsed_s`` so far; 0 where no step time is declared."""
+        if self._step_time_s is None:
+            return 0.0
+        tail_s = statistics.median(self._tails_s) if self._tails_s else 0.0
+        return max(0.0, self._step_time_s - elapsed_s - tail_s)
+
+    def pad(self, elapsed_s: float) -> None:
+        """Sleep for what is missing."""
+        missing_s = self.missing_s(elapsed_s)
+        if missing_s > 0.0:
+            time.sleep(missing_s)
 
 
 @dataclass(frozen=True)

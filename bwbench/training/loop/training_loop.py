@@ -10,17 +10,15 @@ from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
 from bwbench.training.loop.channel import Channel
-from bwbench.training.loop.checkpoints import Checkpoints, Resumed
+from bwbench.training.loop.checkpoints import Checkpoints, SavedTrial, restore_trial, save_trial
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import Evaluator
 from bwbench.training.loop.feed import BatchFeed
-from bwbench.training.loop.pacer import Pacer
 from bwbench.training.loop.progress import Progress
 from bwbench.training.loop.recorder import Recorder
-from bwbench.training.loop.replica import ReplicaSnapshot, fingerprint
-from bwbench.training.loop.saved_trial import restore_trial, save_trial
-from bwbench.training.loop.step import Stepper, StepResult
-from bwbench.training.loop.trial import Trial
+from bwbench.training.loop.replica import copy_of, fingerprint, put_back
+from bwbench.training.loop.step import Pacer, Stepper, StepResult
+from bwbench.training.loop.trial_parts import Trial
 
 
 class TrainingLoop:
@@ -56,7 +54,7 @@ class TrainingLoop:
         if resumed is None:
             stop = self._begin()
         else:
-            self._go_on(resumed)
+            self._go_on(*resumed)
         pacer = Pacer(self._trial.config.compute.step_time_s)
         pacer.observe(self._plain_backward_s)
         stop = self._train(Stepper(self._trial, self._feed, pacer), stop)
@@ -67,7 +65,7 @@ class TrainingLoop:
     def _warm_up(self) -> None:
         """Whole steps and the measurement that overlap is judged by, then everything as it was before."""
         trial = self._trial
-        before = ReplicaSnapshot.take(trial.model, trial.optimizer)
+        before = copy_of(trial.model, trial.optimizer)
         stepper = Stepper(trial, trial.make_feed(), Pacer(None))
         trial.method.resume()
         for number in range(1, WARM_UP_STEPS + 1):
@@ -75,7 +73,7 @@ class TrainingLoop:
         self._plain_backward_s = stepper.plain_backward_s()
         trial.method.rehearse(self._plain_backward_s)
         trial.method.drain()
-        before.restore(trial.model, trial.optimizer)
+        put_back(before, trial.model, trial.optimizer)
         trial.method.reset()
 
     def _begin(self) -> Stop | None:
@@ -83,17 +81,17 @@ class TrainingLoop:
         evaluation = self._evaluator.validation(clock_s=0.0)
         facts = self._trial.facts(self._plain_backward_s)
         self._meet()
-        self._recorder.start(facts, self._clock.start())
+        self._recorder.begin(facts, self._clock.start())
         self._trial.method.resume()
-        self._recorder.evaluation(evaluation)
+        self._recorder.show(evaluation)
         return self._evaluator.verdict(evaluation)
 
-    def _go_on(self, checkpoint: Resumed) -> None:
+    def _go_on(self, attempt: int, saved: SavedTrial) -> None:
         """Be where the checkpoint was taken, and let the clock go on from there."""
-        clock_s = restore_trial(checkpoint.state, self._trial, self._feed, self._progress)
+        clock_s = restore_trial(saved, self._trial, self._feed, self._progress)
         facts = Resume(
             pid=os.getpid(),
-            attempt=checkpoint.attempt,
+            attempt=attempt,
             step=self._progress.steps,
             samples=self._progress.samples,
             clock_s=clock_s,
@@ -101,7 +99,7 @@ class TrainingLoop:
             tcp=tcp_settings(),
         )
         self._meet()
-        self._recorder.resume(facts, self._clock.start(clock_s))
+        self._recorder.begin(facts, self._clock.start(clock_s))
         self._trial.method.resume()
 
     def _meet(self) -> None:
@@ -138,7 +136,7 @@ class TrainingLoop:
         return Stop("done", "time")
 
     def _record(self, result: StepResult) -> None:
-        self._progress.ledger_check.add(result.ledger)
+        self._progress.ledger_check.add(result.ledger.error_s, result.ledger.duration_s)
         self._progress.payload_bytes += result.exchange.payload_bytes
         step = Step(
             step=self._progress.steps,
@@ -165,7 +163,7 @@ class TrainingLoop:
         with self._clock.held():
             clock_s = self._clock.now_s()
             event = self._evaluator.validation(clock_s).model_copy(update={"waited_s": waited_s})
-            self._recorder.evaluation(event)
+            self._recorder.show(event)
             self._recorder.write()
             # Nobody can ask between the barriers.
             stop = self._evaluator.verdict(event) or self._control.published_stop(None)
@@ -185,7 +183,7 @@ class TrainingLoop:
         self._control.barrier()
         self._channel.phase("drained")
         if stop.status == "done":
-            self._recorder.evaluation(self._evaluator.test(clock_s))
+            self._recorder.show(self._evaluator.test(clock_s))
         self._channel.phase("ending")
         self._recorder.end(
             End(

@@ -11,21 +11,22 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, ConfigError
+from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import EventWriter
 from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints
-from bwbench.training.loop.environment import WorkerEnvironment
 from bwbench.training.loop.external import ExternalRun, on_own_interfaces
-from bwbench.training.loop.lean_start import leave_compiler_out
-from bwbench.training.loop.process_groups import Groups, connect
+from bwbench.training.loop.process_groups import Groups, WorkerEnvironment, connect
 from bwbench.training.loop.recorder import Recorder, error_event
 from bwbench.training.loop.training_loop import TrainingLoop
-from bwbench.training.loop.trial import prepare
+from bwbench.training.loop.trial_parts import prepare
 
 SWITCH_INTERVAL_S = 1e-3  # a communication thread with a message in hand waits no longer for the interpreter than this
 LAST_BARRIER_LIMIT = timedelta(seconds=10)
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> int:
     return 0  # not reached
 
 
-def _read_json(path: Path) -> dict[str, object]:
+def _read_json(path: Path) -> JsonObject:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -138,6 +139,31 @@ def _exit(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def leave_compiler_out() -> None:
+    """Keep torch's compiler out of this process, which never compiles. Safe to call twice.
+
+    torch's optimizers import ``torch._dynamo`` the first time one is made or takes a step, to tell the compiler what to
+    leave alone; that takes as long as importing torch itself. With four workers on two cores it is two to three seconds
+    of every cell. The wrappers that import it are taken off here; what they wrap is unchanged. Where a version of torch
+    is built otherwise nothing is touched, and starts take longer.
+    """
+    base: Any = torch.optim.Optimizer
+    for name, function in list(vars(base).items()):
+        plain = _unwrapped(function, "inner")
+        if plain is not function:
+            setattr(base, name, plain)
+    for optimizer in (torch.optim.SGD, torch.optim.Adam):  # AdamW is an Adam
+        plain = _unwrapped(optimizer.step, "_use_grad")
+        if plain is not optimizer.step:
+            optimizer.step = torch.no_grad()(plain)  # type: ignore[method-assign]  # the other thing that it does
+
+
+def _unwrapped(function: Any, wrapper: str) -> Any:
+    """What ``function`` wraps where it is that wrapper, else ``function`` itself."""
+    is_wrapper = getattr(getattr(function, "__code__", None), "co_name", None) == wrapper
+    return getattr(function, "__wrapped__", function) if is_wrapper else function
 
 
 if __name__ == "__main__":

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import LANGUAGE_MODELLING, DataSpec
+from bwbench.methods.deferred import nn, torch
 from bwbench.training.models.model import AbstractModel
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class CharTransformerConfig(ComponentConfig):
@@ -56,9 +54,6 @@ class CharTransformer(AbstractModel):
 
 def _decoder(context: int, vocabulary: int, options: CharTransformerConfig) -> nn.Module:
     """Character numbers ``[batch, up to context]`` to logits ``[batch, same, vocabulary]``."""
-    import torch
-    from torch import nn
-
     width = options.embedding
 
     class Decoder(nn.Module):
@@ -76,10 +71,10 @@ def _decoder(context: int, vocabulary: int, options: CharTransformerConfig) -> n
                 elif name.endswith("bias"):
                     nn.init.zeros_(parameter)
 
-        def forward(self, inputs: Tensor) -> Tensor:
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             numbers = inputs.long()
             places = torch.arange(numbers.shape[1], device=numbers.device)
-            logits: Tensor = self.head(self.norm(self.blocks(self.characters(numbers) + self.positions(places))))
+            logits: torch.Tensor = self.head(self.norm(self.blocks(self.characters(numbers) + self.positions(places))))
             return logits
 
     return Decoder()
@@ -87,7 +82,6 @@ def _decoder(context: int, vocabulary: int, options: CharTransformerConfig) -> n
 
 def _block(width: int, heads: int) -> nn.Module:
     """Attention to earlier positions, then feed-forward, each added to the stream ``[batch, context, width]``."""
-    from torch import nn
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -99,13 +93,13 @@ def _block(width: int, heads: int) -> nn.Module:
             self.feed_in = nn.Linear(width, 4 * width)
             self.feed_out = nn.Linear(4 * width, width)
 
-        def forward(self, stream: Tensor) -> Tensor:
+        def forward(self, stream: torch.Tensor) -> torch.Tensor:
             batch, context, _ = stream.shape
             parts = self.attention_in(self.attention_norm(stream)).view(batch, context, 3, heads, width // heads)
             query, key, value = parts.permute(2, 0, 3, 1, 4)  # each [batch, heads, context, width / heads]
             mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
             stream = stream + self.attention_out(mixed.transpose(1, 2).reshape(batch, context, width))
-            result: Tensor = stream + self.feed_out(nn.functional.gelu(self.feed_in(self.feed_norm(stream))))
+            result: torch.Tensor = stream + self.feed_out(nn.functional.gelu(self.feed_in(self.feed_norm(stream))))
             return result
 
     return Block()

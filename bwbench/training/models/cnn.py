@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import DataSpec
+from bwbench.methods.deferred import nn, torch
 from bwbench.training.models.model import AbstractPictureModel
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 def channels_last() -> nn.Module:
@@ -22,11 +20,9 @@ def channels_last() -> nn.Module:
     training step of our cnn models takes 0.75 to 0.85 of the time on a core, and an evaluation half
     (torch.channels_last; https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html).
     """
-    import torch
-    from torch import nn
 
     class ChannelsLast(nn.Module):
-        def forward(self, inputs: Tensor) -> Tensor:
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs.contiguous(memory_format=torch.channels_last)
 
     return ChannelsLast()
@@ -58,8 +54,6 @@ class Cnn(AbstractPictureModel):
     options: CnnConfig
 
     def _build(self, spec: DataSpec) -> nn.Module:
-        from torch import nn
-
         channels, height, width = spec.input_shape
         first, second = self.options.width, 2 * self.options.width
         layers = [*_first_convolution(channels, first), nn.MaxPool2d(2), *_convolution(first, second), nn.MaxPool2d(2)]
@@ -87,8 +81,6 @@ class CnnLarge(AbstractPictureModel):
     options: CnnLargeConfig
 
     def _build(self, spec: DataSpec) -> nn.Module:
-        from torch import nn
-
         channels, height, width = spec.input_shape
         first, second, third = (self.options.width * factor for factor in (1, 2, 4))
         layers = [
@@ -108,15 +100,11 @@ def _first_convolution(num_inputs: int, num_outputs: int) -> list[nn.Module]:
 
 
 def _convolution(num_inputs: int, num_outputs: int) -> list[nn.Module]:
-    from torch import nn
-
     groups = math.gcd(num_outputs, 4)  # 1, 4 and 8 groups learn digits alike; 4 divides most widths
     return [nn.Conv2d(num_inputs, num_outputs, 3, padding=1), nn.GroupNorm(groups, num_outputs), nn.ReLU()]
 
 
 def _dense(num_features: int, hidden: int, num_classes: int) -> list[nn.Module]:
-    from torch import nn
-
     if hidden == 0:
         return [nn.Linear(num_features, num_classes)]
     return [nn.Linear(num_features, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)]

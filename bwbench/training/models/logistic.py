@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from bwbench.base.data_spec import DataSpec
+from bwbench.methods.deferred import nn
 from bwbench.training.models.model import AbstractModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class Logistic(AbstractModel):
@@ -19,6 +17,4 @@ class Logistic(AbstractModel):
     parameter_range: ClassVar[tuple[int, int]] = (7_850, 7_850)
 
     def _build(self, spec: DataSpec) -> nn.Module:
-        from torch import nn
-
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(spec.input_shape), spec.num_classes))

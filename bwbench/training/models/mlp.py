@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import DataSpec
+from bwbench.methods.deferred import nn
 from bwbench.training.models.model import AbstractModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class MlpConfig(ComponentConfig):
@@ -31,8 +29,6 @@ class Mlp(AbstractModel):
     options: MlpConfig
 
     def _build(self, spec: DataSpec) -> nn.Module:
-        from torch import nn
-
         widths = (math.prod(spec.input_shape), *self.options.hidden)
         layers: list[nn.Module] = [nn.Flatten()]
         for num_inputs, num_outputs in pairwise(widths):

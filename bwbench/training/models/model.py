@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import CLASSIFICATION, DataSpec
 from bwbench.base.errors import ConfigError
-
-if TYPE_CHECKING:
-    from torch import nn
+from bwbench.methods.deferred import nn
 
 
 class AbstractModel(ABC):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from bwbench.base.data_spec import CLASSIFICATION, LANGUAGE_MODELLING, DataSpec
+from bwbench.methods.deferred import torch
 from bwbench.training.models.model import AbstractModel
-
-if TYPE_CHECKING:
-    import torch
 
 _BATCH = 3
 
@@ -29,8 +26,6 @@ def violations(model: AbstractModel, spec: DataSpec) -> list[str]:
 
     Raises ConfigError where the model refuses such data, which it may. Leaves torch's global random state changed.
     """
-    import torch
-
     torch.manual_seed(1)
     module = model.build(spec)
     return [f"{spec}: {text}" for text in _of_module(model, module, spec)]
@@ -38,8 +33,6 @@ def violations(model: AbstractModel, spec: DataSpec) -> list[str]:
 
 def example_batch(spec: DataSpec, batch_size: int = _BATCH) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs ``[batch_size, *input_shape]`` and targets that fit ``spec``, from torch's global random state."""
-    import torch
-
     shape = (batch_size, *spec.input_shape)
     if spec.task == LANGUAGE_MODELLING:
         return torch.randint(spec.num_classes, shape), torch.randint(spec.num_classes, shape)
@@ -48,8 +41,6 @@ def example_batch(spec: DataSpec, batch_size: int = _BATCH) -> tuple[torch.Tenso
 
 
 def _of_module(model: AbstractModel, module: torch.nn.Module, spec: DataSpec) -> Iterator[str]:
-    import torch
-
     if list(module.buffers()):
         yield f"has buffers ({', '.join(name for name, _ in module.named_buffers())}): replicas would not agree on them"
     if bad := [name for name, parameter in module.named_parameters() if parameter.dtype != torch.float32]:
@@ -76,8 +67,6 @@ def _of_repetition(
     model: AbstractModel, module: torch.nn.Module, logits: torch.Tensor, inputs: torch.Tensor, spec: DataSpec
 ) -> Iterator[str]:
     """All ranks build the same model from the same seed, and see the same in the same input."""
-    import torch
-
     torch.manual_seed(1)
     again = model.build(spec)
     if any(not torch.equal(one, two) for one, two in zip(module.parameters(), again.parameters(), strict=True)):

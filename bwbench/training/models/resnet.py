@@ -7,16 +7,14 @@ in GroupNorm for BatchNorm, and in projections (their option B) where they pad w
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import DataSpec
+from bwbench.methods.deferred import nn, torch
 from bwbench.training.models.model import AbstractPictureModel
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class ResnetConfig(ComponentConfig):
@@ -35,8 +33,6 @@ class AbstractResnet(AbstractPictureModel):
     options: ResnetConfig
 
     def _build(self, spec: DataSpec) -> nn.Module:
-        from torch import nn
-
         width = self.options.width
         layers: list[nn.Module] = [
             nn.Conv2d(spec.input_shape[0], width, 3, padding=1, bias=False),
@@ -71,14 +67,11 @@ class Resnet20(AbstractResnet):
 
 
 def _norm(num_channels: int) -> nn.Module:
-    from torch import nn
-
     return nn.GroupNorm(math.gcd(num_channels, 8), num_channels)
 
 
 def _residual_block(num_inputs: int, num_outputs: int, stride: int) -> nn.Module:
     """``[batch, num_inputs, h, w]`` to ``[batch, num_outputs, h / stride, w / stride]``."""
-    from torch import nn
 
     class ResidualBlock(nn.Module):
         def __init__(self) -> None:
@@ -97,8 +90,8 @@ def _residual_block(num_inputs: int, num_outputs: int, stride: int) -> nn.Module
                 else nn.Sequential(nn.Conv2d(num_inputs, num_outputs, 1, stride=stride, bias=False), _norm(num_outputs))
             )
 
-        def forward(self, inputs: Tensor) -> Tensor:
-            result: Tensor = nn.functional.relu(self.body(inputs) + self.shortcut(inputs))
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = nn.functional.relu(self.body(inputs) + self.shortcut(inputs))
             return result
 
     return ResidualBlock()

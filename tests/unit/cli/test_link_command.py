@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from bwbench.base.errors import ConfigError
+from bwbench.cli.link import measure
+from bwbench.cli.link.link_commands import app
 from tests.netns.link_command import verify
 
 
@@ -48,6 +51,19 @@ def test_a_tolerance_that_makes_no_sense_is_refused(tolerance: str) -> None:
 
 
 def test_nothing_heavy_is_imported() -> None:
-    code = "import sys, bwbench.cli.link, bwbench.network.network, bwbench.network.probe; print(*sys.modules)"
+    code = "import sys, bwbench.cli.link.measure, bwbench.network.network, bwbench.network.probe; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "pandas", "matplotlib", "pyroute2"} & set(modules)
+
+
+@pytest.mark.parametrize("flags, port", [([], 5210), (["--iperf3"], 5201), (["--iperf3", "--port", "7"], 7)])
+def test_the_port_of_whom_is_recorded_with(flags: list[str], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuse(to: str, number: int, *_: object, **__: object) -> None:
+        asked.append(number)
+        raise ConfigError("port: enough")
+
+    monkeypatch.setattr(measure, "record_with_iperf3" if flags else "record", refuse)
+    found = CliRunner().invoke(app, ["record", "--to", "b", *flags], standalone_mode=False)
+    assert asked == [port] and str(found.exception) == "--port: enough"

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bwbench.base.errors import ConfigError
-from bwbench.cli import link
+from bwbench.cli.link.link_commands import app
 from bwbench.cli.link.shown_link import expected_of_nodes, expected_of_pairs
 from bwbench.network.link import UNSHAPED, Link
 
 
 def invoke(*words: str) -> Result:
-    result = CliRunner().invoke(link.app, list(words), standalone_mode=False)
+    result = CliRunner().invoke(app, list(words), standalone_mode=False)
     if result.exception is not None:
         raise result.exception
     return result
@@ -71,7 +71,7 @@ def test_what_netem_cannot_do_is_said_in_place_of_commands() -> None:
 
 
 def test_netem_is_shown_where_the_kernel_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bwbench.network.netem.netem_check.netem_available", lambda: False)
+    monkeypatch.setattr("bwbench.cli.link.shown_link.netem_available", lambda: False)
     output = invoke("show", "--bandwidth", "10 Mbit/s", "--backend", "netem").stdout
     assert "no sch_netem" in output and "qdisc add" in output
 

@@ -8,13 +8,14 @@ from rich.console import Console
 
 from bwbench.cli.link.measure import measured_table
 from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
+from bwbench.records.schema import Applied
 
 PAIR = PairMeasurement(0, 1, 10e6, 9.72e6, 9.6e6, 0.01, 0.0103, 0.01, 0.012, 1000, 1000)
 APPLIED: dict[str, Any] = {"up_bps": 10e6, "down_bps": 20e6, "latency_s": 0.005, "loss": 0.01}
 
 
 def rows(applied: dict[str, Any], alone: tuple[float, float] | None = None) -> list[list[str]]:
-    table = measured_table(applied, LinkMeasurement("relay", (PAIR,), "ok", (), 0.05, alone))
+    table = measured_table(Applied.model_validate(applied), LinkMeasurement("relay", (PAIR,), "ok", (), 0.05, alone))
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(table)
@@ -37,6 +38,10 @@ def test_each_end_has_its_own() -> None:
 
 def test_different_qdiscs_have_no_such_figure() -> None:
     assert [row[3] for row in rows({**APPLIED, "shapes": [{"nodes": [0]}, {"nodes": [1]}]})] == ["-", "-", "-"]
+
+
+def test_nothing_was_set() -> None:
+    assert [row[3] for row in rows({"bridge": "br0"})] == ["-", "-", "-"]
 
 
 def test_a_shared_air_is_shown_alone_too() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, PARTITIONS
-from bwbench.training.loop.ledger import PARTS
+from bwbench.training.loop.step import PARTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "concepts.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| word")]

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from bwbench.records import schema
-from bwbench.records.schema import documents, events, link, published
+from bwbench.records.schema import documents, events, link_json, published
 
 PAGE = Path(__file__).parents[3] / "docs" / "results-format.md"
 SECTIONS: dict[str, tuple[type[BaseModel], ...]] = {
@@ -21,7 +21,7 @@ SECTIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "attempt-n/environment.json": (schema.Environment,),
     "attempt-n/link.json": (schema.LinkRecord,),
     "attempt-n/rank&lt;r&gt;.jsonl": (
-        schema.Start, schema.Step, schema.Evaluation, schema.Resume, schema.WorkerError, schema.End,
+        schema.Start, schema.Step, schema.Evaluation, schema.Resume, schema.RankError, schema.End,
     ),
     "attempt-n/checkpoint-&lt;step&gt;/": (schema.CheckpointHead,),
     "cells.jsonl.gz: published records": (schema.PublishedHead, schema.Digest),
@@ -84,7 +84,7 @@ def test_every_record_has_a_section() -> None:
     for models in SECTIONS.values():
         for model in models:
             fields(model, set(), covered)
-    for module in (documents, events, link, published):
+    for module in (documents, events, link_json, published):
         for model in vars(module).values():
             if isinstance(model, type) and issubclass(model, schema.Record) and model.__module__ == module.__name__:
                 assert any(issubclass(one, model) for one in covered), model

@@ -20,10 +20,10 @@ from bwbench.records.schema import (
     Evaluation,
     LedgerParts,
     LinkRecord,
+    RankError,
     Start,
     Status,
     Step,
-    WorkerError,
     event_of,
     finite,
     parse_event,
@@ -68,7 +68,7 @@ def test_fields_come_in_their_order_and_only_those_that_were_given() -> None:
 def test_events_are_told_apart_by_their_kind() -> None:
     for content, kind in (
         ({"event": "start"}, Start),
-        ({"event": "error", "type": "E", "message": "m"}, WorkerError),
+        ({"event": "error", "type": "E", "message": "m"}, RankError),
         ({"event": "eval", "split": "test", "step": 1, "samples": 2, "clock_s": 1, "mean": {"loss": None}}, Evaluation),
     ):
         assert type(event_of(content)) is kind
@@ -172,4 +172,4 @@ def test_a_torn_last_line_is_left_out_and_another_one_is_refused(tmp_path: Path)
     path.write_text('{"event":"start"}\n{"event":"err\n{"event":"error"}\n')
     with pytest.raises(RecordError, match=r"rank0\.jsonl:2: not readable as JSON"):
         read_events(path)
-    assert files.read_last_events(path) == [Start(), WorkerError()]
+    assert files.read_last_events(path) == [Start(), RankError()]

@@ -88,9 +88,7 @@ class Machines:
 def machines(monkeypatch):
     known = Description(650, ((10, 64), (10,)), 0.001)
     for module in ("composing", "estimate"):
-        monkeypatch.setattr(
-            f"bwbench.experiment.plan.{module}.describe", lambda requests: dict.fromkeys(requests, known)
-        )
+        monkeypatch.setattr(f"bwbench.experiment.plan.{module}.describe", lambda configs: [known] * len(configs))
     found = Machines()
     monkeypatch.setattr(composed_run, "run_cell", found)
     return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from bwbench.base.errors import ConfigError, LaunchError
@@ -28,11 +29,7 @@ async def connect(host: Host) -> Any:
         ConfigError: asyncssh is not installed.
     """
     asyncssh = load_asyncssh()
-    options: dict[str, Any] = {}
-    if host.user is not None:
-        options["username"] = host.user
-    if host.port is not None:
-        options["port"] = host.port
+    options = {name: said for name, said in (("username", host.user), ("port", host.port)) if said is not None}
     try:
         return await asyncio.wait_for(
             asyncssh.connect(
@@ -59,20 +56,19 @@ async def connect(host: Host) -> Any:
         raise HostError(f"ssh's configuration does not work for it: {error}") from None
 
 
-async def connected(hosts: Sequence[Host]) -> dict[Host, Any]:
-    """A connection, or the HostError, for each host."""
+@contextlib.asynccontextmanager
+async def connected(hosts: Sequence[Host]) -> AsyncIterator[dict[Host, Any]]:
+    """A connection, or the HostError, for each host, until the context ends."""
     found = await asyncio.gather(*(connect(host) for host in hosts), return_exceptions=True)
     for result in found:
         if isinstance(result, BaseException) and not isinstance(result, HostError):
             raise result
-    return dict(zip(hosts, found, strict=True))
-
-
-def close(connections: dict[Host, Any]) -> None:
-    """Close those that there are."""
-    for connection in connections.values():
-        if not isinstance(connection, HostError):
-            connection.close()
+    try:
+        yield dict(zip(hosts, found, strict=True))
+    finally:
+        for connection in found:
+            if not isinstance(connection, BaseException):
+                connection.close()
 
 
 def load_asyncssh() -> Any:

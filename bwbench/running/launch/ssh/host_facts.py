@@ -12,9 +12,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
@@ -23,7 +21,7 @@ from bwbench.base.listening import listening_socket
 from bwbench.base.registry import DATASETS
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records.environment import capture_environment
-from bwbench.records.schema import Environment, JsonObject
+from bwbench.records.schema import Environment, JsonObject, Record
 from bwbench.running.launch.liveness import FOREIGN_PROC, proc_is_own
 from bwbench.running.launch.ssh.keeper import STATE
 from bwbench.training.datasets.folder import VARIABLE, data_folder
@@ -32,8 +30,7 @@ REACH_LIMIT_S = 5.0
 LISTEN_LIMIT_S = 60.0
 
 
-@dataclass(frozen=True)
-class PreflightFacts:
+class PreflightFacts(Record):
     """What the controller wants to know of a host before anything starts.
 
     Attributes:
@@ -54,20 +51,10 @@ class PreflightFacts:
     memory_bytes: int
     port: int
     proc_problem: str | None = None
-    addresses: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    addresses: Mapping[str, tuple[str, ...]] = {}
     ssh_address: str | None = None
     ssh_port: int | None = None
-    missing_data: Sequence[str] = ()
-
-    def to_json(self) -> JsonObject:
-        """What travels."""
-        return {**vars(self), "environment": self.environment.to_json()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> PreflightFacts:
-        """What came. Raises ValueError or TypeError where another version of bwbench has said it."""
-        known = {one.name: content[one.name] for one in fields(cls) if one.name in content}
-        return cls(**{**known, "environment": Environment.model_validate(content["environment"])})
+    missing_data: tuple[str, ...] = ()
 
 
 def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
@@ -77,6 +64,9 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
         cells: cell.json of one cell for each data set that will be needed.
     """
     STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = int(probe.getsockname()[1])
     connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
     return PreflightFacts(
         environment=capture_environment(),
@@ -85,33 +75,25 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
         free_bytes=shutil.disk_usage(STATE).free,
         memory_bytes=psutil.virtual_memory().available,
         addresses={
-            name: [found.address for found in all_found if found.family == socket.AF_INET]
+            name: tuple(found.address for found in all_found if found.family == socket.AF_INET)
             for name, all_found in psutil.net_if_addrs().items()
         },
         ssh_address=connection[2] if len(connection) > 2 else None,
         ssh_port=int(connection[3]) if len(connection) > 3 else None,
-        port=_free_port(),
-        missing_data=_missing_data(cells),
+        port=port,
+        missing_data=tuple(_missing_data(cells)),
     )
 
 
-def _missing_data(cells: Sequence[JsonObject]) -> list[str]:
+def _missing_data(cells: Sequence[JsonObject]) -> Iterator[str]:
     """What the data sets of ``cells`` lack here, in words."""
-    problems = []
     for content in cells:
         try:
             missing = Cell.from_json(content).config.dataset.source.build(DATASETS).missing(data_folder())
         except ConfigError as error:
             missing = error
         if missing is not None:
-            problems.append(str(missing))
-    return problems
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+            yield str(missing)
 
 
 def listen(address: str, port: int) -> None:

@@ -130,15 +130,16 @@ class HostSession:
 
     def _take(self, said: Mapping[str, Any]) -> None:
         if "exit" in said:
-            self.ended = RunEnd.from_json(said["exit"])
+            self.ended = RunEnd.model_validate(said["exit"])
             return
         name, data = str(said["file"]), base64.b64decode(said["data"])
         if name == "output.log":
             self._offsets[name] = said["offset"] + len(data)
-            self._print(data)
+            for line in self._printed.feed(data):
+                self._on_line(self.host, line.decode(errors="replace"))
             return
-        path = self._inside(name)
-        if path is None:
+        path = (self._folder / name).resolve()
+        if not path.is_relative_to(self._folder.resolve()):  # the host's word alone leads nowhere else
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         if "stamp" in said:
@@ -149,12 +150,3 @@ class HostSession:
             file.seek(said["offset"])
             file.write(data)
         self._offsets[name] = said["offset"] + len(data)
-
-    def _inside(self, name: str) -> Path | None:
-        """Where a file of the host's belongs here; None for a name that leads out of the folder."""
-        path = (self._folder / name).resolve()
-        return path if path.is_relative_to(self._folder.resolve()) else None
-
-    def _print(self, data: bytes) -> None:
-        for line in self._printed.feed(data):
-            self._on_line(self.host, line.decode(errors="replace"))

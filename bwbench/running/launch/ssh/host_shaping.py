@@ -8,27 +8,54 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import TypedDict, cast
 
 from bwbench.base.messages import MessageReader, encode
 from bwbench.network.link import Link
 from bwbench.network.link.link import MAX_SEED
 from bwbench.network.link.queue import Queue
-from bwbench.records.schema import JsonObject
+from bwbench.records.schema import JsonObject, Record
 
 SHAPER = "bwbench.running.launch.ssh.shaper"  # also in docs/real-hosts.md and so in sudoers of hosts
 BEGIN_LIMIT_S = 90.0  # it gives up by itself after 60 s
 END_LIMIT_S = 30.0
 POLL_S = 0.2
 
-# What a shaper says, one line: ``problem``, or what it did, as ``shaper.main`` has it. It is recorded as it stands.
-ShaperAnswer: TypeAlias = dict[str, Any]
+
+class ShapedInterface(TypedDict):
+    """What ``show`` says of an interface; ``left_s`` is the time until it is taken back in any case."""
+
+    interface: str
+    applied: str
+    run: str
+    left_s: float
 
 
-@dataclass(frozen=True)
-class ShapingRequest:
+class ShaperAnswer(TypedDict, total=False):
+    """What a shaper says, one line: ``problem``, or what it did. The first answer of ``hold`` is recorded as it stands.
+
+    Attributes:
+        interface, applied, run, armed_by, commands: of ``hold``, once it shapes; ``check`` names the interface alone.
+        restored, now, before: of ``hold``, at its end.
+        shaped: of ``show``.
+        removed: of ``clear``.
+    """
+
+    problem: str | None
+    interface: str
+    applied: str
+    run: str
+    armed_by: str
+    commands: list[str]
+    restored: bool
+    now: str
+    before: str
+    shaped: list[ShapedInterface]
+    removed: list[str]
+
+
+class ShapingRequest(Record):
     """What a host is to shape.
 
     Attributes:
@@ -40,17 +67,8 @@ class ShapingRequest:
 
     link: JsonObject
     interface: str | None
-    peers: Sequence[str]
-    spared: Sequence[int]
-
-    def to_json(self) -> JsonObject:
-        """What travels."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ShapingRequest:
-        """What came."""
-        return cls(dict(content["link"]), content["interface"], list(content["peers"]), list(content["spared"]))
+    peers: tuple[str, ...]
+    spared: tuple[int, ...]
 
 
 def host_link(link: Link, rank: int) -> Link:
@@ -117,7 +135,7 @@ class HeldShaping:
         while time.monotonic() < end_s:
             if (why := unwanted()) is not None:
                 return why
-            self._answers += self._reader.all_ready(POLL_S)
+            self._hear(POLL_S)
             if self._answers:
                 if (problem := self._answers[0].get("problem")) is not None:
                     return f"its interface was not shaped: {problem}"
@@ -127,11 +145,14 @@ class HeldShaping:
                 return f"its interface was not shaped: the shaper ended with status {self._process.returncode}"
         return f"its interface was not shaped within {BEGIN_LIMIT_S:.0f} s"
 
+    def _hear(self, limit_s: float = 0.0) -> None:
+        self._answers += cast("list[ShaperAnswer]", self._reader.all_ready(limit_s))
+
     def problem(self) -> str | None:
         """Why the interface is no longer shaped; None while it is, or need not be."""
         if self._process is None or self._process.poll() is None:
             return None
-        self._answers += self._reader.all_ready()
+        self._hear()
         told = [answer["problem"] for answer in self._answers if answer.get("problem")]
         return f"its interface is no longer shaped: {told[0] if told else 'the shaper was ended'}"
 
@@ -150,7 +171,7 @@ class HeldShaping:
                 process.kill()  # what it has armed takes it back then
                 process.wait()
                 return "its interface was not seen to be as before; 'bwbench link clear' there looks"
-            self._answers += self._reader.all_ready()
+            self._hear()
         restored = [answer for answer in self._answers if "restored" in answer]
         if restored and not restored[0]["restored"]:
             return f"its interface is not as before: {restored[0]['now']} instead of {restored[0]['before']}"

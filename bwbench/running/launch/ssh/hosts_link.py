@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from bwbench.base.errors import LinkError
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
-from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected, load_asyncssh
+from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected, load_asyncssh
 from bwbench.running.launch.ssh.host_shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER, ShaperAnswer, ShapingRequest
 from bwbench.running.launch.ssh.preflight import examine, refuse_unfit, shaping_requests
 
@@ -25,16 +25,13 @@ def ask_all(hosts: Sequence[Host], operation: str) -> dict[Host, ShaperAnswer]:
         try:
             if isinstance(connection, HostError):
                 raise connection
-            return dict(await ask(connection, host, SHAPER, [operation], {}))
+            return cast(ShaperAnswer, await ask(connection, host, SHAPER, [operation], {}))
         except HostError as error:
             return {"problem": str(error)}
 
     async def everywhere() -> dict[Host, ShaperAnswer]:
-        connections = await connected(hosts)
-        try:
+        async with connected(hosts) as connections:
             answers = await asyncio.gather(*(one(host, connections[host]) for host in hosts))
-        finally:
-            close(connections)
         return dict(zip(hosts, answers, strict=True))
 
     return asyncio.run(everywhere())
@@ -71,17 +68,16 @@ class _HeldLink:
         self.ends: dict[Host, ShaperAnswer] = {}
 
     async def run(self) -> None:
-        connections = await connected(self._hosts)
-        try:
-            reports = await examine(connections, self._hosts, [])
-            refuse_unfit(reports)
-            starting = zip(self._hosts, shaping_requests(reports, self._link), strict=True)
-            await asyncio.gather(*(self._start(host, connections[host], request) for host, request in starting))
-            self._on_applied(await self._applied())
-            await self._until_one_ends()
-        finally:
-            await asyncio.shield(self._release())
-            close(connections)
+        async with connected(self._hosts) as connections:
+            try:
+                reports = await examine(connections, self._hosts, [])
+                refuse_unfit(reports)
+                starting = zip(self._hosts, shaping_requests(reports, self._link), strict=True)
+                await asyncio.gather(*(self._start(host, connections[host], request) for host, request in starting))
+                self._on_applied(await self._applied())
+                await self._until_one_ends()
+            finally:
+                await asyncio.shield(self._release())
 
     async def _until_one_ends(self) -> None:
         """Until ``duration_s`` are over. Raises LinkError where a shaper ends before that."""
@@ -145,7 +141,7 @@ class _HeldLink:
         said = self._said[host]
         try:
             while line := await self._shapers[host].stdout.readline():
-                said.put_nowait(dict(json.loads(line)))
+                said.put_nowait(json.loads(line))
         except self._broken as error:
             said.put_nowait({"problem": _broke(error)})
         said.put_nowait({})

@@ -18,18 +18,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.messages import MessageReader
-from bwbench.records import read_json, write_json_atomic
+from bwbench.records import read_json, read_record, write_json_atomic, write_record
 from bwbench.records.disk import LEAST_FREE_BYTES
-from bwbench.records.schema import JsonObject
+from bwbench.records.schema import JsonObject, Record
 from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
@@ -45,8 +43,7 @@ LOOK_S = 0.5  # at what is new, and at what the controller says
 CHUNK_BYTES = 256 * 1024  # of a file, in one line to the controller
 
 
-@dataclass(frozen=True)
-class KeeperOrder:
+class KeeperOrder(Record):
     """What a host is told to run.
 
     Attributes:
@@ -59,25 +56,13 @@ class KeeperOrder:
 
     token: str
     cell: JsonObject
-    command: Sequence[str]
+    command: tuple[str, ...]
     environment: Mapping[str, str]
     shaping: ShapingRequest | None
 
-    def to_json(self) -> JsonObject:
-        """What travels."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> KeeperOrder:
-        """What came."""
-        shaping = content["shaping"]
-        request = None if shaping is None else ShapingRequest.from_json(shaping)
-        return cls(content["token"], content["cell"], content["command"], content["environment"], request)
-
-
-@dataclass(frozen=True)
-class RunEnd:
-    """How torchrun has ended on a host.
+class RunEnd(Record):
+    """How torchrun has ended on a host: what exit.json holds.
 
     Attributes:
         why: it was ended, or failed, where that is known there.
@@ -85,15 +70,6 @@ class RunEnd:
 
     returncode: int
     why: str | None
-
-    def to_json(self) -> JsonObject:
-        """What travels, and stands in exit.json."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: object) -> RunEnd | None:
-        """What came, or stood there; None where that is no such thing."""
-        return cls(int(content["returncode"]), content["why"]) if isinstance(content, dict) else None
 
 
 def start(order: KeeperOrder) -> None:
@@ -104,7 +80,7 @@ def start(order: KeeperOrder) -> None:
     work.mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
     write_json_atomic(work / "cell.json", order.cell)
-    write_json_atomic(folder / "order.json", order.to_json())
+    write_record(folder / "order.json", order)
     (folder / "reserve").write_bytes(bytes(RESERVE_BYTES))
     (folder / "beat").touch()
     beat(folder, FIRST_BEAT_S)
@@ -137,7 +113,8 @@ def beat(folder: Path, for_s: float = 0.0) -> None:
 
 def keep(folder: Path) -> None:
     """Run torchrun to its end, or to that of everybody's interest; then say how it ended."""
-    order = KeeperOrder.from_json(dict(read_json(folder / "order.json") or {}))
+    order = read_record(KeeperOrder, folder / "order.json")
+    assert order is not None, "whoever has started this has written it"
     signal.signal(signal.SIGTERM, lambda *_: (folder / "stop").touch())
     shaping = HeldShaping(order.shaping, hidden=TOKEN)
     returncode = 1
@@ -148,8 +125,9 @@ def keep(folder: Path) -> None:
         if why is None:
             returncode, why = _train(order, folder, shaping)
         _await_others(order.token)
-        if returncode != 0:
-            why = why or _no_room(folder)
+        if returncode != 0 and why is None and (free_bytes := shutil.disk_usage(folder).free) < LEAST_FREE_BYTES:
+            where = f"({free_bytes / 1e6:.1f} MB are free where {folder.parent} lies)"
+            why = f"its disk is full {where}; make room there"
     except OSError as error:
         why = f"{error.filename or folder}: {error.strerror or error}"
     finally:
@@ -160,7 +138,7 @@ def keep(folder: Path) -> None:
         shutil.rmtree(gone, ignore_errors=True)
         return
     (folder / "reserve").unlink(missing_ok=True)
-    write_json_atomic(folder / "exit.json", RunEnd(returncode, why or problem).to_json())
+    write_record(folder / "exit.json", RunEnd(returncode=returncode, why=why or problem))
 
 
 def _train(order: KeeperOrder, folder: Path, shaping: HeldShaping) -> tuple[int, str | None]:
@@ -176,14 +154,6 @@ def _train(order: KeeperOrder, folder: Path, shaping: HeldShaping) -> tuple[int,
         if why is not None:
             _end(process, order.token)
     return process.returncode, why
-
-
-def _no_room(folder: Path) -> str | None:
-    """That a run which failed met a full disk; None where there is room."""
-    free_bytes = shutil.disk_usage(folder).free
-    if free_bytes >= LEAST_FREE_BYTES:
-        return None
-    return f"its disk is full ({free_bytes / 1e6:.1f} MB are free where {folder.parent} lies); make room there"
 
 
 def _unwanted(folder: Path) -> str | None:
@@ -255,11 +225,6 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def remove(token: str) -> None:
-    """Delete the folder of a run that has ended."""
-    shutil.rmtree(folder_of(token), ignore_errors=True)
-
-
 def _remove_old() -> None:
     STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in STATE.glob("run-*"):
@@ -288,12 +253,12 @@ def attach(folder: Path) -> None:
         if offsets is None:
             continue
         is_there = is_kept(folder)
-        ended = RunEnd.from_json(read_json(folder / "exit.json"))  # before the files: they are complete by then
+        ended = read_record(RunEnd, folder / "exit.json")  # before the files: they are complete by then
         if ended is None and not is_there:
             why = "the keeper of its torchrun was killed"
             if not folder.is_dir():  # as the keeper leaves it where nobody seems to want the run
                 why = f"ended there, because nothing was heard of the controller for {HEARTBEAT_LIMIT_S:.0f} s"
-            ended = RunEnd(-signal.SIGKILL, why)
+            ended = RunEnd(returncode=-signal.SIGKILL, why=why)
         if folder.is_dir():
             _send_new(folder, offsets)
         if ended is not None:
@@ -329,14 +294,14 @@ def _say(content: JsonObject) -> None:
 def main(arguments: list[str]) -> int:
     """One of ``start``, ``keep TOKEN``, ``attach TOKEN``, ``remove TOKEN``."""
     if arguments[0] == "start":
-        start(KeeperOrder.from_json(json.loads(sys.stdin.readline())))
+        start(KeeperOrder.model_validate_json(sys.stdin.readline()))
         _say({"ok": True})
     elif arguments[0] == "keep":
         keep(folder_of(arguments[1]))
     elif arguments[0] == "attach":
         attach(folder_of(arguments[1]))
     else:
-        remove(arguments[1])
+        shutil.rmtree(folder_of(arguments[1]), ignore_errors=True)
     return 0
 
 

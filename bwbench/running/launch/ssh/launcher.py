@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bwbench.base.errors import LaunchError, RecordError
 from bwbench.experiment.config.hosts import Host
@@ -18,7 +17,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
 from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
-from bwbench.running.launch.ssh.connection import HostError, close, connected
+from bwbench.running.launch.ssh.connection import HostError, connected
 from bwbench.running.launch.ssh.host_session import HostSession
 from bwbench.running.launch.ssh.keeper import KeeperOrder
 from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
@@ -62,37 +61,46 @@ class SshLauncher:
 
     async def _run(self, received: Path, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         hosts = [host for host, _ in self._placed]
-        connections = await connected(hosts)
-        try:
-            reports = await examine(connections, hosts, [self._cell])
-            refuse_unfit(reports)
-            self._sessions = [
-                HostSession(host, connections[host], self._token_of(number), received / str(number), self._print)
-                for number, host in enumerate(hosts)
-            ]
-            await self._start(reports)
-            return await self._supervise(received, wall_limit_s, on_event)
-        finally:
-            await asyncio.shield(self._end(connections))
-            self._bring(received)
+        async with connected(hosts) as connections:
+            try:
+                reports = await examine(connections, hosts, [self._cell])
+                refuse_unfit(reports)
+                self._sessions = [
+                    # A token of its own for each host's part of the run: homes may lie on one disk.
+                    HostSession(
+                        host, connections[host], f"{self._token}{number:04x}", received / str(number), self._print
+                    )
+                    for number, host in enumerate(hosts)
+                ]
+                await self._start(reports)
+                return await self._supervise(received, wall_limit_s, on_event)
+            finally:
+                await asyncio.shield(self._end())
+                self._bring(received)
 
     async def _start(self, reports: Sequence[HostReport]) -> None:
         first, link = reports[0], self._cell.config.link
         shaping = shaping_requests(reports, link) if link.shaped else [None] * len(reports)
         for number, ((host, workers), session) in enumerate(zip(self._placed, self._sessions, strict=True)):
-            command = [
+            command = (
                 *("-m", "bwbench.training.loop.torchrun"),
                 *(f"--nnodes={len(self._placed)}", f"--nproc-per-node={workers}"),
                 *("--rdzv-backend=bwbench", f"--rdzv-endpoint={first.address}:{first.rendezvous_port}"),
                 *(f"--rdzv-conf=rank={number}", f"--rdzv-id={self._token}", "--max-restarts=0"),
                 *("-m", "bwbench.training.loop.worker"),
-            ]
+            )
             environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(self._cell.config.compute.threads)}
             if host.interface is not None:
                 environment["BWBENCH_DATA_INTERFACE"] = host.interface
             if host.data is not None:
                 environment["BWBENCH_DATA"] = host.data
-            order = KeeperOrder(session.token, self._cell.to_json(), command, environment, shaping[number])
+            order = KeeperOrder(
+                token=session.token,
+                cell=self._cell.to_json(),
+                command=command,
+                environment=environment,
+                shaping=shaping[number],
+            )
             try:
                 await session.start(order)
             except HostError as error:
@@ -158,7 +166,7 @@ class SshLauncher:
     async def _stop(self) -> None:
         await asyncio.gather(*(session.stop() for session in self._sessions))
 
-    async def _end(self, connections: dict[Host, Any]) -> None:
+    async def _end(self) -> None:
         """Nothing may run on when this returns, nor be left on the hosts that still answer."""
         running = [session for session in self._sessions if session.ended is None and session.lost is None]
         if running:
@@ -166,18 +174,13 @@ class SshLauncher:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*(session.follow() for session in running)), STOP_LIMIT_S)
         await asyncio.gather(*(session.clean() for session in self._sessions), return_exceptions=True)
-        close(connections)
-
-    def _token_of(self, number: int) -> str:
-        """Of one host's part of the run: homes may lie on one disk."""
-        return f"{self._token}{number:04x}"
 
     def _show(self, received: Path, on_event: EventHandler) -> None:
         """What rank 0 has recorded since, for whoever watches."""
-        with contextlib.suppress(RecordError):  # a line that is being received
-            self._show_all(read_events(received / "0" / "cell" / "attempt-1" / "rank0.jsonl"), on_event)
-
-    def _show_all(self, events: Sequence[Event], on_event: EventHandler) -> None:
+        try:
+            events = read_events(received / "0" / "cell" / "attempt-1" / "rank0.jsonl")
+        except RecordError:  # a line that is being received
+            return
         for event in events[self._shown :]:
             if isinstance(event, Evaluation):
                 on_event(0, event)
@@ -194,16 +197,13 @@ class SshLauncher:
         found = [read_json(received / str(number) / "cell" / "shaping.json") for number in range(len(self._placed))]
         self.shaped = [content if isinstance(content, dict) else None for content in found]
         for number in reversed(range(len(self._placed))):
+            before = sum(workers for _, workers in self._placed[:number])
+            own = tuple(f"rank{rank}." for rank in range(before, before + self._placed[number][1]))
             there = received / str(number) / "cell" / "attempt-1"
             for file in there.glob("*") if there.is_dir() else ():
-                mine = file.name.startswith("rank") and not file.name.startswith(self._rank_names(number))
+                mine = file.name.startswith("rank") and not file.name.startswith(own)
                 if file.is_file() and not mine and (number == 0 or file.name.startswith("rank")):
                     shutil.copyfile(file, self._attempt / file.name)
-
-    def _rank_names(self, number: int) -> tuple[str, ...]:
-        """Begin of the names of the files of a host's ranks."""
-        before = sum(workers for _, workers in self._placed[:number])
-        return tuple(f"rank{rank}." for rank in range(before, before + self._placed[number][1]))
 
 
 def placed(hosts: Sequence[Host], nodes: int) -> list[tuple[Host, int]]:

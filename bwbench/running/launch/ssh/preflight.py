@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment
-from bwbench.running.launch.ssh.connection import HostError, ask, close, command_line, connected
+from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected
 from bwbench.running.launch.ssh.host_facts import PreflightFacts
 from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapingRequest, host_link
 
@@ -65,12 +67,12 @@ def refuse_unfit(reports: Sequence[HostReport]) -> None:
 def shaping_requests(reports: Sequence[HostReport], link: Link) -> list[ShapingRequest]:
     """What to ask of each host; the ports of all ssh servers are left alone on all of them."""
     named = {report.host.port for report in reports} | {report.facts.ssh_port for report in reports if report.facts}
-    spared = sorted({SSH_PORT, *(port for port in named if port is not None)})
+    spared = tuple(sorted({SSH_PORT, *(port for port in named if port is not None)}))
     return [
         ShapingRequest(
             link=host_link(link, rank).model_dump(mode="json", by_alias=True),
             interface=report.host.interface,
-            peers=[other.address for other in reports if other is not report],
+            peers=tuple(other.address for other in reports if other is not report),
             spared=spared,
         )
         for rank, report in enumerate(reports)
@@ -81,11 +83,8 @@ def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport
     """Preflight alone: what each host says, and lacks. Raises ConfigError where asyncssh is not installed."""
 
     async def examined() -> list[HostReport]:
-        connections = await connected(hosts)
-        try:
+        async with connected(hosts) as connections:
             return await examine(connections, hosts, cells)
-        finally:
-            close(connections)
 
     return asyncio.run(examined())
 
@@ -112,10 +111,10 @@ async def _examine(connection: Any, host: Host, own: Environment, cells: Sequenc
     asked_s = time.time()
     try:
         said = await ask(connection, host, FACTS, ["facts"], {"cells": cells, "data": host.data})
-        found = PreflightFacts.from_json(said)
+        found = PreflightFacts.model_validate(said)
     except HostError as error:
         return HostReport(host, problems=(str(error),))
-    except (ValueError, TypeError, KeyError):
+    except ValidationError:
         return HostReport(host, problems=(f"it answers as another version than {own.bwbench} does; install the same",))
     clock_off_s = found.time_unix_s - (asked_s + time.time()) / 2
     return HostReport(host, found, tuple(_problems(host, found, clock_off_s, own)))

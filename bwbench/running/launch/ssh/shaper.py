@@ -17,8 +17,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from bwbench.base.errors import BwbenchError, ConfigError, LinkError
 from bwbench.base.messages import first_line
@@ -29,7 +28,7 @@ from bwbench.network.interface.shaping import Prepared, applied, hold, prepare
 from bwbench.network.interface.shaping_request import PeerTraffic
 from bwbench.network.interface.steps import commands
 from bwbench.network.link import Link
-from bwbench.running.launch.ssh.host_shaping import SHAPER, ShaperAnswer, ShapingRequest
+from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapedInterface, ShaperAnswer, ShapingRequest
 from bwbench.training.loop.interfaces import interface_towards
 
 OLD_NAME = "bwbench.launch.ssh.shaper"  # of this module, in lines of sudoers that were written for bwbench 0.1
@@ -46,11 +45,14 @@ def main(arguments: list[str]) -> int:
             return _as_root(arguments, line)
         with Kernel() as kernel:
             if arguments[0] == "show":
-                _say({"problem": None, "shaped": [_as_json(state) for state in StateFolder.open().states()]})
+                _say({"problem": None, "shaped": [_shaped(state) for state in StateFolder.open().states()]})
             elif arguments[0] == "clear":
-                _clear(kernel)
+                cleared = [clear(kernel, state.dev) for state in StateFolder.open().states()]
+                differences = [found.difference for found in cleared if found.difference is not None]
+                removed = [what for found in cleared for what in found.removed]
+                _say({"problem": "; ".join(differences) or None, "removed": removed})
             else:
-                prepared = _prepared(kernel, ShapingRequest.from_json(json.loads(line)))
+                prepared = _prepared(kernel, ShapingRequest.model_validate_json(line))
                 if arguments[0] == "check":
                     _say({"interface": prepared.device.name, "problem": None})
                 else:
@@ -70,15 +72,8 @@ def _prepared(kernel: Kernel, request: ShapingRequest) -> Prepared:
     return prepared
 
 
-def _as_json(state: RunState) -> ShaperAnswer:
+def _shaped(state: RunState) -> ShapedInterface:
     return {"interface": state.dev, "applied": state.summary, "run": state.run, "left_s": state.deadline_s - now_s()}
-
-
-def _clear(kernel: Kernel) -> None:
-    cleared = [clear(kernel, state.dev) for state in StateFolder.open().states()]
-    differences = [found.difference for found in cleared if found.difference is not None]
-    removed = [what for found in cleared for what in found.removed]
-    _say({"problem": "; ".join(differences) or None, "removed": removed})
 
 
 def _hold(kernel: Kernel, prepared: Prepared) -> None:
@@ -156,7 +151,7 @@ def _refusal_of_sudo(command: Sequence[str]) -> str | None:
     return None if asked.returncode == 0 else said[-1] if said else "sudo refuses"
 
 
-def _say(content: Mapping[str, Any]) -> None:
+def _say(content: ShaperAnswer) -> None:
     with contextlib.suppress(OSError):  # whoever asked may be gone; what has been shaped is taken back all the same
         print(json.dumps(content), flush=True)
 

@@ -36,9 +36,7 @@ def planned_cells(
 ) -> tuple[tuple[Cell, ...], dict[str, CellEstimate]]:
     """Cells of a study, and their estimates by what is said of a model, on a machine of two processors."""
     for module in ("estimate", "forecast"):
-        monkeypatch.setattr(
-            f"bwbench.experiment.plan.{module}.describe", lambda requests: dict.fromkeys(requests, KNOWN)
-        )
+        monkeypatch.setattr(f"bwbench.experiment.plan.{module}.describe", lambda configs: [KNOWN] * len(configs))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     path = folder / "study.yaml"
     path.write_text(text)

@@ -73,7 +73,18 @@ def test_cell_json_there_and_back(tmp_path: Path) -> None:
     (cell,) = plan(tmp_path, BASE + "target: {accuracy: 0.9}\n").cells
     content = json.loads(json.dumps(cell.to_json()))
     assert Cell.from_json(content) == cell
-    assert set(content) == {"schema", "id", "slug", "experiment", "arm", "repeat", "config", "role", "kinship"}
+    assert set(content) == {
+        "schema",
+        "id",
+        "slug",
+        "experiment",
+        "arm",
+        "repeat",
+        "config",
+        "role",
+        "kinship",
+        "topology",
+    }
 
 
 def test_a_broken_cell_json_says_what_is_wrong(tmp_path: Path) -> None:

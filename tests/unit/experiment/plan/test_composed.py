@@ -42,7 +42,7 @@ repeats: 2
 def described(monkeypatch):
     """A model that no process has to be asked about."""
     known = Description(650, ((10, 64), (10,)), 0.001)
-    monkeypatch.setattr("bwbench.experiment.plan.composing.describe", lambda requests: dict.fromkeys(requests, known))
+    monkeypatch.setattr("bwbench.experiment.plan.composing.describe", lambda configs: [known] * len(configs))
 
 
 @pytest.fixture
@@ -170,9 +170,7 @@ def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> 
     """Convergence runs for the first link, timing runs for the first repeat, and nothing once they are done."""
     known = Description(650, ((10, 64), (10,)), 0.001)
     for module in ("estimate", "forecast"):
-        monkeypatch.setattr(
-            f"bwbench.experiment.plan.{module}.describe", lambda requests: dict.fromkeys(requests, known)
-        )
+        monkeypatch.setattr(f"bwbench.experiment.plan.{module}.describe", lambda configs: [known] * len(configs))
     experiment = load(MATRIX, "whole.share=0", "whole.at_least=0")
     cells = build_plan(experiment).cells
     items = assess(cells, tmp_path, ways=ways(experiment, cells))

@@ -11,12 +11,12 @@ import pytest
 
 from bwbench.base.errors import ConfigError, LaunchError
 from bwbench.experiment.config import CellConfig, load_experiment
-from bwbench.experiment.plan import Traffic, build_plan, estimate_cells
+from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
 from bwbench.experiment.plan.estimate import estimate
 from bwbench.experiment.plan.sending import Sending, traffic_of
-from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, transfer_time_s
+from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, Traffic, transfer_time_s
 from bwbench.network.link import UNSHAPED, Link
 
 SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's

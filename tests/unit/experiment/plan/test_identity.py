@@ -9,13 +9,63 @@ from pydantic import BaseModel
 
 from bwbench.base import registry
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
-from bwbench.experiment.plan import cell_identity as table
-from bwbench.experiment.plan.cell_identity import ALWAYS, DEFAULTS, identity, what_counts
+from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
+from bwbench.experiment.plan.cell_identity import DEFAULTS, identity, what_counts
 from bwbench.network.link import Link
 from bwbench.network.link.node_link import NodeOverride, TcpSettings
 from bwbench.network.link.variation import Outage, Trace, Traces
 from bwbench.records import iter_cells
 
+LR = ("lr", "weight_decay", "base_batch", "lr_scaling", "warmup", "flat")
+# Keys that are hashed whatever their value: all of 0.1 outside the link, none since.
+ALWAYS: dict[str, frozenset[str]] = {
+    place: frozenset(keys)
+    for place, keys in {
+        "": (
+            *("nodes", "link", "model", "dataset", "batch_size", "accumulate", "algorithm", "collective"),
+            *("compression", "optimizer", "compute", "evaluate", "target", "stop", "limit", "seed", "plugins"),
+            "launcher",  # where it is not local, which is never written
+        ),
+        "compute": ("threads", "step_time"),
+        "evaluate": ("every",),
+        "limit": ("samples", "time"),
+        "target": ("metric", "value"),
+        "algorithm every-step": ("bucket",),
+        "algorithm torch-post-local-sgd": ("warmup", "period"),
+        "algorithm local-sgd": ("period", "overlap", "warmup"),
+        "algorithm diloco": ("period", "overlap", "outer_lr", "outer_momentum"),
+        "algorithm streaming-diloco": ("period", "overlap", "outer_lr", "outer_momentum", "fragments", "mix"),
+        "algorithm decentralized": ("interval",),
+        "algorithm async": ("sync_interval", "warmup_steps"),
+        "algorithm qadam": ("warmup_steps", "send"),
+        "algorithm hivemind": ("period", "timeout"),
+        "collective parameter-server": ("server",),
+        "collective hierarchical": ("workers_per_host", "across"),
+        "compression int8": ("block", "epsilon", "error_feedback"),
+        "compression int4": ("block", "error_feedback"),
+        "compression int2": ("block", "error_feedback"),
+        "compression sign": ("block", "error_feedback"),
+        "compression qsgd": ("levels", "block", "norm"),
+        "compression terngrad": ("block", "clip"),
+        "compression threshold": ("value", "quantile", "error_feedback"),
+        "compression top-k": ("ratio", "exact", "error_feedback"),
+        "compression random-k": ("ratio", "unbiased", "error_feedback"),
+        "compression dgc": ("ratio", "momentum", "clip_norm", "warmup_steps"),
+        "compression powersgd": ("rank", "error_feedback"),
+        "model mlp": ("hidden",),
+        "model cnn": ("width", "hidden"),
+        "model cnn-large": ("width", "hidden"),
+        "model resnet8": ("width",),
+        "model resnet20": ("width",),
+        "model char-transformer": ("embedding", "heads", "layers"),
+        "dataset tinyshakespeare": ("context",),
+        "dataset synthetic": ("shape", "classes", "samples", "noise"),
+        "partition dirichlet": ("alpha",),
+        "optimizer sgd": (*LR, "momentum", "nesterov"),
+        "optimizer adam": (*LR, "betas", "eps"),
+        "optimizer adamw": (*LR, "betas", "eps"),
+    }.items()
+}
 RESULTS = Path(__file__).parents[4] / "results"
 CELL = {
     "nodes": 4,
@@ -40,8 +90,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "link.trace": Traces,
     "link.trace.up": Trace,
 }
-KINDS = {**table._KINDS, "compression": registry.COMPRESSIONS,
-         "partition": registry.PARTITIONS}  # fmt: skip
+KINDS = {**COMPONENT_KEYS, "partition": registry.PARTITIONS}
 NOT_HASHED = {"hosts"}  # where a cell runs
 REQUIRED = {"link.outages.*": {"at", "duration"}, "link.trace.up": {"file"}}  # without a default: hashed as they are
 

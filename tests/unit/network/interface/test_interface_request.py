@@ -80,8 +80,8 @@ def test_which_connections_it_has(
 
 @pytest.mark.parametrize("netem", [True, False])
 def test_a_rate_and_a_queue_need_no_netem(netem: bool) -> None:
-    check_link(link(up="1 Mbit/s", queue="100 packets"), netem)
-    check_link(link(backend="auto"), netem)
+    check_link(link(up="1 Mbit/s", queue="100 packets"), netem=netem)
+    check_link(link(backend="auto"), netem=netem)
 
 
 def test_the_rest_needs_it() -> None:

@@ -184,6 +184,6 @@ def test_freezing_fills_in_what_the_files_say(tmp_path):
 
 
 def test_the_command_line_starts_without_reading_presets():
-    code = "import bwbench.cli.main, bwbench.network.link.named_links as it; print(it._built_in.cache_info())"
+    code = "import bwbench.cli.main, bwbench.network.link.named_links as it; print(it.named_links.cache_info())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "misses=0" in done.stdout

@@ -38,7 +38,7 @@ def link(**asked: object) -> Link:
     ],
 )
 def test_the_choice_and_its_reason(asked: Link, netem_available: bool, expected: str) -> None:
-    name, reason = choose(asked, netem_available)
+    name, reason = choose(asked, netem_available=netem_available)
     assert name == expected
     assert reason
 
@@ -54,7 +54,7 @@ def test_the_choice_and_its_reason(asked: Link, netem_available: bool, expected:
 )
 def test_an_impossible_choice_says_what_to_write(asked: Link, available: bool, error: type[Exception]) -> None:
     with pytest.raises(error, match="backend: relay"):
-        choose(asked, available)
+        choose(asked, netem_available=available)
 
 
 def test_counters_survive_json_and_subtract() -> None:

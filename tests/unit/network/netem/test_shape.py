@@ -181,7 +181,7 @@ def test_the_default_queue_is_one_bandwidth_delay_product_where_that_is_more_tha
 
 def test_what_is_recorded_speaks_the_links_language() -> None:
     asked = link("10 Mbit/s", up="4 Mbit/s", latency="2.5 ms", loss=0.01, overrides={0: {"latency": "1 ms"}})
-    told = applied_netem(asked, shape(asked, 4), seed_applied=False).to_json()
+    told: Any = applied_netem(asked, shape(asked, 4), seed_applied=False)
     assert (told["bandwidth_bps"], told["up_bps"], told["down_bps"]) == (4e6, 4e6, 10e6)
     assert (told["latency_s"], told["jitter_s"], told["loss"]) == (2.5e-3, 0, 0.01)
     assert (told["queue_packets"], told["seed"], told["seed_applied"]) == (44, 1, False)

@@ -17,7 +17,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, most_single_bps: float, most_super_bp
     def load(total_bps: float, keys: dict[str, Any]) -> Load:
         loads_bps.append(total_bps)
         on_time = total_bps <= (most_single_bps if "loss" in keys else most_super_bps)
-        return Load(total_bps, total_bps / 12_000, LATE_S / 2 if on_time else 0.02, 0, "normal")
+        return Load(total_bps, LATE_S / 2 if on_time else 0.02, 0, "normal")
 
     monkeypatch.setattr(machine, "_load", load)
     return loads_bps
@@ -49,7 +49,7 @@ def test_heavier_loads_are_tried_while_the_relay_keeps_up_and_others_twice(
 
 @pytest.mark.parametrize("late_s, lost, kept_up", [(LATE_S, 0, True), (LATE_S * 1.1, 0, False), (0.0, 1, False)])
 def test_keeping_up_is_being_on_time_and_losing_nothing(late_s: float, lost: int, kept_up: bool) -> None:
-    assert Load(1e6, 1e2, late_s, lost, "normal").kept_up is kept_up
+    assert Load(1e6, late_s, lost, "normal").kept_up is kept_up
 
 
 def test_doctor_tells_it_in_a_users_terms(monkeypatch: pytest.MonkeyPatch) -> None:

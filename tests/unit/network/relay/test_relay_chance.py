@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -154,6 +153,6 @@ def test_the_seed_says_what_is_late_and_the_loss_does_not() -> None:
 
 def test_a_link_without_chance_draws_nothing() -> None:
     frames = sparse(100)
-    assert run(replace(model(), seed=5), frames).ends_s == run(model(), frames).ends_s
+    assert run(model(seed=5), frames).ends_s == run(model(), frames).ends_s
     found_s = delays_s(run(model(), frames), frames)
     assert found_s == pytest.approx([LATENCY_S] * 100)

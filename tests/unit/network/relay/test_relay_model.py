@@ -10,7 +10,6 @@ import pytest
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Trace
-from bwbench.network.namespaces.applied import AppliedLink
 from bwbench.network.relay.relay_model import RelayModel, applied_relay
 
 RATES = RateTrace([0, 1, 2], [8e6, 4e6])
@@ -26,11 +25,12 @@ def model(asked: Link, num_nodes: int = 3) -> RelayModel:
     return RelayModel.of(asked, num_nodes, lambda trace: RATES)
 
 
-def through_the_agent(applied: AppliedLink) -> dict[str, Any]:
+def told(asked: Link) -> Any:
     """What is recorded of it, once it has come from the agent."""
-    found = AppliedLink.from_message(json.loads(json.dumps(applied.to_message())))
-    assert found == applied and json.dumps(found.to_json()) == json.dumps(applied.to_json())
-    return found.to_json()
+    applied = applied_relay(model(asked), "nice -10")
+    found = json.loads(json.dumps(applied))
+    assert found == applied
+    return found
 
 
 def test_every_node_gets_its_own_rates_queues_and_paths() -> None:
@@ -93,10 +93,9 @@ def test_what_is_recorded_speaks_the_links_language() -> None:
         outages=[{"at": "10 s", "duration": "1 s", "nodes": [1]}],
         overrides={1: {"bandwidth": "1 Mbit/s"}, 2: {"trace": TRACE}},
     )
-    found = through_the_agent(applied_relay(asked, model(asked)))
-    assert json.loads(json.dumps(found)) == found
-    told = ("bandwidth_bps", "up_bps", "down_bps", "latency_s", "jitter_s", "loss", "medium", "seed")
-    assert [found[key] for key in told] == [2e6, 2e6, 10e6, 4e-3, 1e-3, 0.01, "switched", 7]
+    found = told(asked)
+    names = ("bandwidth_bps", "up_bps", "down_bps", "latency_s", "jitter_s", "loss", "medium", "seed")
+    assert [found[key] for key in names] == [2e6, 2e6, 10e6, 4e-3, 1e-3, 0.01, "switched", 7]
     assert (found["queue_packets"], found["jitter_distribution"], found["reorder"]) == (100, "pareto", False)
     assert found["burst_loss"]["bad_to_good"] == 0.25
     assert found["air"] is None
@@ -108,6 +107,6 @@ def test_what_is_recorded_speaks_the_links_language() -> None:
 
 def test_the_air_is_recorded_in_numbers() -> None:
     asked = link(medium="shared", standard="802.11n", fairness="airtime", wired=[2], bandwidth="65 Mbit/s")
-    air = through_the_agent(applied_relay(asked, model(asked)))["air"]
+    air = told(asked)["air"]
     assert (air["efficiency"], air["aggregation"], air["fairness"], air["wired"]) == (0.65, 20, "airtime", [2])
     assert air["overhead_s"] == pytest.approx(20 * 1514 * 8 / 65e6 * (1 / 0.65 - 1))

@@ -85,7 +85,7 @@ def run(
     while now_s <= until_s:
         if told and told[-1][0] <= now_s:
             time_s, word, *at_s = told.pop()
-            (schedule.play if word == "play" else schedule.hold)(time_s, *at_s)
+            schedule.switch(time_s, time_s - sum(at_s) if word == "play" else None)
         while waiting and waiting[-1][1][0] <= now_s:
             number, (time_s, src, dst, num_bytes) = waiting.pop()
             schedule.submit(time_s, src, dst, num_bytes, number)

@@ -1,11 +1,20 @@
-"""The words for who averages with whom."""
+"""The words for who averages with whom: what was recorded, and of older cells what their collectives declare."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from bwbench.base.registry import COLLECTIVES
-from bwbench.results.analysis.topology import CENTRAL, DECENTRAL, EXACT, PARTIAL, topology_of
+from bwbench.records.schema import CellRecord
+from bwbench.results.analysis.topology import CENTRAL, DECENTRAL, EXACT, PARTIAL, UNKNOWN, Topology, topology_of
+
+
+def cell(collective: str, **recorded: Any) -> CellRecord:
+    config = {"nodes": 4, "collective": {"name": collective}}
+    about = {"schema": 1, "id": "0" * 10, "slug": "x", "experiment": "x", "arm": "x", "config": config}
+    return CellRecord.model_validate({**about, **recorded})
 
 
 @pytest.mark.parametrize(
@@ -14,14 +23,33 @@ from bwbench.results.analysis.topology import CENTRAL, DECENTRAL, EXACT, PARTIAL
      ("gossip-pair", DECENTRAL, PARTIAL), ("neighbours", DECENTRAL, PARTIAL)],
 )  # fmt: skip
 def test_place_and_averaging(collective: str, place: str, averaging: str) -> None:
-    topology = topology_of(collective)
+    topology = topology_of(cell(collective))
     assert topology is not None
     assert (topology.place, topology.averaging) == (place, averaging)
 
 
-def test_every_collective_of_ours_has_words_and_others_keep_their_name() -> None:
-    for name in COLLECTIVES.names():
-        topology = topology_of(name)
-        assert (topology is None) == (name == "none")
-    unknown = topology_of("my-own")
-    assert unknown is not None and unknown.name == "my-own"
+def test_words_of_the_literature() -> None:
+    assert {name: found.name for name in COLLECTIVES.names() if (found := topology_of(cell(name)))} == {
+        "torch": "ring",
+        "ring": "ring",
+        "all-gather": "all to all",
+        "parameter-server": "server",
+        "scatter-gather": "sharded server",
+        "gossip-pair": "gossip",
+        "neighbours": "gossip",
+        "hierarchical": "ring of hosts",
+    }
+
+
+def test_one_that_nobody_knows_keeps_its_name_and_is_not_taken_for_exact() -> None:
+    assert topology_of(cell("my-own")) == Topology("my-own", UNKNOWN, DECENTRAL)
+
+
+def test_what_was_recorded_counts_whatever_is_known_by_now() -> None:
+    said = {"name": "star", "averaging": PARTIAL, "place": CENTRAL}
+    assert topology_of(cell("my-own", topology=said)) == Topology("star", PARTIAL, CENTRAL)
+    assert topology_of(cell("ring", topology=None)) is None
+
+
+def test_nobody_averages_without_a_collective() -> None:
+    assert topology_of(cell("none")) is None and topology_of(cell("")) is None

@@ -10,4 +10,5 @@ from bwbench.running.launch.ssh.host_facts import PreflightFacts
 
 def facts(**said: Any) -> PreflightFacts:
     """Of a host that lacks nothing."""
-    return PreflightFacts(Environment(bwbench="0.2"), 0.0, 10**10, 10**10, 29400, **said)
+    fit = {"time_unix_s": 0.0, "free_bytes": 10**10, "memory_bytes": 10**10, "port": 29400}
+    return PreflightFacts.model_validate({"environment": Environment(bwbench="0.2"), **fit, **said})

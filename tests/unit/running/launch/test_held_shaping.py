@@ -11,7 +11,7 @@ import pytest
 import bwbench.running.launch.ssh.host_shaping as shaping_module
 from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 
-REQUEST = ShapingRequest({}, None, ["b"], [22])
+REQUEST = ShapingRequest(link={}, interface=None, peers=("b",), spared=(22,))
 APPLIED = 'say(interface="wlan0", applied="10 Mbit/s")'
 
 

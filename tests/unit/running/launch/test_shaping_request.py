@@ -61,5 +61,5 @@ def test_every_host_shapes_what_it_says_to_the_others_but_ssh() -> None:
     ]
     assert all(list(request.spared) == [22, 2200, 2222] for request in made)
     for rank, request in enumerate(made):
-        again = ShapingRequest.from_json(request.to_json())
+        again = ShapingRequest.model_validate(request.to_json())
         assert again == request and Link.model_validate(again.link) == host_link(UNEVEN, rank)

@@ -147,7 +147,7 @@ def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, mon
     monkeypatch.setattr(session_module, "connect", connect)
     session = HostSession(ANNA, Connection(), "ab" * 10, tmp_path, lambda *_: None)
     asyncio.run(session.follow())
-    assert session.lost is None and session.ended == RunEnd(0, None)
+    assert session.lost is None and session.ended == RunEnd(returncode=0, why=None)
 
 
 def test_a_host_is_out_of_reach_once_its_keeper_has_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,10 +170,12 @@ def test_a_host_is_out_of_reach_once_its_keeper_has_given_up(tmp_path: Path, mon
 def test_facts_and_orders_arrive_as_they_were() -> None:
     said = facts(ssh_port=22, addresses={"wlan0": ["10.0.0.1"]}, missing_data=["no data"])
     content = json.loads(json.dumps({**said.to_json(), "of a later version": 1}))
-    assert PreflightFacts.from_json(content) == said
-    request = ShapingRequest({"latency": "1 ms"}, None, ["b"], [22])
+    assert PreflightFacts.model_validate(content) == said
+    request = ShapingRequest(link={"latency": "1 ms"}, interface=None, peers=("b",), spared=(22,))
     for shaping in (None, request):
-        order = keeper.KeeperOrder("ab" * 10, {"id": "x"}, ["-m", "torchrun"], {"A": "b"}, shaping)
-        assert keeper.KeeperOrder.from_json(json.loads(json.dumps(order.to_json()))) == order
-    assert RunEnd.from_json(RunEnd(-9, "told to stop").to_json()) == RunEnd(-9, "told to stop")
-    assert RunEnd.from_json(None) is None
+        order = keeper.KeeperOrder(
+            token="ab" * 10, cell={"id": "x"}, command=("-m", "torchrun"), environment={"A": "b"}, shaping=shaping
+        )
+        assert keeper.KeeperOrder.model_validate_json(json.dumps(order.to_json())) == order
+    end = RunEnd(returncode=-9, why="told to stop")
+    assert RunEnd.model_validate_json(json.dumps(end.to_json())) == end

@@ -17,9 +17,7 @@ from tests.unit.running.sweep.studies import write_study
 @pytest.fixture
 def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for module in ("estimate", "forecast"):
-        monkeypatch.setattr(
-            f"bwbench.experiment.plan.{module}.describe", lambda requests: dict.fromkeys(requests, KNOWN)
-        )
+        monkeypatch.setattr(f"bwbench.experiment.plan.{module}.describe", lambda configs: [KNOWN] * len(configs))
     return plan_sweep([write_study(tmp_path)], tmp_path / "results").selected
 
 
@@ -28,20 +26,33 @@ def test_cells_to_come_are_predicted_anew_when_one_has_finished(items, few: int,
     monkeypatch.setattr(time_left, "FEW", few)
     monkeypatch.setattr(time_left, "REFRESHED_S", 0.0)
     foreseen = foresee(items)
-    left = TimeLeft(foreseen)
-    for item in items:
-        left.expect(item)
-    before_s = left.waiting_s()
+    left = TimeLeft(foreseen, items)
+    before_s = left.left_s()
     assert not left.is_measured
     assert before_s == pytest.approx(sum(foreseen.predict(item).total_s for item in items))
-    left.expect(items[0], -1)
-    assert left.waiting_s() == pytest.approx(before_s - foreseen.predict(items[0]).total_s)
-    left.note(items[0], Status(id="0", slug="x", status="failed", wall_s=1.0, training_clock_s=0.5))
+    left.drop(items[0])
+    assert left.left_s() == pytest.approx(before_s - foreseen.predict(items[0]).total_s)
+    left.finish(items[0], Status(id="0", slug="x", status="failed", wall_s=1.0, training_clock_s=0.5))
     assert not left.is_measured
-    left.note(items[0], finished(items[0].cell, foreseen.estimates[items[0].cell.id], starting=3.0))
+    left.finish(items[0], finished(items[0].cell, foreseen.estimates[items[0].cell.id], starting=3.0))
     assert left.is_measured
-    assert left.waiting_s() == pytest.approx(sum(left.cell_s(item) for item in items[1:]))
-    assert left.waiting_s() > before_s
+    assert left.left_s() == pytest.approx(sum(left.cell_s(item) for item in items[1:]))
+    assert left.left_s() > before_s
     for item in items:
-        left.expect(item, -1)
-    assert left.waiting_s() == pytest.approx(0, abs=1e-6)
+        left.drop(item)
+    assert left.left_s() == pytest.approx(0, abs=1e-6)
+
+
+def test_cells_that_run_side_by_side_share_what_is_to_come(items, monkeypatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(time_left.time, "monotonic", lambda: now_s)
+    left = TimeLeft(foresee(items), items)
+    whole_s = [left.cell_s(item) for item in items]
+    for item in items[:2]:
+        left.start(item)
+    assert left.left_s() == pytest.approx(sum(whole_s) / 2)
+    now_s += max(whole_s)
+    assert left.left_s() == pytest.approx(sum(whole_s[2:]) / 2)
+    for item in items:
+        left.drop(item)
+    assert left.left_s() == pytest.approx(0, abs=1e-6)

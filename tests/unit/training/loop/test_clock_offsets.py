@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bwbench.records.schema import ComparedClock
 from bwbench.training.loop import external as clock_offsets
 from bwbench.training.loop.external import QUESTIONS, compare_clocks
 
@@ -42,7 +43,7 @@ class Wire:
 def test_every_clock_is_found_within_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_offsets, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + APART_S[own.rank]))
     boxes = {(src, dst): queue.Queue[float]() for src in APART_S for dst in APART_S}
-    found: dict[int, list[dict[str, Any]]] = {}
+    found: dict[int, list[ComparedClock]] = {}
 
     def run(rank: int) -> None:
         own.rank = rank
@@ -56,8 +57,8 @@ def test_every_clock_is_found_within_what_is_said(monkeypatch: pytest.MonkeyPatc
     for thread in ranks:
         thread.join(240)
     assert found[1] == found[2] == []
-    assert [one["rank"] for one in found[0]] == [1, 2]
+    assert [one.rank for one in found[0]] == [1, 2]
     for one in found[0]:
-        assert abs(one["offset_s"] - APART_S[one["rank"]]) <= one["uncertainty_s"] + 1e-6
-        assert one["uncertainty_s"] < 30
+        assert abs(one.offset_s - APART_S[one.rank]) <= one.uncertainty_s + 1e-6
+        assert one.uncertainty_s < 30
     assert all(box.empty() for box in boxes.values()) and QUESTIONS > 4

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.training.loop.environment import WorkerEnvironment
+from bwbench.training.loop.process_groups import WorkerEnvironment
 
 
 def test_nothing_set_is_one_rank_alone():

@@ -13,11 +13,9 @@ from bwbench.base.registry import ALGORITHMS, OPTIMIZERS
 from bwbench.experiment.config.resolve import resolve
 from bwbench.methods.algorithms.buckets import GradientBuffers, ParameterBuffers, assign
 from bwbench.training.loop.control import ControlPath
-from bwbench.training.loop.flat_step import flatten
-from bwbench.training.loop.pacer import Pacer
 from bwbench.training.loop.process_groups import Groups
-from bwbench.training.loop.step import Stepper
-from bwbench.training.loop.trial import prepare
+from bwbench.training.loop.step import Pacer, Stepper
+from bwbench.training.loop.trial_parts import flatten, prepare
 from tests.ranks import run_ranks
 
 OPTIONS = {

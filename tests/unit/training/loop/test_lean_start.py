@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import sys
 import torch
-from bwbench.training.loop.lean_start import leave_compiler_out
+from bwbench.training.loop.worker import leave_compiler_out
 
 def train(make):
     torch.manual_seed(0)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bwbench.training.loop.pacer import Pacer
+from bwbench.training.loop.step import Pacer
 
 
 def test_pads_to_the_step_time_minus_what_still_comes():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bwbench.training.loop.replica import ReplicaSnapshot, fingerprint, seed_everything
+from bwbench.training.loop.replica import copy_of, fingerprint, put_back, seed_everything
 
 
 def make(seed):
@@ -28,12 +28,12 @@ def test_equal_seeds_equal_replicas():
 def test_nothing_is_learnt_while_warming_up():
     expected = train(*make(1))
     model, optimizer = make(1)
-    before = ReplicaSnapshot.take(model, optimizer)
+    before = copy_of(model, optimizer)
     storage = model[0].weight.data_ptr()
     train(model, optimizer)
-    before.restore(model, optimizer)
+    put_back(before, model, optimizer)
     assert model[0].weight.data_ptr() == storage, "buffers and wrappers hold on to the parameters"
     assert not optimizer.state
     assert train(model, optimizer) == expected, "random state and optimizer begin anew too"
-    before.restore(model, optimizer)
+    put_back(before, model, optimizer)
     assert train(model, optimizer) == expected

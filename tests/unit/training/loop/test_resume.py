@@ -26,7 +26,7 @@ from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.recorder import Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
-from bwbench.training.loop.trial import prepare
+from bwbench.training.loop.trial_parts import prepare
 from tests.ranks import loopback, run_ranks
 
 NUM_RANKS = 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -32,12 +32,13 @@ class UserSteps:
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
         self.payload_bytes = 0
         self._optimizer, self._parameters = optimizer, parameters
-        self._plain_step, self._plain_zero_grad = optimizer.step, optimizer.zero_grad
+        self._plain_step: Callable[..., Any] = optimizer.step
+        self._plain_zero_grad = optimizer.zero_grad
         self._moment = Moment.BETWEEN
         self._clean = False  # the gradients are zero: ``zero_grad`` was called since the last step
         self._local = False  # inside ``alone``
         self._drained = True
-        self._stepping: dict[str, Any] | None = None
+        self._stepping: Mapping[str, object] | None = None
         self._sending: AbstractContextManager[None] | None = None
         self._watch = BackwardWatch(parameters, self._backward_begins, self._backward_ends)
 
@@ -80,7 +81,7 @@ class UserSteps:
         """Notice backward passes no more."""
         self._watch.close()
 
-    def step(self, closure: Any, options: dict[str, Any]) -> Any:
+    def step(self, closure: Any, options: Mapping[str, object]) -> Any:
         """The optimizer's ``step``: the gradients first, then the method's update."""
         if self._stepping is not None:  # the algorithm's update calls the optimizer's step
             return self._plain_step(**self._stepping)

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import model_validator
 
-from bwbench.records.schema.record import ConfigContent, Flag, Json, JsonObject, Number, Record, Text, Versioned, Whole
+from bwbench.base.plain_data import Json, JsonObject
+from bwbench.records.schema.record import Flag, Number, Record, Text, Versioned, Whole
 
 
 class MeasuredPair(Record):
@@ -106,7 +107,18 @@ class HostApplied(Record):
     commands: Json = None
 
 
-class Applied(Record):
+class _OfAllNodes(Record):
+    """What is the same for every node; it comes first."""
+
+    offloads: Flag | None = None
+    super_packet_bytes: Whole | None = None
+    mtu: Whole | None = None
+    tcp: dict[Text, Text] = {}
+    bridge: Text | None = None
+    bandwidth_bps: Number | None = None
+
+
+class Applied(NodeApplied, _OfAllNodes):
     """The parameters that were really set, in one shape for all back ends; absent where a back end has no such thing.
 
     Attributes:
@@ -127,22 +139,6 @@ class Applied(Record):
         hosts: across real machines, by host; None for one of which nothing was heard.
     """
 
-    offloads: Flag | None = None
-    super_packet_bytes: Whole | None = None
-    mtu: Whole | None = None
-    tcp: dict[Text, Text] = {}
-    bridge: Text | None = None
-    bandwidth_bps: Number | None = None
-    up_bps: Number | None = None
-    down_bps: Number | None = None
-    latency_s: Number | None = None
-    jitter_s: Number | None = None
-    loss: Number | None = None
-    queue_bytes: Whole | None = None
-    down_queue_bytes: Whole | None = None
-    queue_packets: Whole | None = None
-    up_trace: JsonObject | None = None
-    down_trace: JsonObject | None = None
     jitter_distribution: Text | None = None
     reorder: Flag | None = None
     burst_loss: JsonObject | None = None
@@ -175,7 +171,7 @@ class Applied(Record):
         return {**kept, "nodes": nodes, "qdiscs": shapes}
 
 
-def _rates(shape: Mapping[str, Any]) -> dict[str, float]:
+def _rates(shape: Mapping[str, object]) -> dict[str, float]:
     """The rates of a netem node, out of its queueing disciplines."""
     found = {}
     for name in ("up", "down"):
@@ -263,7 +259,7 @@ class LinkRecord(Versioned):
         achieved_during: across real machines, between evaluations; absent where none was.
     """
 
-    requested: ConfigContent | None = None
+    requested: JsonObject | None = None
     backend: Text | None = None
     backend_reason: Text | None = None
     applied: Applied | None = None

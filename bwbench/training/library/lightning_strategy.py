@@ -12,9 +12,10 @@ import torch.distributed as dist
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COLLECTIVES
+from bwbench.methods.memory import SavedMethod
 from bwbench.training.library import Distributed, distribute
 from bwbench.training.library.distribution import TIMEOUT_S
-from bwbench.training.library.replicas import digest
+from bwbench.training.loop.replica import digest
 
 try:
     from lightning.pytorch import Trainer
@@ -58,7 +59,7 @@ class BwbenchStrategy(DDPStrategy):
         self._asked = {"algorithm": algorithm, "collective": collective, "compression": compression}
         self._timeout_s = timeout_s
         self.handle: Distributed | None = None
-        self._last_state: dict[str, Any] | None = None  # of a fit that is over, for a checkpoint that is saved then
+        self._last_state: SavedMethod | None = None  # of a fit that is over, for a checkpoint that is saved then
 
     def configure_ddp(self) -> None:
         """Nothing: the model stays as it is."""
@@ -148,15 +149,15 @@ class BwbenchStrategy(DDPStrategy):
             self.handle = None
         super().teardown()
 
-    def _replica(self, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    def _replica(self, checkpoint: Mapping[str, Any]) -> Mapping[str, object]:
         """This rank's model and optimizer, where they are not the same on all ranks; otherwise rank 0's will do."""
         replica = {"state_dict": checkpoint["state_dict"], "optimizer_state": checkpoint["optimizer_states"][0]}
-        digests: list[Any] = [None] * self.world_size
-        dist.all_gather_object(digests, digest(_tensors(replica)))
+        digests: list[bytes | None] = [None] * self.world_size
+        dist.all_gather_object(digests, digest(enumerate(_tensors(replica))))
         return {} if len(set(digests)) == 1 else replica
 
 
-def _tensors(content: Any) -> Iterator[torch.Tensor]:
+def _tensors(content: object) -> Iterator[torch.Tensor]:
     """All tensors inside nested mappings and sequences, in order."""
     if isinstance(content, torch.Tensor):
         yield content
