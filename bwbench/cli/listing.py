@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
+from bwbench.cli.option_classes import option
 from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 
 if TYPE_CHECKING:
@@ -54,17 +55,17 @@ def list_(
             show_default=False,
         ),
     ],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON, with every option and its default.")] = False,
+    json_: Annotated[bool, option("Print JSON, with every option and its default.", "--json")] = False,
     parameters: Annotated[
         int | None,
-        typer.Option(
-            help=f"Size of the model for the bytes: a square matrix and a vector of the rest. [{NUM_PARAMETERS:,}]",
+        option(
+            f"Size of the model for the bytes: a square matrix and a vector of the rest. [{NUM_PARAMETERS:,}]",
             min=1,
             show_default=False,
         ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(help=f"Nodes that bytes are told for. [{NUM_NODES}]", min=2, show_default=False)
+        int | None, option(f"Nodes that bytes are told for. [{NUM_NODES}]", min=2, show_default=False)
     ] = None,
 ) -> int:
     """List the names that an experiment file may use, built-in ones and those of installed plugins.

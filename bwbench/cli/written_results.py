@@ -10,9 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from bwbench.base.errors import EXIT_OK, ConfigError, RecordError
+from bwbench.cli.option_classes import option
 from bwbench.cli.results_folder import ResultsFolder, check_folder, say_unreadable
 
 if TYPE_CHECKING:
@@ -33,26 +32,22 @@ _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.t
 def plot(
     folder: ResultsFolder,
     *,
-    out: Annotated[Path | None, typer.Option(help="Folder for the pictures.", show_default="DIR/figures")] = None,
+    out: Annotated[Path | None, option("Folder for the pictures.", show_default="DIR/figures")] = None,
     figure: Annotated[
-        list[str] | None, typer.Option(help="Draw this figure only; repeatable.", show_default="all that apply")
+        list[str] | None, option("Draw this figure only; repeatable.", show_default="all that apply")
     ] = None,
-    width: Annotated[Width, typer.Option(help="7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.")] = Width.page,
     at: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SETTING",
-            help="Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
+        option(
+            "Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
             "repeatable: all parts of the name have to be given.",
+            metavar="SETTING",
             show_default="every setting",
         ),
     ] = None,
-    format: Annotated[
-        list[PictureFormat] | None, typer.Option(help="Pictures of this format only.", show_default="both")
-    ] = None,
-    folders: Annotated[
-        bool, typer.Option("--folders", help="A folder for each experiment even where there is only one.")
-    ] = False,
+    format: Annotated[list[PictureFormat] | None, option("Pictures of this format only.", show_default="both")] = None,
+    folders: Annotated[bool, option("A folder for each experiment even where there is only one.", "--folders")] = False,
 ) -> int:
     """Draw the figures of an experiment as PNG and PDF, each with a JSON file of its numbers and cells.
 
@@ -89,11 +84,9 @@ def plot(
 
 def report(
     folder: ResultsFolder,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write.", show_default="DIR/report.html, .tex or .md")
-    ] = None,
+    out: Annotated[Path | None, option("File to write.", show_default="DIR/report.html, .tex or .md")] = None,
     format: Annotated[
-        ReportFormat, typer.Option(help="A page for the browser, or a results section for a paper.")
+        ReportFormat, option("A page for the browser, or a results section for a paper.")
     ] = ReportFormat.html,
 ) -> int:
     """Write one HTML file to explore the cells in: no server, no network. Or a section for a paper.
@@ -135,11 +128,11 @@ def _report(folder: Path, format: ReportFormat) -> str:
 
 def export(
     folder: ResultsFolder,
-    to: Annotated[TableFormat, typer.Option(help="Format of the table.")],
+    to: Annotated[TableFormat, option("Format of the table.")],
     out: Annotated[
-        Path | None, typer.Option(help="File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
+        Path | None, option("File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
     ] = None,
-    what: Annotated[TableRows, typer.Option(help="What a row is.")] = TableRows.cells,
+    what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
 ) -> int:
     """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps.
 
