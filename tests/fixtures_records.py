@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bwbench.experiment.config import method_names
+from bwbench.methods.roles import METHOD, Role, standing_by_name
 from bwbench.records.schema import Event, LinkRecord, parse_event
 from bwbench.results.analysis.trial import summarise
 
@@ -255,3 +257,11 @@ STUDIES = (
 if __name__ == "__main__":
     for one in STUDIES:
         print(one.name, len(write_study(Path(sys.argv[1]), one)))
+
+
+def role_of_preset(name: str) -> Role:
+    """The role of the arm that a preset makes; a method's where there is none of this name."""
+    if (preset := method_names.PRESETS.get(name)) is None:
+        return METHOD
+    algorithm, collective, codecs = preset.axes
+    return standing_by_name(algorithm, collective, codecs.split("+")).role

@@ -78,8 +78,12 @@ def _measure(setting: str, link: Link, repeats: int, seconds: float, tbf_seconds
     return rows
 
 
+def _queue_bytes(link: Link) -> int:
+    return min(link.base.up_queue_bytes, link.base.down_queue_bytes)
+
+
 def _omit_s(link: Link) -> int:
-    full_queue_s = link.effective_queue_bytes * 8 / link.base.slowest_bps
+    full_queue_s = _queue_bytes(link) * 8 / link.base.slowest_bps
     return math.ceil(OMITTED_ROUND_TRIPS * (link.rtt_s + full_queue_s))
 
 
@@ -97,5 +101,5 @@ def _add_token_bucket(network: Network, link: Link) -> None:
         run(network, 0, sys.executable, "-c", _OFFLOADS_OFF)
     rate_bps = link.base.slowest_bps
     burst_bytes = max(2 * ETHERNET_FRAME_BYTES, int(rate_bps / 8 * BURST_S))
-    bucket = ["rate", f"{rate_bps:.0f}bit", "burst", str(burst_bytes), "limit", str(link.effective_queue_bytes)]
+    bucket = ["rate", f"{rate_bps:.0f}bit", "burst", str(burst_bytes), "limit", str(_queue_bytes(link))]
     run(network, 0, tc, "qdisc", "add", "dev", network.nodes[0].data_interface, "root", "tbf", *bucket)

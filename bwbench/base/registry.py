@@ -221,8 +221,8 @@ FIGURES = Registry(
     "figure",
     "bwbench.results.figures",
     [
-        ("accuracy-over-time", "accuracy_over_time:AccuracyOverTime", "accuracy by training time"),
-        ("accuracy-over-bytes", "accuracy_over_bytes:AccuracyOverBytes", "accuracy by bytes on the wire"),
+        ("accuracy-over-time", "accuracy_curves:AccuracyOverTime", "accuracy by training time"),
+        ("accuracy-over-bytes", "accuracy_curves:AccuracyOverBytes", "accuracy by bytes on the wire"),
         ("time-to-accuracy", "time_to_accuracy:TimeToAccuracy", "who reached the target first"),
         ("step-time", "step_time:StepTime", "where the time of a step goes"),
         (
@@ -234,13 +234,13 @@ FIGURES = Registry(
         ("throughput", "throughput:Throughput", "samples per second against bandwidth"),
         ("best-algorithm", "best_algorithm:BestAlgorithm", "first to the target, by bandwidth and latency"),
         ("batch-size", "batch_size:BatchSize", "samples and time to accuracy by batch"),
-        ("nodes", "nodes:Nodes", "speed-up over one node by number of nodes"),
-        ("viability", "viability:Viability", "speed-up over one node by load of the link"),
-        ("topology", "topology:TopologyByMedium", "central against decentral averaging, by medium"),
+        ("nodes", "over_one_node:SpeedUpByNodes", "speed-up over one node by number of nodes"),
+        ("viability", "over_one_node:Viability", "speed-up over one node by load of the link"),
+        ("topology", "topology_by_medium:TopologyByMedium", "central against decentral averaging, by medium"),
         ("links", "links_compared:LinksCompared", "time to accuracy on links of several kinds"),
         ("pareto", "pareto:Pareto", "time or accuracy against bytes, with the best arms marked"),
         ("precision", "precision:Precision", "accuracy lost to compression against bytes"),
-        ("link", "link:LinkAskedAndAchieved", "links: asked against achieved, over all cells"),
+        ("link", "asked_and_achieved:LinkAskedAndAchieved", "links: asked against achieved, over all cells"),
     ],
 )
 

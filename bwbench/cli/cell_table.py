@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
 from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.schema import Evaluation
-from bwbench.results.analysis.cells import PLANNED, UNFINISHED, Row, is_composed, state_of
+from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
 from bwbench.results.analysis.composed_error import composed_error, composed_note
 from bwbench.results.analysis.provenance import mixed_note, provenance_of
 from bwbench.results.analysis.spent import spent
@@ -181,7 +181,7 @@ def time_to_target(reached_s: float | None, censored_at_s: float | None, *, comp
     return f"> {seconds(censored_at_s)}{mark}" if censored_at_s is not None else "-"
 
 
-def _spent_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _spent_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The lines, from ``Spent.to_json`` of every experiment and of all together."""
     yield "machine hours (wall time of the last attempt at every run; of 'all', shared runs count once)"
     columns = ["experiment", "hours", *_KINDS.values()]

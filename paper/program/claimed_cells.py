@@ -15,8 +15,7 @@ from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.network.link import Link
 from bwbench.records import CellFolder, iter_cells
-from bwbench.results.analysis.cells import DONE, concerns_no_link, is_reference, state_of
-from bwbench.results.analysis.config_values import value_at
+from bwbench.results.analysis.cells import DONE, concerns_no_link, is_reference, state_of, value_at
 from bwbench.results.analysis.spent import Spent, spent
 
 _NONE_OR_SOME = ("link.overrides", "link.trace")

@@ -11,13 +11,21 @@ from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import may_win
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import Arrival, by_seed, number
-from bwbench.results.analysis.cells import DONE, cell_row, is_composed, is_reference, setting_of, standing_of, state_of
-from bwbench.results.analysis.config_values import value_at
+from bwbench.results.analysis.cells import (
+    DONE,
+    cell_row,
+    is_composed,
+    is_reference,
+    setting_of,
+    standing_of,
+    state_of,
+    value_at,
+)
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover, Crossovers, Measured, find_crossovers
+from bwbench.results.analysis.link_errors import link_errors
 from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.analysis.statistics import estimate, geometric_interval, log_interval, paired_ratio
-from bwbench.results.facts import link_errors
-from bwbench.results.section.ratios import side_of
+from bwbench.results.section.content import side_of
 from paper.program.claim import Claim, Unit, Value
 from paper.program.claimed_cells import (
     AmbiguousClaimError,
@@ -221,9 +229,10 @@ def _composed_error(claim: Claim, records: Records) -> Value:
 
 def _link_error(claim: Claim, records: Records) -> Value:
     errors = link_errors(_experiment(claim, records))
-    if not errors.rate:
+    rates = [error.goodput for error in errors if error.goodput is not None]
+    if not rates:
         raise MissingRecordsError(f"claim {claim.name!r}: no link of {claim.experiment} was measured")
-    return _error(claim, errors.rate, len(errors.rate))
+    return _error(claim, rates, len(rates))
 
 
 def _error(claim: Claim, errors: Sequence[float], num: int) -> Value:
@@ -270,10 +279,11 @@ def _by_seed(cells: Sequence[CellFolder], quantity: str) -> dict[int, float]:
     for folder in cells:
         row = cell_row(folder)
         value = number(row.get(_COLUMNS.get(quantity, "")))
-        if quantity == "wire bytes per step" and row.get("wire_bytes") and row.get("steps"):
-            value = float(row["wire_bytes"]) / float(row["steps"])
+        wire_bytes, steps = number(row.get("wire_bytes")), number(row.get("steps"))
+        if quantity == "wire bytes per step" and wire_bytes and steps:
+            value = wire_bytes / steps
         if value is not None:
-            found.setdefault(int(row["seed"]), value)
+            found.setdefault(setting_of(folder.cell.config).seed, value)
     return found
 
 

@@ -11,10 +11,9 @@ from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.save import save
 from bwbench.results.figures.style import COLUMN_IN, PAGE_IN
-from bwbench.results.section.accuracy import accuracy_blocks
 from bwbench.results.section.content import Block, Table
 from bwbench.results.section.speedups import baseline_of, speedup_blocks
-from bwbench.results.section.times import time_blocks
+from bwbench.results.section.time_and_accuracy import accuracy_blocks, time_blocks
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Pictures:
         for one in regrouped(self._groups(experiment), figure.compares):
             if group not in one.label:
                 continue
-            reason = figure.applies(one)
+            reason = figure.why_not(one)
             if reason is None:
                 stem = "_".join(part for part in (experiment, name, one.label) if part)
                 width = PAGE_IN if wide else COLUMN_IN

@@ -97,7 +97,7 @@ def test_says_what_it_is(name: str) -> None:
 def test_draws_or_says_why_not(pictures: Pictures, name: str, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws the first of several pictures as narrow as it may be; the next test draws the others."""
     figure = FIGURES.load(name)()
-    reasons = [(figure.applies(results), results) for results in pictures(study, name)]
+    reasons = [(figure.why_not(results), results) for results in pictures(study, name)]
     for why_not, _ in reasons:
         assert why_not is None or (why_not.strip() and not why_not.endswith("."))
     for results in [results for why_not, results in reasons if why_not is None][:1]:
@@ -109,7 +109,7 @@ def test_draws_or_says_why_not(pictures: Pictures, name: str, study: str, monkey
 def test_draws_all_pictures_in_all_widths(pictures: Pictures, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in FIGURES.names():
         figure = FIGURES.load(name)()
-        applying = [results for results in pictures(study, name) if figure.applies(results) is None]
+        applying = [results for results in pictures(study, name) if figure.why_not(results) is None]
         for number, (results, width_in) in enumerate(itertools.product(applying, sorted(WIDTHS_IN.values()))):
             if number > 0:  # the first one is drawn above
                 check(figure, results, width_in, monkeypatch)

@@ -19,11 +19,11 @@ from bwbench.experiment.plan.sending import traffic_of
 from bwbench.methods.roles import CENTRAL, HEADROOM, METHOD, PARTIAL, Topology
 from bwbench.records import iter_cells
 from bwbench.results.analysis.comparison import compare_cells
-from bwbench.results.analysis.fastest import fastest_by_link
 from bwbench.results.analysis.results import load_results, regrouped
 from bwbench.results.analysis.topology import topology_of
 from bwbench.results.figures.album import draw_album
-from bwbench.results.figures.topology import TopologyByMedium, topology_table
+from bwbench.results.figures.best_algorithm import fastest_by_link
+from bwbench.results.figures.topology_by_medium import TopologyByMedium, topology_table
 from bwbench.results.page.payload import build_payload
 from bwbench.results.publish import publish
 from bwbench.results.section import write_section

@@ -13,7 +13,7 @@ from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
 from bwbench.experiment.config.component_parsing import Spelling, parse_chain, parse_component, split_spelling
-from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, Role, as_role, standing_by_name
+from bwbench.methods.roles import REFERENCE, ArmStanding, as_role, standing_by_name
 
 Components = tuple[Component, ...]  # algorithm, collective, codecs
 ALONE = "single"  # the preset of one node alone, as messages name it
@@ -225,15 +225,6 @@ def arm_name(config: CellConfig) -> str:
 def standing_of(config: CellConfig) -> ArmStanding:
     """Role and kinship of a cell's method, as its components declare them."""
     return standing_by_name(config.algorithm.name, config.collective.name, [codec.name for codec in config.compression])
-
-
-def role_of_arm(name: str) -> Role:
-    """The role of an arm of which nothing but its name is known: its preset's, or a method's."""
-    preset = PRESETS.get(name)
-    if preset is None:
-        return METHOD
-    algorithm, collective, codecs = preset.axes
-    return standing_by_name(algorithm, collective, codecs.split("+")).role
 
 
 def _changed_options(given: Components, usual: Components) -> dict[str, object]:

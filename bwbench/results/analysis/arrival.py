@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import SupportsFloat, cast
 
 COLUMNS = (
     "seed", "time_to_target_s", "censored_at_s", "timing_share",
@@ -60,7 +60,7 @@ class Arrival:
         return round(self.or_infinity / self.grid_s) if self.time_s is not None and self.grid_s > 0 else 0
 
 
-def by_seed(rows: Iterable[Mapping[str, Any]]) -> dict[int, Arrival]:
+def by_seed(rows: Iterable[Mapping[str, object]]) -> dict[int, Arrival]:
     """Each seed's time to the target, or the limit it is censored at. Cells without either are left out.
 
     Args:
@@ -68,12 +68,12 @@ def by_seed(rows: Iterable[Mapping[str, Any]]) -> dict[int, Arrival]:
     """
     found: dict[int, Arrival] = {}
     for row in rows:
-        arrival = arrival_of(row)
+        arrival, seed = arrival_of(row), int(number(row["seed"]) or 0)
         if arrival is None:
             continue
-        known = found.get(int(row["seed"]))  # one node alone may stand there twice, under unlike training limits
+        known = found.get(seed)  # one node alone may stand there twice, under unlike training limits
         if known is None or _says_more(arrival, known):
-            found[int(row["seed"])] = arrival
+            found[seed] = arrival
     return found
 
 
@@ -87,7 +87,7 @@ def _says_more(one: Arrival, known: Arrival) -> bool:
     return one.time_s is not None or one.at_least > known.at_least
 
 
-def arrival_of(row: Mapping[str, Any]) -> Arrival | None:
+def arrival_of(row: Mapping[str, object]) -> Arrival | None:
     """The arrival in one cell's row; None where the cell has neither a time nor a limit."""
     time_s, limit_s = number(row.get("time_to_target_s")), number(row.get("censored_at_s"))
     if time_s is None:
@@ -95,7 +95,7 @@ def arrival_of(row: Mapping[str, Any]) -> Arrival | None:
     return Arrival(time_s, None, _grid_s(row, time_s), number(row.get("timing_share")) or 0.0)
 
 
-def _grid_s(row: Mapping[str, Any], time_s: float) -> float:
+def _grid_s(row: Mapping[str, object], time_s: float) -> float:
     """Training clock of the last interval between evaluations, taken as its share of all samples until the target.
 
     Evaluations stand at the first step after every multiple of the interval: their distance is at least a step.
@@ -106,9 +106,9 @@ def _grid_s(row: Mapping[str, Any], time_s: float) -> float:
     return time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """``value`` as a float; None where it is missing or, in a table of pandas, NaN."""
     if value is None:
         return None
-    found = float(value)
+    found = float(cast(SupportsFloat, value))
     return None if math.isnan(found) else found

@@ -1,10 +1,14 @@
-"""One cell as a flat row, from cell.json and status.json alone: tables of ten thousand cells stay quick."""
+"""One cell as a flat row, from cell.json and status.json alone: tables of ten thousand cells stay quick.
+
+Values of its configuration are found by dotted keys as well, as written in YAML: ``link.bandwidth``.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -23,7 +27,9 @@ PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
 DONE = "done"
 
-Row: TypeAlias = dict[str, Any]  # of a table: a name and a value each column
+_NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
+
+Row: TypeAlias = dict[str, object]  # of a table: a name and a value each column
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,8 @@ def setting_of(config: JsonObject) -> Setting:
 def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
     """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while."""
     link = json.loads(link_json)
-    rtt_s = _twice(_quantity(DURATION.parse, link.get("latency"))) if _shaped(link) else None
-    return _bandwidth_bps(link), rtt_s, describe_link(link)
+    latency_s = _quantity(DURATION.parse, link.get("latency")) if _shaped(link) else None
+    return _bandwidth_bps(link), None if latency_s is None else 2 * latency_s, describe_link(link)
 
 
 def _bandwidth_bps(link: JsonObject) -> float | None:
@@ -163,6 +169,57 @@ def is_composed(folder: CellFolder) -> bool:
     return folder.status is not None and folder.status.composed is not None
 
 
+def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
+    """One note that counts and names the cells which are not drawn; none where all are."""
+    by_state: dict[str, list[str]] = {}
+    for folder in folders:
+        if state_of(folder) != DONE:
+            name = f"{folder.cell.arm} #{folder.cell.repeat}"
+            by_state.setdefault(state_of(folder), []).append(name)
+    if not by_state:
+        return []
+    parts = []
+    for state, names in sorted(by_state.items()):
+        counted = Counter(names)
+        named = [name if times == 1 else f"{name} ({times}x)" for name, times in sorted(counted.items())]
+        more = f" and {len(named) - _NAMES_IN_A_NOTE} more" if len(named) > _NAMES_IN_A_NOTE else ""
+        words = {PLANNED: "not run yet", UNFINISHED: "unfinished"}.get(state, state)
+        parts.append(f"{len(names)} {words} ({', '.join(named[:_NAMES_IN_A_NOTE])}{more})")
+    return [f"Not drawn: {'; '.join(parts)}."]
+
+
+def value_at(config: JsonObject, key: str) -> Any:
+    """The value under a dotted key; the name where that is a component; None where it is not there.
+
+    In a chain of codecs the option of the first one that has it is found: ``compression.ratio``.
+    """
+    value: Any = config
+    for part in key.split("."):
+        if isinstance(value, list):
+            value = next((item for item in value if isinstance(item, Mapping) and part in item), None)
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return _shown(value)
+
+
+def keys_of(config: JsonObject, prefix: str = "") -> Iterator[str]:
+    """Every dotted key that ``value_at`` finds a value for."""
+    for name, value in config.items():
+        key = f"{prefix}{name}"
+        yield key
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, Mapping):
+                yield from keys_of(part, f"{key}.")
+
+
+def _shown(value: Any) -> Any:
+    """Components as their names, chains of them joined by ``+``; anything else as it is."""
+    if isinstance(value, Mapping) and "name" in value:
+        return str(value["name"])
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
+        return "+".join(str(item["name"]) for item in value)
+    return value
+
+
 def _timing_share(status: Status) -> float:
     """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
     if status.composed is None or status.composed.interval_s is None:
@@ -184,9 +241,5 @@ def _whole(config: JsonObject, key: str, default: int = 0) -> int:
     return found if isinstance(found, int) else default
 
 
-def _quantity(parse: Any, text: object) -> float | None:
+def _quantity(parse: Callable[[Any], float], text: object) -> float | None:
     return None if text is None else float(parse(text))
-
-
-def _twice(value: float | None) -> float | None:
-    return None if value is None else 2 * value

@@ -6,29 +6,74 @@ network without a link, stand beside every link and every number of nodes that t
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import nearest
-from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
+from bwbench.base.units import BANDWIDTH
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arrival import Arrival, by_seed
-from bwbench.results.analysis.cells import DONE, cell_row, state_of
-from bwbench.results.analysis.config_values import keys_of, value_at
+from bwbench.results.analysis.arrival import Arrival, by_seed, number
+from bwbench.results.analysis.cells import DONE, Row, cell_row, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, find_crossovers
-from bwbench.results.analysis.grouping import Group, group_cells
-from bwbench.results.analysis.pareto import Standing, standings
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
 from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
 
-BANDWIDTH_KEY = "link.bandwidth"
 
-_FACTORS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
+@dataclass(frozen=True)
+class Standing:
+    """One arm among the others of its group.
 
-Condition = dict[str, Any]  # dotted key -> value: what the compared cells have in common and others have not
+    Attributes:
+        time_s: geometric mean of the times to target; None where the median repeat did not reach it.
+        metric, metric_value: name, and mean over the repeats at the last evaluation on the validation split.
+        optimal: no other arm is at least as good in both and better in one.
+    """
+
+    algorithm: str
+    time_s: float | None
+    metric: str
+    metric_value: float
+    n: int
+    num_censored: int
+    composed: bool
+    optimal: bool
+
+
+def standings(rows_by_arm: Mapping[str, Sequence[Row]]) -> list[Standing]:
+    """All arms with a time and a final metric, fastest first.
+
+    Args:
+        rows_by_arm: rows of ``cells.cell_row``, all equal but for arm and repeat.
+    """
+    points: list[tuple[float, float, Standing]] = []
+    for arm, rows in rows_by_arm.items():
+        arrivals = list(by_seed(rows).values())
+        finals = [value for row in rows if (value := number(row.get("final_metric"))) is not None]
+        metric = str(next((row["target_metric"] for row in rows if row.get("target_metric")), ""))
+        if not arrivals or not finals:
+            continue
+        centre, mean = estimate(arrivals), statistics.fmean(finals)
+        time_s = None if math.isinf(centre.value) else centre.value
+        composed = any(row.get("composed") for row in rows)
+        standing = Standing(arm, time_s, metric, mean, centre.num, centre.num_censored, composed, False)
+        points.append((centre.value, -mean if metric == "loss" else mean, standing))
+    points.sort(key=lambda point: (point[0], -point[1], point[2].algorithm))
+    optimal = non_dominated([(time_s, -good) for time_s, good, _ in points])
+    return [replace(standing, optimal=best) for (_, _, standing), best in zip(points, optimal, strict=True)]
+
+
+def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Whether no other point is at least as small in both and smaller in one."""
+    return [
+        not any(x <= mine[0] and y <= mine[1] and (x < mine[0] or y < mine[1]) for x, y in points) for mine in points
+    ]
+
+
+Condition = dict[str, object]  # dotted key -> value: what the compared cells have in common and others have not
 
 
 @dataclass(frozen=True)
@@ -110,7 +155,7 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         raise ConfigError(_nothing_to_compare(everything))
     if all(value_at(folder.cell.config, "stop") == "target" for folder in everything):
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
-    comparison.rows.sort(key=_row_order)
+    comparison.rows.sort(key=_place_of)
     return comparison
 
 
@@ -157,7 +202,12 @@ def _compare_group(comparison: Comparison, experiment: str, group: Group, baseli
         comparison.notes.append(f"{experiment}: no {baseline} that is done with {where}: no ratios there")
     for name, places in sorted(measured.items()):
         if len(places) > 1:
-            comparison.crossovers.append(_crossover_row(experiment, dict(group.key), name, baseline, places))
+            crossovers = find_crossovers([Measured(bps, one.arrivals, arm.arrivals) for bps, one, arm in places])
+            pairs = [of_pair for _, *both in places for of_pair in both]
+            scale = scale_of([folder for arm in pairs for folder in arm.folders])
+            composed = any(arm.composed for arm in pairs)
+            row = CrossoverRow(experiment, dict(group.key), name, baseline, crossovers, scale, composed)
+            comparison.crossovers.append(row)
 
 
 @dataclass(frozen=True)
@@ -166,7 +216,7 @@ class _Arm:
 
     name: str
     folders: list[CellFolder]
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     arrivals: dict[int, Arrival]
 
     @property
@@ -202,31 +252,12 @@ def _arm_row(experiment: str, condition: Condition, arm: _Arm, baseline: str, re
     )
 
 
-def _crossover_row(
-    experiment: str, condition: Condition, name: str, baseline: str, places: Sequence[tuple[float, _Arm, _Arm]]
-) -> CrossoverRow:
-    crossovers = find_crossovers([Measured(bps, reference.arrivals, arm.arrivals) for bps, reference, arm in places])
-    scale = scale_of([folder for _, reference, arm in places for folder in (*reference.folders, *arm.folders)])
-    composed = any(arm.composed or reference.composed for _, reference, arm in places)
-    return CrossoverRow(experiment, condition, name, baseline, crossovers, scale, composed)
-
-
 def _ordered(condition: Condition, by: str, arm: _Arm) -> Condition:
     """The condition with the asked key first, its value as the arm has it; arms that no link concerns share theirs."""
     value = condition[by] if by in condition else value_at(arm.folders[0].cell.config, by)
     return {by: value, **{key: other for key, other in condition.items() if key not in (by, f"{by}.name")}}
 
 
-def _row_order(row: ArmRow) -> Any:
-    by, *others = [_sortable(value) for value in row.condition.values()]
+def _place_of(row: ArmRow) -> tuple[object, ...]:
+    by, *others = [sortable(value) for value in row.condition.values()]
     return row.experiment, others, by, row.time.value, row.time.at_least, row.algorithm
-
-
-def _sortable(value: Any) -> tuple[int, float, str]:
-    """Numbers and quantities by size (all values of one key have one dimension), words by the alphabet."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return 0, float(value), ""
-    match = re.fullmatch(r"(\d+\.?\d*) (\S+)", str(value))
-    if match and (factor := _FACTORS.get(match[2])) is not None:
-        return 0, float(match[1]) * factor, ""
-    return (2, 0.0, "") if value is None else (1, 0.0, str(value))

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bwbench.records import CellFolder
-from bwbench.records.schema import Composed
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,9 @@ def composed_error(folder: CellFolder) -> ComposedError | None:
             return None
         if ended and "time" in (composed.reason, status.reason):
             return None
-        cell = folder.cell
-        return ComposedError(cell.id, cell.slug, cell.arm, one, other, _inside(composed, other))
+        cell, ends = folder.cell, composed.interval_s
+        inside = ends[0] <= other <= ends[1] if ends else None
+        return ComposedError(cell.id, cell.slug, cell.arm, one, other, inside)
     return None
 
 
@@ -78,8 +78,3 @@ def composed_note(num_composed: int, num_cells: int, errors: Sequence[float]) ->
     middle, most = 100 * statistics.median(off), 100 * max(off)
     measured = f"composed times are off by {middle:.1f} % (median), {most:.1f} % at most"
     return f"{text}; {len(errors)} ran whole as well: {measured}."
-
-
-def _inside(composed: Composed, whole_s: float) -> bool | None:
-    ends = composed.interval_s
-    return ends[0] <= whole_s <= ends[1] if ends else None

@@ -66,7 +66,7 @@ class Crossovers:
 
 
 @dataclass(frozen=True)
-class _Point:
+class _MeasuredPoint:
     """What a measured bandwidth says. ``logs`` by seed; None with a censored repeat, when ``sign`` alone may be known.
 
     ``known``: log of the mean ratio, or of the bound that a censored repeat leaves.
@@ -103,7 +103,7 @@ def find_crossovers(measured: Sequence[Measured]) -> Crossovers:
     return _outside(points, samples, num)
 
 
-def _point(measured: Measured) -> _Point | None:
+def _point(measured: Measured) -> _MeasuredPoint | None:
     seeds = sorted(measured.reference.keys() & measured.arm.keys())
     ratio = paired_ratio(measured.reference, measured.arm)
     if ratio is None:
@@ -113,9 +113,9 @@ def _point(measured: Measured) -> _Point | None:
         logs, floor, shared = paired_logs([(measured.reference[seed], measured.arm[seed]) for seed in seeds])
         by_seed = dict(zip(seeds, logs, strict=True))
         sign = _certain_sign(logs, floor, shared)
-        return _Point(log_bps, by_seed, floor, shared, sign, statistics.fmean(logs))
+        return _MeasuredPoint(log_bps, by_seed, floor, shared, sign, statistics.fmean(logs))
     certain = {"": True, ">": known > 0, "<": known < 0}[ratio.bound]
-    return _Point(log_bps, None, 0.0, 0.0, (known > 0) - (known < 0), known) if certain else None
+    return _MeasuredPoint(log_bps, None, 0.0, 0.0, (known > 0) - (known < 0), known) if certain else None
 
 
 def _certain_sign(logs: Sequence[float], floor: float, shared: float) -> int:
@@ -123,7 +123,7 @@ def _certain_sign(logs: Sequence[float], floor: float, shared: float) -> int:
     return (ends[0] > 0) - (ends[1] < 0)
 
 
-def _between(a: _Point, b: _Point, weight: float) -> _Sample | None:
+def _between(a: _MeasuredPoint, b: _MeasuredPoint, weight: float) -> _Sample | None:
     """The sample that far from ``a`` to ``b``; None where a side is censored or the two have no seed in common."""
     if a.logs is None or b.logs is None:
         return None
@@ -136,7 +136,7 @@ def _between(a: _Point, b: _Point, weight: float) -> _Sample | None:
     return _Sample(log_bps, _certain_sign(logs, floor, shared), statistics.fmean(logs))
 
 
-def _samples(points: Sequence[_Point]) -> list[_Sample]:
+def _samples(points: Sequence[_MeasuredPoint]) -> list[_Sample]:
     """The axis from the first to the last measured bandwidth, with every change of certainty found by bisection."""
     samples = [_at(points[0])]
     for a, b in pairwise(points):
@@ -151,18 +151,18 @@ def _samples(points: Sequence[_Point]) -> list[_Sample]:
     return samples
 
 
-def _at(point: _Point) -> _Sample:
+def _at(point: _MeasuredPoint) -> _Sample:
     return _Sample(point.log_bps, point.sign, None if point.logs is None else point.known)
 
 
-def _unknown_between(a: _Point, b: _Point) -> list[_Sample]:
+def _unknown_between(a: _MeasuredPoint, b: _MeasuredPoint) -> list[_Sample]:
     """Where sides differ, the crossover may lie anywhere between them."""
     if a.sign == b.sign != 0:
         return [_at(b)]
     return [_Sample(a.log_bps, 0, None), _Sample(b.log_bps, 0, None), _at(b)]
 
 
-def _changes(a: _Point, b: _Point, left: float, right: float) -> list[_Sample]:
+def _changes(a: _MeasuredPoint, b: _MeasuredPoint, left: float, right: float) -> list[_Sample]:
     """Samples on both sides of the places where certainty ends and begins; without an interval, the crossing itself."""
     ends = _edge(a, b, left, right) + _edge(a, b, right, left)[::-1]
     if ends[0].sign * ends[-1].sign < 0 and all(end.sign != 0 for end in ends):  # one repeat: certain on both sides
@@ -170,7 +170,7 @@ def _changes(a: _Point, b: _Point, left: float, right: float) -> list[_Sample]:
     return sorted(ends, key=lambda sample: sample.log_bps)
 
 
-def _edge(a: _Point, b: _Point, near: float, far: float) -> list[_Sample]:
+def _edge(a: _MeasuredPoint, b: _MeasuredPoint, near: float, far: float) -> list[_Sample]:
     """The last sample whose sign is that at ``near``, and the first whose sign is not, on the way to ``far``."""
     first, other = _between(a, b, near), _between(a, b, far)
     assert first is not None and other is not None
@@ -218,7 +218,7 @@ def _crossing(part: Sequence[_Sample]) -> float | None:
     return math.exp(places[len(places) // 2]) if len(places) % 2 else None
 
 
-def _outside(points: Sequence[_Point], samples: Sequence[_Sample], num: int) -> Crossovers:
+def _outside(points: Sequence[_MeasuredPoint], samples: Sequence[_Sample], num: int) -> Crossovers:
     """Nothing inside: the crossover lies where the ratio tends to 1, if it tends anywhere."""
     signs = {sample.sign for sample in samples}
     if signs == {0}:
@@ -234,7 +234,7 @@ def _outside(points: Sequence[_Point], samples: Sequence[_Sample], num: int) -> 
     return Crossovers(BELOW, (Crossover(None, None, math.exp(certain[0]), sign < 0),), "", num)
 
 
-def _trend(first: _Point, last: _Point) -> int:
+def _trend(first: _MeasuredPoint, last: _MeasuredPoint) -> int:
     """+1 where the ratio certainly rises with bandwidth, -1 where it falls, 0 where that cannot be said."""
     if first.logs is not None and last.logs is not None:
         seeds = sorted(first.logs.keys() & last.logs.keys())

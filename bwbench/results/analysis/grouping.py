@@ -26,8 +26,8 @@ _NEVER_MIXED = ("model.name", "dataset.name")
 _PRIORITY = ("nodes", "batch_size", "accumulate", "link.medium", "link.latency", "link.loss")
 _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
 
-Key = tuple[tuple[str, Any], ...]
-Flat = Mapping[str, Any]
+Key = tuple[tuple[str, object], ...]
+Flat = Mapping[str, object]
 _MOST = 10**300  # that a float can stand for; a configuration may hold any number
 
 
@@ -57,20 +57,15 @@ class Group:
     @property
     def bandwidths(self) -> list[float | None]:
         """The bandwidths that the arms ran at, in bit/s, rising; None (unshaped) comes last."""
-        found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not _needs_no_link(f)}
+        found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not concerns_no_link(f.cell)}
         return sorted(found, key=lambda bps: float("inf") if bps is None else bps) or [None]
-
-    def values_of(self, name: str) -> list[Any]:
-        """The values of one setting, by its flat name, over the cells of all arms that a link concerns, rising."""
-        found = {flat_settings(folder).get(name) for folder in deciding(self.folders)}
-        return sorted(found, key=sortable)
 
     def at(self, bandwidth_bps: float | None) -> list[CellFolder]:
         """The cells of one bandwidth, together with the arms that no link concerns."""
         return [
             folder
             for folder in self.folders
-            if _needs_no_link(folder) or setting_of(folder.cell.config).bandwidth_bps == bandwidth_bps
+            if concerns_no_link(folder.cell) or setting_of(folder.cell.config).bandwidth_bps == bandwidth_bps
         ]
 
 
@@ -97,7 +92,7 @@ def group_cells(folders: Sequence[CellFolder], compares: Collection[str] = froze
 
 def deciding(folders: Sequence[CellFolder]) -> list[CellFolder]:
     """The cells whose settings tell groups apart: those that a link concerns; all where none does."""
-    return [folder for folder in folders if not _needs_no_link(folder)] or list(folders)
+    return [folder for folder in folders if not concerns_no_link(folder.cell)] or list(folders)
 
 
 def flat_settings(folder: CellFolder) -> Flat:
@@ -108,12 +103,7 @@ def flat_settings(folder: CellFolder) -> Flat:
     return {**flat, BANDWIDTH_KEY: UNSHAPED}
 
 
-def bandwidth_label(bandwidth_bps: float | None) -> str:
-    """A bandwidth for file names: ``10Mbps``."""
-    return _bandwidth_label(UNSHAPED if bandwidth_bps is None else BANDWIDTH.format(bandwidth_bps))
-
-
-def sortable(value: Any) -> tuple[int, float, str]:
+def sortable(value: object) -> tuple[int, float, str]:
     """Numbers and quantities by size (all values of one setting have one dimension), words by the alphabet."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return 0, float(max(-_MOST, min(value, _MOST))), ""
@@ -121,14 +111,6 @@ def sortable(value: Any) -> tuple[int, float, str]:
     if match and (match[2] is None or match[2] in _UNITS):
         return 0, float(match[1]) * _UNITS.get(match[2] or "", 1.0), ""
     return (2, 0.0, "") if value is None else (1, 0.0, str(value))
-
-
-def _bandwidth_label(text: str) -> str:
-    return text.replace(" ", "").replace("bit/s", "bps")
-
-
-def _needs_no_link(folder: CellFolder) -> bool:
-    return concerns_no_link(folder.cell)
 
 
 def _independent_settings(
@@ -142,7 +124,8 @@ def _independent_settings(
     first = [name for name in _NEVER_MIXED if name in varying]
     # What follows the bandwidth (a limit, the other half of a named link) splits nothing, compared or not.
     then = [BANDWIDTH_KEY, *sorted(name for name in varying if _belongs(name, compares) and name != BANDWIDTH_KEY)]
-    rest = sorted(varying - {*first, *then}, key=lambda name: (_rank(name), name))
+    ranks = {name: place for place, name in enumerate(_PRIORITY)}
+    rest = sorted(varying - {*first, *then}, key=lambda name: (ranks.get(name, len(ranks)), name))
     taken: list[str] = []
     known: list[str] = []
     for name in [*first, *then, *rest]:
@@ -152,10 +135,6 @@ def _independent_settings(
             known.append(name)
             taken.append(name)
     return sorted(taken, key=lambda name: name == BANDWIDTH_KEY)  # names and orders pictures last
-
-
-def _rank(name: str) -> int:
-    return _PRIORITY.index(name) if name in _PRIORITY else len(_PRIORITY)
 
 
 def _varies(name: str, known: Sequence[str], folders: Sequence[CellFolder], flat: Mapping[Any, Flat]) -> bool:
@@ -192,9 +171,9 @@ def _belongs(name: str, settings: Collection[str]) -> bool:
     return any(name == setting or name.startswith(f"{setting}.") for setting in settings)
 
 
-def _short(name: str, value: Any) -> str:
+def _short(name: str, value: object) -> str:
     if name == BANDWIDTH_KEY:
-        return "bandwidth-varies" if value is None else _bandwidth_label(str(value))
+        return "bandwidth-varies" if value is None else str(value).replace(" ", "").replace("bit/s", "bps")
     text = str(value) if name in _NEVER_MIXED else f"{_phrase(name)}-{value}"
     text = f"{value}-nodes" if name == "nodes" else text
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")

@@ -82,7 +82,7 @@ def step_ledgers(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = 
     """Every step of every rank. Waiting is split where their clocks can be compared, else it stays in ``exposed_s``."""
     split = _why_not_split(events, clocks) is None
     last_ready = _last_ready_mono_s(events, clocks) if split else {}
-    if split and _nothing_sent(events):
+    if split and all(step.payload_bytes == 0 for step in _steps(events)):
         last_ready = dict.fromkeys(last_ready, math.inf)  # a barrier off the link: nobody waits for the link
     for rank, rank_events in sorted(events.items()):
         for step, parts in _booked(rank_events):
@@ -133,13 +133,10 @@ def additivity_error(events: Mapping[int, Sequence[Event]]) -> float | None:
         total_s = sum(step.duration_s for step, _ in booked)
         if total_s <= 0:
             continue
-        off_s = sum(abs(step.duration_s - _sum_of_parts(parts)) for step, parts in booked)
+        sums_s = [sum(float(getattr(parts, part)) for part in RECORDED_PARTS) for _, parts in booked]
+        off_s = sum(abs(step.duration_s - sum_s) for (step, _), sum_s in zip(booked, sums_s, strict=True))
         worst = max(worst or 0.0, off_s / total_s)
     return worst
-
-
-def _sum_of_parts(parts: LedgerParts) -> float:
-    return sum(float(getattr(parts, part)) for part in RECORDED_PARTS)
 
 
 def _rank_step(rank: int, step: Step, parts: LedgerParts, behind_s: float | None) -> RankStep:
@@ -174,10 +171,6 @@ def _last_ready_mono_s(events: Mapping[int, Sequence[Event]], clocks: Clocks | N
 
 def _on_first(clocks: Clocks | None, rank: int, mono_s: float) -> float:
     return mono_s if clocks is None else clocks.on_first(rank, mono_s)
-
-
-def _nothing_sent(events: Mapping[int, Sequence[Event]]) -> bool:
-    return all(step.payload_bytes == 0 for step in _steps(events))
 
 
 def _why_not_split(events: Mapping[int, Sequence[Event]], clocks: Clocks | None) -> str | None:

@@ -1,75 +1,82 @@
-"""How far links were from what was asked: every measurement of every cell, before and after its training."""
+"""How far links were from what was asked: every pair of nodes in every measurement, before and after a training."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import pandas as pd
-
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import Row, setting_of
+from bwbench.records.schema import LinkRecord, Measurement
 
 BEFORE, AFTER = "before", "after"
-_COLUMNS = ["id", "arm", "bandwidth_bps", "when", "src", "dst", "over_tcp", "tolerance", "goodput_error", "rtt_error",
-            "rtt_off_s"]  # fmt: skip
+_HIGH = 0.95
+
+
+@dataclass(frozen=True)
+class PairError:
+    """One pair of nodes in one measurement: achieved over asked, less 1; None where one of the two is not known.
+
+    Attributes:
+        rtt_off_s: seconds that a round trip took longer than asked.
+    """
+
+    src: int
+    dst: int
+    goodput: float | None
+    rtt: float | None
+    rtt_off_s: float | None
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Sizes of relative errors: median, 95th percentile, largest; and of how many measurements."""
+    """Sizes of errors, as shares without sign; None without any."""
 
-    median: float
-    p95: float
-    worst: float
     num: int
+    median: float | None
+    p95: float | None
+    worst: float | None
+
+    @classmethod
+    def of(cls, errors: Iterable[float | None]) -> Spread:
+        """Of signed shares; those that are not known do not count."""
+        off = sorted(abs(error) for error in errors if error is not None)
+        if not off:
+            return cls(0, None, None, None)
+        return cls(len(off), statistics.median(off), off[math.ceil(_HIGH * len(off)) - 1], off[-1])
 
 
-def link_errors(folders: Iterable[CellFolder]) -> pd.DataFrame:
-    """One row a pair of nodes and measurement; errors are achieved over asked, less 1.
-
-    Composed cells of one timing run share its link, which counts once. Where nothing was measured there is no row.
-
-    Returns:
-        id (of the first such cell), arm, bandwidth_bps, when (``before``, ``after``), src, dst, over_tcp (between the
-        processes of real hosts; else by paced UDP), tolerance, goodput_error, rtt_error, rtt_off_s (seconds that a
-        round trip took longer).
-    """
-    return pd.DataFrame(_rows(folders), columns=_COLUMNS)
-
-
-def spread_of(errors: pd.Series) -> Spread | None:
-    """Of the sizes of these errors; None without any."""
-    sizes = errors.dropna().astype(float).abs()
-    if sizes.empty:
-        return None
-    return Spread(float(sizes.median()), float(sizes.quantile(0.95)), float(sizes.max()), len(sizes))
-
-
-def _rows(folders: Iterable[CellFolder]) -> Iterator[Row]:
+def measured_links(folders: Iterable[CellFolder]) -> Iterator[tuple[CellFolder, LinkRecord]]:
+    """Every link that was there, with its first cell: cells that are composed of one timing run share its link."""
     seen: set[str] = set()
     for folder in folders:
         composed = folder.status.composed if folder.status is not None else None
         run = composed.timing if composed is not None else folder.cell.id
-        if run in seen:
-            continue
-        seen.add(run)
-        link = folder.link
-        for when in (BEFORE, AFTER):
-            measured = (link.achieved_before if when == BEFORE else link.achieved_after) if link is not None else None
-            if measured is None:
-                continue
-            about = {"id": folder.cell.id, "arm": folder.cell.arm, "when": when,
-                     "bandwidth_bps": setting_of(folder.cell.config).bandwidth_bps,
-                     "over_tcp": "tcp" in (measured.method or ""), "tolerance": measured.tolerance}  # fmt: skip
-            for pair in measured.pairs:
-                asked_s, achieved_s = pair.asked_rtt_s, pair.achieved_rtt_s
-                yield {
-                    **about, "src": pair.src, "dst": pair.dst,
-                    "goodput_error": _error(pair.achieved_goodput_bps, pair.asked_goodput_bps),
-                    "rtt_error": _error(achieved_s, asked_s),
-                    "rtt_off_s": None if asked_s is None or achieved_s is None else achieved_s - asked_s,
-                }  # fmt: skip
+        if run not in seen and folder.link is not None:
+            seen.add(run)
+            yield folder, folder.link
+
+
+def measurements_of(link: LinkRecord) -> list[tuple[str, Measurement]]:
+    """Those that there are, BEFORE and AFTER the training."""
+    both = ((BEFORE, link.achieved_before), (AFTER, link.achieved_after))
+    return [(when, measured) for when, measured in both if measured is not None]
+
+
+def pair_errors(measured: Measurement) -> Iterator[PairError]:
+    """The errors of every pair of nodes."""
+    for pair in measured.pairs:
+        asked_s, achieved_s = pair.asked_rtt_s, pair.achieved_rtt_s
+        off_s = None if asked_s is None or achieved_s is None else achieved_s - asked_s
+        goodput = _error(pair.achieved_goodput_bps, pair.asked_goodput_bps)
+        yield PairError(pair.src, pair.dst, goodput, _error(achieved_s, asked_s), off_s)
+
+
+def link_errors(folders: Iterable[CellFolder]) -> list[PairError]:
+    """Of all links of these cells, each once."""
+    links = [link for _, link in measured_links(folders)]
+    return [error for link in links for _, measured in measurements_of(link) for error in pair_errors(measured)]
 
 
 def _error(achieved: float | None, asked: float | None) -> float | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from bwbench.records import CellFolder
-from bwbench.records.schema import Environment
+from bwbench.records.schema import Environment, LinkRecord
 
 _COMMIT_DIGITS = 10
 
@@ -40,13 +41,8 @@ def host_of(environment: Environment | None) -> str:
     if environment is None:
         return ""
     if environment.hosts is not None:
-        return "+".join(sorted(map(_name_of, environment.hosts)))
+        return "+".join(sorted(host.name or host.host or host.address or "?" for host in environment.hosts))
     return environment.host or ""
-
-
-def _name_of(host: Environment) -> str:
-    """Of one of several hosts: its name, else its address."""
-    return host.name or host.host or host.address or "?"
 
 
 def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:
@@ -78,3 +74,39 @@ def commit_of(environment: Environment | None) -> str:
     git = environment.git if environment is not None else None
     commit = (git.commit or "")[:_COMMIT_DIGITS] if git is not None else ""
     return f"{commit}+" if commit and git is not None and git.dirty else commit
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Each distinct value once, sorted; empty where nothing was recorded."""
+
+    hosts: tuple[str, ...]
+    processors: tuple[str, ...]
+    cores: tuple[int, ...]
+    kernels: tuple[str, ...]
+    torch: tuple[str, ...]
+    commits: tuple[str, ...]
+    backends: tuple[str, ...]
+    congestion_control: tuple[str, ...]
+
+
+def machines_of(folders: Iterable[CellFolder]) -> Machines:
+    """What environment.json and link.json say; of composed cells, those of the timing run."""
+    cells = list(folders)
+    environments = [folder.environment or Environment() for folder in cells]
+    links = [folder.link or LinkRecord() for folder in cells]
+    applied = [link.applied for link in links if link.applied is not None]
+
+    def each(values: Iterable[str | None]) -> tuple[str, ...]:
+        return tuple(sorted({value for value in values if value}))
+
+    return Machines(
+        hosts=each(map(host_of, environments)),
+        processors=each(one.cpu for one in environments),
+        cores=tuple(sorted({one.cores for one in environments if one.cores})),
+        kernels=each(one.kernel for one in environments),
+        torch=each(one.packages.get("torch") for one in environments),
+        commits=each(map(commit_of, environments)),
+        backends=each(link.backend for link in links),
+        congestion_control=each(one.tcp.get("tcp_congestion_control") for one in applied),
+    )

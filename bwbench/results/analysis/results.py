@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from bwbench.base.errors import RecordError
 from bwbench.methods.roles import LIMITS, as_role
 from bwbench.records import CellFolder, iter_cells, readable
-from bwbench.results.analysis.cells import DONE, is_composed, standing_of, state_of
+from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
-from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, bandwidth_label, group_cells
-from bwbench.results.analysis.left_out import left_out_notes
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
 from bwbench.results.analysis.provenance import provenance_note, unlike_hosts_note
 from bwbench.results.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
 
@@ -29,18 +28,23 @@ class Results:
 
     Attributes:
         experiment: name of the experiment.
-        label: for file names: what tells this group from the others; empty where there is one alone.
-        words: for captions: settings that vary over the experiment and that a caption does not mention anyway.
-        folders: all cells of the group, drawn or not.
+        group: all its cells, drawn or not.
     """
 
     experiment: str
-    label: str
-    words: str
-    folders: tuple[CellFolder, ...]
     group: Group
     reader: Reader = field(default_factory=Reader, repr=False)
-    made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see once.once
+    made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see ``once``
+
+    @property
+    def label(self) -> str:
+        """For file names: what tells this group from the others; empty where there is one alone."""
+        return self.group.label
+
+    @property
+    def folders(self) -> tuple[CellFolder, ...]:
+        """All cells of the group, drawn or not."""
+        return self.group.folders
 
     @cached_property
     def done(self) -> list[CellFolder]:
@@ -78,16 +82,10 @@ class Results:
         """Table of time to accuracy by arm, bandwidth and whatever else the group compares."""
         return time_table(self.cells, self.group.compares)
 
-    def values_of(self, name: str) -> list[Any]:
-        """The values of one setting over the done cells that a link concerns, rising; by its flat name: ``nodes``."""
-        done = set(self.done)
-        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).values_of(name)
-
     @property
     def bandwidths(self) -> list[float | None]:
         """Bandwidths in bit/s that done cells ran at; None is an unshaped link."""
-        done = set(self.done)
-        return replace(self.group, folders=tuple(f for f in self.folders if f in done)).bandwidths
+        return replace(self.group, folders=tuple(self.done)).bandwidths
 
     @cached_property
     def notes(self) -> list[str]:
@@ -99,18 +97,6 @@ class Results:
             composed = f"{COMPOSED_MARK} {composed}"
         machines = (provenance_note(self.done), unlike_hosts_note(self.done))
         return [*notes, *(note for note in (composed, *machines) if note)]
-
-    def by_bandwidth(self) -> list[Results]:
-        """The same group, one bandwidth at a time; itself where there is only one."""
-        bandwidths = self.group.bandwidths
-        if len(bandwidths) == 1:
-            return [self]
-        parts = []
-        for bandwidth in bandwidths:
-            label = "_".join(part for part in (self.label, bandwidth_label(bandwidth)) if part)
-            members = tuple(self.group.at(bandwidth))
-            parts.append(replace(self, label=label, folders=members, group=replace(self.group, folders=members)))
-        return parts
 
 
 def load_results(folder: Path) -> list[Results]:
@@ -145,11 +131,19 @@ def read_cells(folder: Path, reader: Reader) -> tuple[list[CellFolder], list[Rec
 
 def results_of(cells: Iterable[CellFolder], reader: Reader) -> list[Results]:
     """Every group of every experiment that ``cells`` are of."""
-    by_experiment: dict[str, list[CellFolder]] = {}
+    found: dict[str, list[CellFolder]] = {}
     for cell in cells:
-        by_experiment.setdefault(cell.cell.experiment, []).append(cell)
+        found.setdefault(cell.cell.experiment, []).append(cell)
     across = frozenset({BANDWIDTH_KEY})
-    return [one for name, of_one in sorted(by_experiment.items()) for one in _grouped(name, of_one, across, reader)]
+    return [one for name, of_one in sorted(found.items()) for one in _grouped(name, of_one, across, reader)]
+
+
+def by_experiment(results: Iterable[Results]) -> dict[str, list[Results]]:
+    """The groups of each experiment, in their order."""
+    found: dict[str, list[Results]] = {}
+    for group in results:
+        found.setdefault(group.experiment, []).append(group)
+    return found
 
 
 def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Results]:
@@ -158,18 +152,28 @@ def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Resu
     Args:
         compares: flat names of settings, as in ``figures.base.AbstractFigure.compares``.
     """
-    by_experiment: dict[str, list[Results]] = {}
-    for group in results:
-        by_experiment.setdefault(group.experiment, []).append(group)
     regrouped = []
-    for experiment, groups in by_experiment.items():
+    for experiment, groups in by_experiment(results).items():
         cells = {folder.path: folder for group in groups for folder in group.folders}  # single is in several groups
         regrouped += _grouped(experiment, cells.values(), compares, groups[0].reader)
     return regrouped
 
 
 def _grouped(experiment: str, cells: Iterable[CellFolder], compares: frozenset[str], reader: Reader) -> list[Results]:
-    return [
-        Results(experiment, group.label, group.words, group.folders, group, reader)
-        for group in group_cells(list(cells), compares)
-    ]
+    return [Results(experiment, group, reader) for group in group_cells(list(cells), compares)]
+
+
+Made = TypeVar("Made")
+
+
+def once(make: Callable[[Results], Made]) -> Callable[[Results], Made]:
+    """``make``, which each group of cells remembers the value of; callers share it and leave it as it is."""
+
+    @wraps(make)
+    def remembered(results: Results) -> Made:
+        if make not in results.made:
+            results.made[make] = make(results)
+        value: Made = results.made[make]
+        return value
+
+    return remembered

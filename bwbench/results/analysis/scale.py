@@ -10,7 +10,7 @@ from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
 from bwbench.records.files import read_first_event
 from bwbench.records.schema import Start
-from bwbench.results.analysis.config_values import value_at
+from bwbench.results.analysis.cells import value_at
 
 
 @dataclass(frozen=True)

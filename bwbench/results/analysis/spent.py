@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import math
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bwbench.records import CellFolder, iter_cells
-from bwbench.records.schema import LinkRecord
 from bwbench.results.analysis.cells import DONE, Row, state_of
 from bwbench.results.analysis.composed_error import ComposedError, composed_error
+from bwbench.results.analysis.link_errors import Spread, link_errors
 from bwbench.results.analysis.runs import KINDS, runs_of
 
 WHOLE = "whole"
-_HIGH = 0.95
 _COUNTS = ("num_cells", "num_unreadable", "num_done", "num_whole", "num_composed", "num_unknown", "num_links")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How far off measured links were from what was asked, as shares without sign; None where nothing was measured."""
-
-    num: int
-    median: float | None
-    p95: float | None
-    worst: float | None
-
-    @classmethod
-    def of(cls, errors: Iterable[float]) -> Spread:
-        """Of signed shares."""
-        off = sorted(abs(error) for error in errors)
-        if not off:
-            return cls(0, None, None, None)
-        return cls(len(off), statistics.median(off), off[math.ceil(_HIGH * len(off)) - 1], off[-1])
 
 
 @dataclass
@@ -135,9 +114,12 @@ def _spent(experiment: Path, cells: Iterable[CellFolder]) -> Spent:
         planned.append(cell.cell)
         found.num_cells += 1
         source = _take(found, cell, needed)
-        if source not in measured and (link := cell.link) is not None and state_of(cell) == DONE:
+        if source not in measured and cell.link is not None and state_of(cell) == DONE:
             measured.add(source)
-            _take_link(found, link)
+            errors = link_errors([cell])
+            found.goodput += [error.goodput for error in errors if error.goodput is not None]
+            found.rtt += [error.rtt for error in errors if error.rtt is not None]
+            found.num_links += any(error.goodput is not None or error.rtt is not None for error in errors)
     for run in runs_of(experiment, needed["convergence"], planned):
         scope = experiment.name if run.kind == "timing" else ""  # others are shared by all experiments
         found.runs_s[run.kind][f"{scope}/{run.id}"] = run.wall_s
@@ -163,13 +145,3 @@ def _take(found: Spent, cell: CellFolder, needed: Mapping[str, set[str]]) -> str
     if (error := composed_error(cell)) is not None:
         found.errors.append(error)
     return source
-
-
-def _take_link(found: Spent, link: LinkRecord) -> None:
-    before = len(found.goodput) + len(found.rtt)
-    for pair in (pair for measured in link.measurements for pair in measured.pairs):
-        if pair.asked_goodput_bps and pair.achieved_goodput_bps is not None:
-            found.goodput.append(pair.achieved_goodput_bps / pair.asked_goodput_bps - 1)
-        if pair.asked_rtt_s and pair.achieved_rtt_s is not None:
-            found.rtt.append(pair.achieved_rtt_s / pair.asked_rtt_s - 1)
-    found.num_links += len(found.goodput) + len(found.rtt) > before

@@ -15,11 +15,42 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bwbench.results.analysis.arrival import SHORTEST_TIME_S, Arrival
-from bwbench.results.analysis.student import CONFIDENCE, student_t
+
+CONFIDENCE = 0.95
+
+
+@lru_cache
+def student_t(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
+    """Half-width of the two-sided interval in standard errors: 4.303 for 2 degrees of freedom at 95 %."""
+    low, high = 0.0, 1.0
+    while _two_sided(high, degrees_of_freedom) < confidence:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        if _two_sided(middle, degrees_of_freedom) < confidence:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _two_sided(t: float, degrees_of_freedom: int) -> float:
+    """P(|T| <= t) for whole degrees of freedom: Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even)."""
+    angle = math.atan(t / math.sqrt(degrees_of_freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees_of_freedom % 2
+    term = cosine if odd else 1.0
+    total = term if degrees_of_freedom > 1 or not odd else 0.0
+    for k in range(2 + odd, degrees_of_freedom - 1, 2):
+        term *= (k - 1) / k * cosine**2
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
 
 __all__ = ["CONFIDENCE", "SHORTEST_TIME_S", "Arrival", "Estimate", "Ratio", "estimate", "geometric_interval",
            "log_interval", "paired_logs", "paired_ratio", "student_t"]  # fmt: skip
@@ -172,16 +203,16 @@ def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
     same evaluation have in common, and others not.
     """
     widths = [statistics.fmean(arrival.grid_share for arrival in repeats) for repeats in arms]
-    in_common = [_share_in_common([arrival.evaluation for arrival in repeats]) for repeats in arms]
+    in_common = [_share_in_common(Counter(arrival.evaluation for arrival in repeats)) for repeats in arms]
     if all(share == 1.0 for share in in_common):
         return _central(*sorted((*widths, 0.0), reverse=True)[:2])
     variance = sum(share * width**2 / 12 for share, width in zip(in_common, widths, strict=True))
     return CONFIDENCE * math.sqrt(3 * variance)
 
 
-def _share_in_common(evaluations: Sequence[Hashable]) -> float:
+def _share_in_common(counts: Counter[int]) -> float:
     """Variance of a mean whose parts are equal within a class and independent between classes, by that of one part."""
-    return sum((count / len(evaluations)) ** 2 for count in Counter(evaluations).values())
+    return sum((count / counts.total()) ** 2 for count in counts.values())
 
 
 def _central(wide: float, narrow: float) -> float:

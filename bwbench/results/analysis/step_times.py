@@ -227,7 +227,7 @@ def steps_of(events: EventsByRank) -> list[Taken]:
 
 
 def _kind(name: str, num_steps: int, timed_s: Sequence[float], mean_s: float, drift_s: float) -> Kind:
-    deviation_s = _deviation(timed_s)
+    deviation_s = statistics.stdev(timed_s) if len(timed_s) > 1 else 0.0
     return Kind(
         name=name, num_steps=num_steps, num_timed=len(timed_s), mean_s=mean_s, deviation_s=deviation_s, drift_s=drift_s
     )
@@ -263,10 +263,6 @@ def _overlapped_s(
     cut_short = [age * local_s + waited_s for age, waited_s in waits if age is not None and waited_s > 0]
     found = seen or cut_short
     return statistics.median(found) if found else 0.0
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def _ratio(one: float, other: float) -> float:

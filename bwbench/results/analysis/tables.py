@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from bwbench.results.analysis.arrival import COLUMNS, Arrival, by_seed, number
 from bwbench.results.analysis.cells import Row, cell_row
 from bwbench.results.analysis.clocks import Clocks
 from bwbench.results.analysis.ledger import summarise_ledger
-from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
+from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
 from bwbench.results.analysis.trial import curve_of
 
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
@@ -24,6 +24,8 @@ TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
     "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
 )  # fmt: skip
+OF_PAYLOAD, OF_STEPS = "payload", "steps"  # where bytes at an evaluation are from
+ENDS = ("value", "low", "high", "at_least")  # of an estimate
 # Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).
 COMPARED_COLUMNS = {
     "link.latency": "rtt_s",
@@ -123,7 +125,9 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         row: Row = {**where, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
         row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
-        row |= {"at_least_s": centre.at_least, **_speedup(paired_ratio(_alone(single, where), arrivals))}
+        ratio = paired_ratio(_alone(single, where), arrivals) or Ratio(math.nan, None, None, 0)
+        row |= {"at_least_s": centre.at_least, "speedup": ratio.value, "speedup_low": ratio.low}
+        row |= {"speedup_high": ratio.high, "speedup_bound": ratio.bound, "speedup_num": ratio.num}
         rows.append(row)
     table = pd.DataFrame(rows, columns=[*TIME_COLUMNS, *by])
     numbers = [column for column in table.columns if column not in ("arm", "kind", "speedup_bound", "medium")]
@@ -157,7 +161,7 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     return found
 
 
-def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[Row, pd.DataFrame]]:
     """The cells that are equal in ``columns``, and what they have there; None where a number is missing."""
     if cells.empty:
         return
@@ -166,7 +170,7 @@ def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[d
         yield dict(zip(columns, known, strict=True)), part
 
 
-def _alone(single: pd.DataFrame, where: Mapping[str, Any]) -> dict[int, Arrival]:
+def _alone(single: pd.DataFrame, where: Row) -> dict[int, Arrival]:
     """One node alone, by seed, with the batch and accumulation of the cells it is compared with."""
     for column in ("batch_size", "accumulate"):
         if column in where:
@@ -174,13 +178,33 @@ def _alone(single: pd.DataFrame, where: Mapping[str, Any]) -> dict[int, Arrival]
     return arrivals_by_seed(single)
 
 
-def _speedup(ratio: Ratio | None) -> dict[str, Any]:
-    if ratio is None:
-        return {"speedup": None, "speedup_low": None, "speedup_high": None, "speedup_bound": "", "speedup_num": 0}
-    return {
-        "speedup": ratio.value,
-        "speedup_low": ratio.low,
-        "speedup_high": ratio.high,
-        "speedup_bound": ratio.bound,
-        "speedup_num": ratio.num,
-    }
+def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations with two columns more: ``wire_bytes`` that all nodes sent until then, and where they are from.
+
+    The wire was counted over the whole run. At an evaluation it is that count by the share of the payload that was
+    sent until then (``bytes_from`` is ``payload``); where records do not hold that, by the share of the steps
+    (``steps``), as if every step sent the same. NaN where nothing was counted.
+
+    Args:
+        curves: rows of ``tables.curves_table``.
+        cells: rows of ``tables.cells_table``, of the same cells.
+    """
+    totals = cells[["id", "wire_bytes", "payload_bytes", "steps"]].drop_duplicates("id")
+    totals = totals.rename(columns={"wire_bytes": "whole_wire", "payload_bytes": "whole_payload"})
+    joined = curves.merge(totals.rename(columns={"steps": "whole_steps"}), on="id", how="left", validate="many_to_one")
+    numbers = joined[["whole_wire", "whole_payload", "whole_steps"]].apply(pd.to_numeric)
+    payload = (
+        pd.to_numeric(joined["payload_bytes"]) if "payload_bytes" in joined else pd.Series(float("nan"), joined.index)
+    )
+    recorded = payload.notna().to_numpy() & (numbers["whole_payload"] > 0).to_numpy()
+    by_payload = (payload / numbers["whole_payload"]).clip(upper=1.0)
+    share = by_payload.where(recorded, joined["step"] / numbers["whole_steps"])
+    sent = joined.drop(columns=["whole_wire", "whole_payload", "whole_steps"])
+    sent["wire_bytes"] = numbers["whole_wire"] * share
+    sent["bytes_from"] = [OF_PAYLOAD if known else OF_STEPS for known in recorded]
+    return sent
+
+
+def ends_of(what: str, centre: Estimate | None) -> Row:
+    """Columns ``what_value``, ``_low``, ``_high`` and ``_at_least`` of an estimate; NaN where there is none."""
+    return {f"{what}_{end}": math.nan if centre is None else getattr(centre, end) for end in ENDS}

@@ -40,9 +40,12 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
     finished = bool(ends) and all(end is not None and end.status == "done" for end in ends)
     clock_s = max((_clock_s(rank_events) for rank_events in events.values()), default=0.0)
     payload = _payload_bytes(events)
-    wire_bytes = _wire_bytes(wire)
-    payload_to_target = _payload_until(events, arrival.step) if arrival else None
     steps = list(steps_of_ranks(events))
+    wire_bytes = payload_to_target = None
+    if wire is not None and wire.bytes is not None:  # acknowledgements answer the payload of others
+        wire_bytes = wire.bytes - (wire.ack_bytes or 0)
+    if arrival is not None:
+        payload_to_target = sum(step.payload_bytes or 0 for step in steps if step.step <= arrival.step)
     return TrialSummary(
         metric=metric,
         time_to_target_s=arrival.clock_s if arrival else None,
@@ -147,15 +150,6 @@ def _payload_bytes(events: EventsByRank) -> int:
         else:
             total += sum(step.payload_bytes or 0 for step in steps_of_ranks({rank: rank_events}))
     return total
-
-
-def _payload_until(events: EventsByRank, last: int) -> int:
-    return sum(step.payload_bytes or 0 for step in steps_of_ranks(events) if step.step <= last)
-
-
-def _wire_bytes(wire: Wire | None) -> int | None:
-    """Acknowledgements are counted apart: they answer the payload of others."""
-    return None if wire is None or wire.bytes is None else wire.bytes - (wire.ack_bytes or 0)
 
 
 def _share(wire_bytes: int | None, part: int | None, whole: int) -> int | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bwbench.base.errors import RecordError
 from bwbench.base.registry import FIGURES
-from bwbench.results.analysis.results import Results, regrouped
+from bwbench.results.analysis.results import Results, by_experiment, regrouped
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.save import FORMATS, save
 from bwbench.results.figures.style import PAGE_IN
@@ -69,7 +70,7 @@ def _draw_figure(
     figure: AbstractFigure, part: Results, folder: Path, width_in: float, formats: Sequence[str], drawn: Drawn
 ) -> None:
     what = " ".join(text for text in (figure.name, f"of {part.experiment}", part.label and f"({part.label})") if text)
-    why_not = figure.applies(part)
+    why_not = figure.why_not(part)
     if why_not is not None:
         drawn.skipped.append(f"{what}: {why_not}")
         return
@@ -79,18 +80,6 @@ def _draw_figure(
 
 
 MANY_CELLS = 30  # with fewer a second process saves little: a picture takes half a second
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What one process draws at a time: figures of one experiment that group its cells alike."""
-
-    results: tuple[Results, ...]
-    out: Path
-    names: tuple[str, ...]
-    width_in: float
-    at: tuple[str, ...]
-    formats: tuple[str, ...]
 
 
 def draw_albums(
@@ -110,19 +99,20 @@ def draw_albums(
         folders: a folder for each experiment even where there is only one.
         jobs: processes; by default the cores that this one may use, or one where there are few cells.
     """
-    by_experiment: dict[str, list[Results]] = {}
-    for group in results:
-        by_experiment.setdefault(group.experiment, []).append(group)
-    several = folders or len(by_experiment) > 1
+    experiments = by_experiment(results)
+    several = folders or len(experiments) > 1
+    alike: dict[frozenset[str], list[str]] = {}  # figures that span the same settings share tables that are made once
+    for name in names or FIGURES.names():
+        alike.setdefault(FIGURES.load(name).compares, []).append(name)
     parts = [
-        _Part(tuple(groups), out / experiment if several else out, tuple(alike), width_in, tuple(at), tuple(formats))
-        for experiment, groups in by_experiment.items()
-        for alike in _by_grouping(names or FIGURES.names())
+        partial(draw_album, groups, out / experiment if several else out, of_settings, width_in, at, formats)
+        for experiment, groups in experiments.items()
+        for of_settings in alike.values()
     ]
     num_cells = sum(len(group.folders) for group in results)
     jobs = jobs or (len(os.sched_getaffinity(0)) if num_cells >= MANY_CELLS else 1)
     if min(jobs, len(parts)) < 2:
-        return _joined(map(_draw, parts))
+        return _joined(part() for part in parts)
     for group in results:  # before there are other processes, which then all have it
         _ = group.cells, group.curves, group.ledger
     global _parts
@@ -138,30 +128,18 @@ def draw_albums(
         ) from None
     finally:
         gc.unfreeze()
-        _parts = []
+        _parts = ()
 
 
-_parts: list[_Part] = []  # for the processes that are forked, which get a number alone
+_parts: Sequence[Callable[[], Drawn]] = ()  # for the processes that are forked, which get a number alone
 
 
 def _draw_number(number: int) -> Drawn:
     gc.disable()  # subsetting a font makes so many objects that looking for garbage took a sixth of all time
     try:
-        return _draw(_parts[number])
+        return _parts[number]()
     finally:
         gc.collect()
-
-
-def _draw(part: _Part) -> Drawn:
-    return draw_album(part.results, part.out, part.names, part.width_in, part.at, part.formats)
-
-
-def _by_grouping(names: Sequence[str]) -> list[list[str]]:
-    """Figures that span the same settings stay together: they share tables that are made once."""
-    alike: dict[frozenset[str], list[str]] = {}
-    for name in names:
-        alike.setdefault(FIGURES.load(name).compares, []).append(name)
-    return list(alike.values())
 
 
 def _joined(drawn: Iterable[Drawn]) -> Drawn:

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import pandas as pd
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import HEADROOM
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.captions import TimeUnit
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.levels import BELOW, Level, draw_level, long_name, name_levels
 from bwbench.results.figures.lines import (
-    ArmLine,
-    End,
+    LineEnd,
     Mark,
+    arm_lines,
     bandwidth_axis,
-    crowded,
-    dodges,
-    draw_bound,
-    draw_line,
+    draw_lines,
     lines_frame,
     name_ends,
     named_at_ends,
     thin_ticks,
 )
-from bwbench.results.figures.link_bound import LinkBound, draw_link_bound, link_bound_of
-from bwbench.results.figures.style import arm_style
+from bwbench.results.figures.marks import draw_bound
+from bwbench.results.figures.style import SMALL_PT, arm_style
 
 _INTERVAL_SHOWN = 4.0  # of an interval beyond all marks; at n = 2 it may span decades
 _ARROW_IN = 0.085  # between censored arms at one bandwidth
@@ -58,8 +62,8 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         table = self.table(results)
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
         unit = captions.time_unit(float(table["at_least_s"].max()))
-        lines = _lines(results, shaped, unit)
-        bound = link_bound_of(results.cells, unit)
+        lines = arm_lines(shaped, results.roles, lambda row: _mark(results, row, unit))
+        bound = link_bound_of(results, unit)
         title = f"Time to {captions.target_words(results)} against bandwidth"
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
         notes = [*_how_to_read(table, bound, results.limits), *results.notes]
@@ -67,18 +71,14 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         bandwidths = sorted(shaped["bandwidth_bps"].unique())
         bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
-        small = crowded(lines, width_in)
-        ends = [
-            draw_line(figure, axes, line, dodge, small, bounds=False)
-            for line, dodge in zip(lines, dodges(lines), strict=True)
-        ]
-        leftmost = _draw_censored(axes, shaped, unit, width_in)
+        ends = draw_lines(figure, axes, lines, width_in, bounds=False)
+        leftmost = _draw_censored(axes, shaped, results.roles, unit, width_in)
         limits = {arm: level for arm in results.limits if (level := _limit(results, arm, unit)) is not None}
         for level in limits.values():
             draw_level(axes, level)
         _finish(axes, bandwidths, leftmost, table["at_least_s"] / unit.seconds, unit)
         if named_at_ends(lines, width_in):
-            name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in limits.values())])
+            name_ends(figure, axes, [*ends, *(LineEnd(None, one.y, one.name, one.color) for one in limits.values())])
         else:
             name_levels(figure, axes, [long_name(arm, results.roles[arm], level) for arm, level in limits.items()])
         thin_ticks(figure, axes, bandwidths)
@@ -87,36 +87,29 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         return figure
 
 
-def _lines(results: Results, shaped: pd.DataFrame, unit: captions.TimeUnit) -> list[ArmLine]:
-    """The arms, slowest at the slowest link first, as they stand there from the top."""
-    lines = []
-    for arm, rows in shaped.groupby("arm"):
-        cells = results.cells[results.cells["arm"] == arm]
-        by_bandwidth = {float(str(bps)): part for bps, part in cells.groupby("bandwidth_bps")}
-        marks = []
-        for row in rows.sort_values("bandwidth_bps").to_dict("records"):
-            repeats = arrivals_by_seed(by_bandwidth[row["bandwidth_bps"]]).values()
-            low, high = row["low_s"] / unit.seconds, row["high_s"] / unit.seconds
-            bound = ">" if math.isinf(row["time_s"]) else ""
-            dots = tuple((repeat.at_least / unit.seconds, repeat.time_s is None) for repeat in repeats)
-            marks.append(Mark(row["bandwidth_bps"], row["at_least_s"] / unit.seconds, low, high, bound, dots))
-        label = captions.arm_label(str(arm), rows["num_composed"].sum(), rows["num"].sum())
-        lines.append(ArmLine(str(arm), label, tuple(marks)))
-    return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
+def _mark(results: Results, row: Mapping[Hashable, Any], unit: captions.TimeUnit) -> Mark:
+    cells = results.cells[
+        (results.cells["arm"] == row["arm"]) & (results.cells["bandwidth_bps"] == row["bandwidth_bps"])
+    ]
+    dots = tuple((one.at_least / unit.seconds, one.time_s is None) for one in arrivals_by_seed(cells).values())
+    value, low, high = (row[column] / unit.seconds for column in ("at_least_s", "low_s", "high_s"))
+    return Mark(row["bandwidth_bps"], value, low, high, ">" if math.isinf(row["time_s"]) else "", dots)
 
 
-def _draw_censored(axes: Axes, shaped: pd.DataFrame, unit: captions.TimeUnit, width_in: float) -> float:
+def _draw_censored(
+    axes: Axes, shaped: pd.DataFrame, roles: Mapping[str, str], unit: captions.TimeUnit, width_in: float
+) -> float:
     """Arrows upwards from the limit, side by side: these arms take longer. Returns where the axis must begin."""
     bandwidths = sorted(shaped["bandwidth_bps"].unique())
     decades_per_in = math.log10(bandwidths[-1] / bandwidths[0]) / max(1.0, width_in - 2.0)  # 2 in beside the axes
-    nearest = min(math.log10(high / low) for low, high in zip(bandwidths, bandwidths[1:], strict=False))
+    nearest = min(math.log10(high / low) for low, high in pairwise(bandwidths))
     leftmost = math.inf
     for _, rows in shaped[shaped["time_s"].map(math.isinf)].groupby("bandwidth_bps"):
         pitch = min(_ARROW_IN * decades_per_in, 0.8 * nearest / len(rows))
         for number, row in enumerate(rows.sort_values("arm").to_dict("records")):
             x = row["bandwidth_bps"] * 10 ** (pitch * (number - (len(rows) - 1) / 2))
             leftmost = min(leftmost, x / 10**pitch)
-            draw_bound(axes, x, row["at_least_s"] / unit.seconds, row["arm"], ">")
+            draw_bound(axes, (x, row["at_least_s"] / unit.seconds), arm_style(row["arm"], roles[row["arm"]]), ">")
     return leftmost
 
 
@@ -129,7 +122,7 @@ def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> Level | None:
     role = results.roles[arm]
     style, centre = arm_style(arm, role), estimate(arrivals)
     low, high = ((math.nan if end is None else end / unit.seconds) for end in (centre.low, centre.high))
-    name = captions.arm_label(arm, sum(map(bool, cells["composed"])), len(cells), role)
+    name = captions.arm_label(arm, role, sum(map(bool, cells["composed"])), len(cells))
     name = f"{name}, not reached" if math.isinf(centre.value) else name
     dots = tuple(arrival.at_least / unit.seconds for arrival in arrivals)
     side = BELOW if role == HEADROOM else ""  # nothing is faster than computing alone
@@ -147,16 +140,67 @@ def _finish(axes: Axes, bandwidths: list[float], leftmost: float, levels: pd.Ser
 
 
 def _how_to_read(table: pd.DataFrame, bound: LinkBound | None, limits: Sequence[str]) -> list[str]:
-    words = []
-    if (table["num"] > 1).any():
-        words.append(
-            "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on log time)."
-        )
-    else:
-        words.append("One repeat an arm: no intervals; differences may be chance.")
+    several = "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on log time)."
+    one = "One repeat an arm: no intervals; differences may be chance."
+    words = [captions.on_repeats(table["num"], several, one)]
     words += captions.on_censored(table["time_s"], table["num_censored"])
     if bound is not None:
         words.append(f"Link-bound: what {bound.arm} sends until the target, at the full rate of the link.")
     if (table["bandwidth_bps"].isna() & ~table["arm"].isin(limits)).any():
         words.append("Runs on an unshaped link are not shown.")
     return [" ".join(words)]
+
+
+_FROM_RIGHT = 0.66  # of the axes' width, beyond which there is no room for a name on the right
+
+
+@dataclass(frozen=True)
+class LinkBound:
+    """Bits that cross the busiest resource until the target, for one arm.
+
+    Attributes:
+        bits: sent by a node on a link of its own (the mean over the nodes: the busiest sends no less); by all nodes
+            together where they share the air.
+        unit: of the time axis.
+    """
+
+    arm: str
+    color: str
+    bits: float
+    unit: TimeUnit
+
+    def at(self, bandwidth_bps: float) -> float:
+        """Time on the axis that sending takes at the link's full rate: no run can be shorter."""
+        return self.bits / bandwidth_bps / self.unit.seconds
+
+
+def link_bound_of(results: Results, unit: TimeUnit) -> LinkBound | None:
+    """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one."""
+    cells = results.cells
+    for arm in BASELINES:
+        rows = cells[(cells["arm"] == arm) & cells["wire_bytes_to_target"].notna() & cells["bandwidth_bps"].notna()]
+        sent = [
+            8 * float(row["wire_bytes_to_target"]) / (1 if row["medium"] == "shared" else row["nodes"])
+            for row in rows.to_dict("records")
+        ]
+        if sent and min(sent) > 0:
+            return LinkBound(arm, arm_style(arm, results.roles[arm]).color, statistics.median(sent), unit)
+    return None
+
+
+def draw_link_bound(axes: Axes, bound: LinkBound) -> None:
+    """A dotted line down to the right, named where it leaves the picture; limits are final by now."""
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    axes.plot([left, right], [bound.at(left), bound.at(right)], color=bound.color, linewidth=0.9,
+              linestyle=(0, (1, 1.6)), zorder=2)  # fmt: skip
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    level = bottom * (top / bottom) ** 0.035  # above the edge, under the lowest level
+    at = min(bound.bits / bound.unit.seconds / level, right)
+    if at <= left:
+        return  # the link is never what bounds this arm
+    before = at > left * (right / left) ** _FROM_RIGHT
+    axes.annotate(f"link-bound, {bound.arm}", (at, level), (-7 if before else 5, 0), textcoords="offset points",
+                  ha="right" if before else "left", va="center", fontsize=SMALL_PT, color=bound.color, zorder=6,
+                  path_effects=[patheffects.withStroke(linewidth=2.2, foreground="white")])  # fmt: skip

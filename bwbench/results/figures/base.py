@@ -31,15 +31,19 @@ class AbstractFigure(ABC):
 
     @abstractmethod
     def applies(self, results: Results) -> str | None:
-        """Why there is nothing to draw, as half a sentence; None where there is."""
+        """Why there is nothing to draw, as half a sentence; None where there is. One of the cells at least is done."""
 
     @abstractmethod
     def table(self, results: Results) -> pd.DataFrame:
         """The numbers that the picture shows, one row a mark; written beside it."""
 
+    def why_not(self, results: Results) -> str | None:
+        """Why there is nothing to draw of any cells; None where there is."""
+        return self.applies(results) if results.done else "no cell is done"
+
     @abstractmethod
     def _draw(self, results: Results, width_in: float) -> Figure:
-        """Draw; ``applies`` has returned None, and ``style.look`` is in force."""
+        """Draw; ``why_not`` has returned None, and ``style.look`` is in force."""
 
     def draw(self, results: Results, width_in: float = PAGE_IN) -> Figure:
         """The picture, ``width_in`` inches wide. Touches no global state of matplotlib."""

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.results.analysis.arrival import Arrival, number
+from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import Estimate, estimate
-from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.statistics import estimate
+from bwbench.results.analysis.tables import arrivals_by_seed, ends_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.panels import arm_handle, arm_labels, draw_mark, framed_panels, panel_title
-from bwbench.results.figures.style import INK, PAGE_IN, arm_style
+from bwbench.results.figures.frame import framed_panels, panel_title
+from bwbench.results.figures.labels import label_log_axis, tick_at
+from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
 
 _PANEL_IN = {True: 2.3, False: 1.75}  # height by whether the picture is wide
 _DODGE = 0.018  # decades between neighbouring arms
@@ -38,8 +39,6 @@ class BatchSize(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, and one arm with two global batches."""
-        if not results.done:
-            return "no cell is done"
         if results.times.empty:
             return "the cells have no target"
         batches = results.cells.groupby("arm")["global_batch"].nunique()
@@ -55,13 +54,13 @@ class BatchSize(AbstractFigure):
         num_panels = 1 + len(bandwidths)
         columns = min(num_panels, 3 if wide else 1)
         rows = -(-num_panels // columns)
-        arms = sorted(table["arm"].unique())
         accumulated = bool((table["accumulate"] > 1).any())
         notes = [*_how_to_read(table), *results.notes]
         title = f"Samples and time to {captions.target_words(results)} by batch"
-        counts = captions.num_runs(table["num"])
-        setting = captions.setting_line(results, num_runs=counts)
-        legend = [arm_handle(arm, label, linestyle="-") for arm, label in arm_labels(table).items()]
+        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        labels = captions.arm_labels(table, results.roles)
+        styles = {arm: arm_style(arm, results.roles[arm]) for arm in labels}
+        legend = [arm_handle(styles[arm], label, linestyle="-") for arm, label in labels.items()]
         if accumulated:
             legend.append(
                 Line2D([], [], label="batch of its own", color=INK, linewidth=1.2, marker="o", markersize=4.5)
@@ -75,14 +74,14 @@ class BatchSize(AbstractFigure):
             unused.remove()
         # What is needed hardly depends on the link: the samples of the fastest one stand for all.
         fastest = table[table["bandwidth_bps"].isna() | (table["bandwidth_bps"] == bandwidths[-1])]
-        _draw_panel(panels[0], fastest, "samples", 1e3, arms)
+        _draw_panel(panels[0], fastest, "samples", 1e3, styles)
         panel_title(panels[0], "samples to target")
         panels[0].set_ylabel("thousand samples")
         times = table["time_at_least"]
         unit = captions.time_unit(math.sqrt(times.max() * times.min()))
         for axes, bandwidth in zip(panels[1:], bandwidths, strict=False):
             here = table[table["bandwidth_bps"].isna() | (table["bandwidth_bps"] == bandwidth)]
-            _draw_panel(axes, here, "time", unit.seconds, arms)
+            _draw_panel(axes, here, "time", unit.seconds, styles)
             panel_title(
                 axes, "time to target" if bandwidth is None else f"time to target at {BANDWIDTH.format(bandwidth)}"
             )
@@ -108,19 +107,16 @@ def batch_table(cells: pd.DataFrame) -> pd.DataFrame:
         samples = list(_samples_by_seed(part))
         if not times or not samples:
             continue
-        row: dict[str, Any] = dict(zip(by, values, strict=True))
+        time, sample = estimate(times), estimate(samples)
+        row: Row = dict(zip(by, values, strict=True))
         row |= {"global_batch": int(part["global_batch"].iloc[0]), "num": len(times)}
         row |= {"num_composed": int(part["composed"].sum())}
-        rows.append(row | _columns("time", estimate(times)) | _columns("samples", estimate(samples)))
+        row |= ends_of("time", time) | {"time_censored": time.num_censored}
+        rows.append(row | ends_of("samples", sample) | {"samples_censored": sample.num_censored})
     table = pd.DataFrame(rows)
     ends = [f"{what}_{end}" for what in ("time", "samples") for end in ("low", "high")]
     table[ends] = table[ends].astype(float)
     return table
-
-
-def _columns(what: str, centre: Estimate) -> dict[str, Any]:
-    return {f"{what}_value": centre.value, f"{what}_low": centre.low, f"{what}_high": centre.high,
-            f"{what}_at_least": centre.at_least, f"{what}_censored": centre.num_censored}  # fmt: skip
 
 
 def _samples_by_seed(cells: pd.DataFrame) -> Iterator[Arrival]:
@@ -134,13 +130,12 @@ def _samples_by_seed(cells: pd.DataFrame) -> Iterator[Arrival]:
             yield Arrival(None, given)
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame, what: str, unit: float, arms: list[str]) -> None:
-    for position, arm in enumerate(arms):
-        dodge = 10 ** (_DODGE * (position - (len(arms) - 1) / 2))
+def _draw_panel(axes: Axes, rows: pd.DataFrame, what: str, unit: float, styles: Mapping[str, ArmStyle]) -> None:
+    for position, (arm, style) in enumerate(styles.items()):
+        dodge = 10 ** (_DODGE * (position - (len(styles) - 1) / 2))
         for accumulated, line in _lines(rows[rows["arm"] == arm]):
             line = line.sort_values("global_batch")
             reached = line[line[f"{what}_value"].map(math.isfinite)]
-            style = arm_style(arm)
             axes.plot(reached["global_batch"] * dodge, reached[f"{what}_value"] / unit, color=style.color, zorder=2,
                       linewidth=1.2, linestyle=_ACCUMULATED if accumulated else "-")  # fmt: skip
             for row in line.to_dict("records"):
@@ -149,7 +144,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, what: str, unit: float, arms: li
                 at = (row["global_batch"] * dodge, row[f"{what}_at_least"] / unit)
                 ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
                 bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
-                draw_mark(axes, at, ends, arm, bound, hollow=accumulated, size=4.5)
+                draw_mark(axes, at, ends, style, bound, hollow=accumulated, size=4.5)
 
 
 def _lines(rows: pd.DataFrame) -> Iterator[tuple[bool, pd.DataFrame]]:
@@ -165,9 +160,7 @@ def _finish(axes: Axes, batches: list[float], width_in: float, height_in: float)
     axes.grid(True)
     axes.margins(x=0.08, y=0.12)
     shown = _spaced([float(batch) for batch in batches], width_in)
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    tick_at(axes.xaxis, shown)
     label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=height_in)
     axes.set_xlabel("samples of a step, all nodes")
 
@@ -183,11 +176,8 @@ def _spaced(batches: list[float], width_in: float) -> list[float]:
 
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:
-    words = []
-    if (table["num"] > 1).any():
-        words.append("Marks: geometric mean; whiskers: 95 % interval (Student's t on logarithms).")
-    else:
-        words.append("One repeat a mark: no intervals; differences may be chance.")
+    several = "Marks: geometric mean; whiskers: 95 % interval (Student's t on logarithms)."
+    words = [captions.on_repeats(table["num"], several)]
     if (table["time_censored"] > 0).any():
         words.append("Hollow with arrow: target not reached within the limit by the median repeat.")
     if table["bandwidth_bps"].nunique() > 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,12 +14,75 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from bwbench.base.units import BANDWIDTH, DURATION
-from bwbench.results.analysis.fastest import Fastest, fastest_by_link
+from bwbench.methods.roles import REFERENCE, may_win
+from bwbench.results.analysis.arrival import Arrival
+from bwbench.results.analysis.cells import DONE, Row
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
+from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
+from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
 from bwbench.results.figures.style import FAINT, INK, SMALL_PT, arm_style
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """The race on one link.
+
+    Attributes:
+        arm: the first; None where no arm reached the target.
+        time_s: its time.
+        runner_up: the second; None where no other arm ran there.
+        margin: how many times as fast the first is as the second, paired by seed; None where that cannot be said.
+        tie: the interval of the margin holds 1; None where there is no interval.
+        num: repeats of the first; ``composed``: some of its times are composed.
+    """
+
+    bandwidth_bps: float
+    rtt_s: float
+    arm: str | None
+    time_s: float
+    runner_up: str | None
+    margin: Ratio | None
+    tie: bool | None
+    num: int
+    composed: bool
+
+
+def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
+    """The race on each link (bandwidth and round trip) that any arm ran on, rising in both.
+
+    Args:
+        cells: rows of ``tables.cells_table``; one node alone takes part everywhere.
+    """
+    cells = cells[cells["role"].map(may_win).astype(bool) & (cells["status"] == DONE)]
+    everywhere = cells["bandwidth_bps"].isna() & (cells["role"] == REFERENCE)
+    races = []
+    for where, part in cells.groupby(["bandwidth_bps", "rtt_s"], sort=True):
+        bandwidth_bps, rtt_s = (float(str(value)) for value in where)
+        here = cells[everywhere | cells.index.isin(part.index)]
+        arms = {str(arm): arrivals_by_seed(rows) for arm, rows in here.groupby("arm")}
+        arms = {arm: arrivals for arm, arrivals in arms.items() if arrivals}
+        if arms:
+            composed = {str(arm): bool(rows["composed"].any()) for arm, rows in here.groupby("arm")}
+            races.append(_race(bandwidth_bps, rtt_s, arms, composed))
+    return races
+
+
+def _race(
+    bandwidth_bps: float, rtt_s: float, arms: Mapping[str, Mapping[int, Arrival]], composed: Mapping[str, bool]
+) -> Fastest:
+    centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in arms.items()}
+    first, *others = sorted(arms, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
+    if math.isinf(centres[first].value):
+        return Fastest(bandwidth_bps, rtt_s, None, math.inf, None, None, None, 0, False)
+    second = next(iter(others), None)
+    margin = None if second is None else paired_ratio(arms[second], arms[first])
+    tie = None if margin is None or margin.low is None else margin.low <= 1.0
+    num = centres[first].num
+    return Fastest(bandwidth_bps, rtt_s, first, centres[first].value, second, margin, tie, num, composed[first])
+
 
 _ROW_IN = 0.42
 _LIGHT_FROM = 0.55  # of a colour's grey, from which letters on it are dark
@@ -37,8 +102,6 @@ class BestAlgorithm(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, two latencies, and a shaped link."""
-        if not results.done:
-            return "no cell is done"
         cells = results.cells
         rtts = sorted(cells["rtt_s"].dropna().unique())
         if len(rtts) < 2:
@@ -47,7 +110,7 @@ class BestAlgorithm(AbstractFigure):
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row a link."""
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         for race in fastest_by_link(results.cells):
             row = {key: value for key, value in vars(race).items() if key != "margin"}
             margin = race.margin
@@ -63,7 +126,7 @@ class BestAlgorithm(AbstractFigure):
         bandwidths = sorted({race.bandwidth_bps for race in races})
         rtts = sorted({race.rtt_s for race in races})
         names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
-        legend = _legend(races, names)
+        legend = _legend(races, names, results.roles)
         title = f"First to {captions.target_words(results)}, by link"
         setting = captions.setting_line(results, num_runs=captions.num_runs(race.num for race in races if race.num))
         notes = [_how_to_read(races), *results.notes]
@@ -74,7 +137,8 @@ class BestAlgorithm(AbstractFigure):
         room_in = axes.get_window_extent().width / figure.dpi / len(bandwidths) - _PAD_IN
         for race in races:
             at = (bandwidths.index(race.bandwidth_bps), rtts.index(race.rtt_s))
-            _draw_cell(figure, axes, at, race, names, room_in)
+            color = _NOBODY if race.arm is None else arm_style(race.arm, results.roles[race.arm]).color
+            _draw_cell(figure, axes, at, race, names.get(race.arm or "", ""), color, room_in)
         return figure
 
 
@@ -88,10 +152,10 @@ def _names(races: Sequence[Fastest], room_in: float) -> dict[str, str]:
     return {arm: f"{code}{COMPOSED_MARK if arm in composed else ''}" for arm, code in _codes(arms).items()}
 
 
-def _legend(races: Sequence[Fastest], names: Mapping[str, str]) -> list[Patch]:
+def _legend(races: Sequence[Fastest], names: Mapping[str, str], roles: Mapping[str, str]) -> list[Patch]:
     """What codes stand for, and what a tie looks like."""
     legend = [
-        Patch(facecolor=arm_style(arm).color, label=f"{name}  {captions.arm_label(arm)}")
+        Patch(facecolor=arm_style(arm, roles[arm]).color, label=f"{name}  {captions.arm_label(arm, roles[arm])}")
         for arm, name in names.items()
         if name.removesuffix(COMPOSED_MARK) != arm
     ]
@@ -127,41 +191,31 @@ def _axes_of_links(axes: Axes, bandwidths: Sequence[float], rtts: Sequence[float
 
 
 def _draw_cell(
-    figure: Figure, axes: Axes, at: tuple[int, int], race: Fastest, names: Mapping[str, str], room_in: float
+    figure: Figure, axes: Axes, at: tuple[int, int], race: Fastest, name: str, color: str, room_in: float
 ) -> None:
     x, y = at
-    tied = bool(race.tie)
-    color = _NOBODY if race.arm is None else _paler(arm_style(race.arm).color) if tied else arm_style(race.arm).color
-    stripes = arm_style(race.arm).color if race.arm is not None and tied else "white"
-    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=color, edgecolor=stripes, linewidth=0, zorder=1,
-                             hatch="////" if tied else None))  # fmt: skip
+    fill = _paler(color) if race.tie else color
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=fill, edgecolor=color if race.tie else "white",
+                             linewidth=0, zorder=1, hatch="////" if race.tie else None))  # fmt: skip
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor="white", linewidth=1.5, zorder=2))
-    ink = INK if _grey(color) > _LIGHT_FROM else "white"
-    box: Any = {"boxstyle": "round,pad=0.1", "facecolor": color, "edgecolor": "none"} if tied else None
     if race.arm is None:
         axes.text(x, y, "none" if room_in > 0.25 else "–", ha="center", va="center", fontsize=SMALL_PT, color=FAINT)
         return
-    below = _margin_text(race)
+    red, green, blue = to_rgb(fill)
+    ink = INK if 0.299 * red + 0.587 * green + 0.114 * blue > _LIGHT_FROM else "white"
+    box: Any = {"boxstyle": "round,pad=0.1", "facecolor": fill, "edgecolor": "none"} if race.tie else None
+    below = "" if race.margin is None else captions.ratio(race.margin.value, race.margin.bound)
     two_lines = bool(below) and text_width_in(figure, below, SMALL_PT) <= room_in
     where: Any = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_PT, "color": ink, "bbox": box}
-    axes.annotate(names[race.arm], (x, y), (0, 1 if two_lines else 0), va="bottom" if two_lines else "center",
+    axes.annotate(name, (x, y), (0, 1 if two_lines else 0), va="bottom" if two_lines else "center",
                   weight="bold", zorder=4, **where)  # fmt: skip
     if two_lines:
         axes.annotate(below, (x, y), (0, -1.5), va="top", zorder=3, **where)
 
 
-def _margin_text(race: Fastest) -> str:
-    return "" if race.margin is None else captions.ratio(race.margin.value, race.margin.bound)
-
-
 def _paler(color: str) -> str:
     red, green, blue = (round(255 * (channel + (1 - channel) * _PALE)) for channel in to_rgb(color))
     return f"#{red:02x}{green:02x}{blue:02x}"
-
-
-def _grey(color: str) -> float:
-    red, green, blue = to_rgb(color)
-    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _how_to_read(races: Sequence[Fastest]) -> str:

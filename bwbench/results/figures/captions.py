@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
-from bwbench.experiment.config.method_names import role_of_arm
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 
@@ -48,9 +47,10 @@ def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True
     nodes = _range(sorted({int(nodes) for nodes in shown["nodes"]}))
     parts = [f"{_each(shown['model'])} on {_each(shown['dataset'])}", f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
     if link is None:
-        link = _link(shown) if with_bandwidth else _link_without_bandwidth(shown)
+        links = sorted({str(words) for words in shown["link"]})
+        link = links[0] if with_bandwidth and len(links) == 1 else _link_without_bandwidth(shown)
     parts.append(link)
-    parts += [results.words, num_runs]
+    parts += [results.group.words, num_runs]
     return " · ".join(part for part in parts if part)
 
 
@@ -88,6 +88,17 @@ def digits(value: float) -> str:
     return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}".rstrip(".")
 
 
+def bytes_unit(most: float) -> tuple[str, float]:
+    """The unit in which ``most`` is no long number: symbol, and bytes of one."""
+    return next((symbol, unit) for symbol, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)) if most >= unit)
+
+
+def byte_words(value: float) -> str:
+    """A number of bytes with three digits: ``34.1 MB``."""
+    symbol, unit = bytes_unit(max(value, 1.0))
+    return f"{digits(value / unit)} {symbol}"
+
+
 def ratio(value: float, bound: str = "") -> str:
     """``2.3×``, ``0.45×``, ``> 12×``."""
     text = f"{value:.0f}" if value >= 99.5 else f"{value:#.3g}" if value >= 0.995 else f"{value:.2g}"
@@ -114,17 +125,30 @@ def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
     return words
 
 
-def arm_label(arm: str, num_composed: float = 0, num: float = 0, role: str | None = None) -> str:
-    """An arm's name in figures; one node alone is said, because all others have more.
+def arm_label(arm: str, role: str, num_composed: float = 0, num: float = 0) -> str:
+    """An arm's name in figures, ``marked``; one node alone is said, because all others have more."""
+    return marked(f"{arm} (1 node)" if role == REFERENCE else arm, num_composed, num)
 
-    Args:
-        num_composed: how many of its ``num`` repeats are composed and not measured whole: COMPOSED_MARK where all are.
-        role: of the arm; None for that of the preset of this name.
-    """
-    name = f"{arm} (1 node)" if (role or role_of_arm(arm)) == REFERENCE else arm
+
+def marked(name: str, num_composed: float, num: float) -> str:
+    """``name`` with COMPOSED_MARK where all of its ``num`` repeats are composed and not measured whole."""
     if not num_composed:
         return name
     return f"{name}{COMPOSED_MARK}" if num_composed >= num else f"{name}{COMPOSED_MARK} ({num_composed:g} of {num:g})"
+
+
+def arm_labels(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, str]:
+    """``arm_label`` of each arm of a table with ``num_composed`` and ``num``; sorted."""
+    sums = rows.groupby("arm")[["num_composed", "num"]].sum()
+    return {str(arm): arm_label(str(arm), roles[str(arm)], row["num_composed"], row["num"])
+            for arm, row in sums.iterrows()}  # fmt: skip
+
+
+def on_repeats(
+    num: pd.Series, several: str, one: str = "One repeat a mark: no intervals; differences may be chance."
+) -> str:
+    """How to read marks of ``num`` repeats: ``several`` where any has more than one."""
+    return several if (num > 1).any() else one
 
 
 def in_two_lines(label: str) -> str:
@@ -138,8 +162,6 @@ def in_two_lines(label: str) -> str:
 
 def too_few_bandwidths(results: Results) -> str | None:
     """Why a figure over bandwidths has nothing to draw: fewer than two of them; None where there are more."""
-    if not results.done:
-        return "no cell is done"
     shaped = [bps for bps in results.bandwidths if bps is not None]
     if len(shaped) < 2:
         return f"only one bandwidth ({BANDWIDTH.format(shaped[0])})" if shaped else "the link is unshaped"
@@ -148,11 +170,6 @@ def too_few_bandwidths(results: Results) -> str | None:
         rates = span(BANDWIDTH.show(low, _RATE_DIGITS), BANDWIDTH.show(high, _RATE_DIGITS))
         return f"the bandwidths are all but equal ({rates})"
     return None
-
-
-def _link(cells: pd.DataFrame) -> str:
-    links = sorted({str(link) for link in cells["link"]})
-    return links[0] if len(links) == 1 else _link_without_bandwidth(cells)
 
 
 def _link_without_bandwidth(cells: pd.DataFrame) -> str:

@@ -16,8 +16,8 @@ from bwbench.results.analysis.comparison import CrossoverRow
 from bwbench.results.analysis.crossover import Crossover
 from bwbench.results.figures.captions import span
 from bwbench.results.figures.frame import lay_out, text_width_in
-from bwbench.results.figures.lines import readable
-from bwbench.results.figures.style import SMALL_PT, arm_style
+from bwbench.results.figures.lines import ArmLine, readable
+from bwbench.results.figures.style import SMALL_PT, ArmStyle
 
 STRIP_ROW_IN = 0.135
 _DIGITS = 3  # of a crossover bandwidth
@@ -29,15 +29,20 @@ _HALO = [patheffects.withStroke(linewidth=2.4, foreground="white")]
 class StripRow:
     """One arm and its crossovers, rising; ``texts`` say them, longest first."""
 
-    arm: str
+    style: ArmStyle
     found: tuple[Crossover, ...]
     texts: tuple[str, ...]
 
 
-def shown_crossovers(rows: Sequence[CrossoverRow], order: Sequence[str]) -> list[StripRow]:
-    """The arms that cross the baseline, from the lowest bandwidth up; among equals in ``order``."""
-    crossing = [StripRow(row.algorithm, row.crossovers.found, _texts(row)) for row in rows if row.crossovers.found]
-    return sorted(crossing, key=lambda row: (_place(row.found[0]), order.index(row.arm)))
+def shown_crossovers(rows: Sequence[CrossoverRow], lines: Sequence[ArmLine]) -> list[StripRow]:
+    """The arms that cross the baseline, from the lowest bandwidth up; among equals in the order of their ``lines``."""
+    by_arm = {row.algorithm: row for row in rows if row.crossovers.found}
+    crossing = [
+        StripRow(line.style, by_arm[line.arm].crossovers.found, _texts(by_arm[line.arm]))
+        for line in lines
+        if line.arm in by_arm
+    ]
+    return sorted(crossing, key=lambda row: _place(row.found[0]))
 
 
 def draw_strip(figure: Figure, axes: Axes, rows: Sequence[StripRow], baseline: str) -> None:
@@ -50,15 +55,14 @@ def draw_strip(figure: Figure, axes: Axes, rows: Sequence[StripRow], baseline: s
     left, right = axes.get_xlim()
     for number, row in enumerate(rows):
         for crossover in row.found:
-            _draw_crossover(axes, number, row.arm, crossover, (left, right))
+            _draw_crossover(axes, number, row.style, crossover, (left, right))
     axes.set_xlim(left, right)
     lay_out(figure)
     for number, row in enumerate(rows):
         _name_row(figure, axes, number, row)
 
 
-def _draw_crossover(axes: Axes, y: float, arm: str, crossover: Crossover, limits: tuple[float, float]) -> None:
-    style = arm_style(arm)
+def _draw_crossover(axes: Axes, y: float, style: ArmStyle, crossover: Crossover, limits: tuple[float, float]) -> None:
     low, high = _ends(crossover, limits)
     axes.plot([low, high], [y, y], color=style.color, linewidth=1.1, zorder=3, solid_capstyle="butt")
     for end, known, caret in ((low, crossover.low_bps, "<"), (high, crossover.high_bps, ">")):
@@ -88,7 +92,7 @@ def _name_row(figure: Figure, axes: Axes, y: float, row: StripRow) -> None:
     last = max(ends)
     before_in = math.log(first / limits[0]) / math.log(limits[1] / limits[0]) * box.width / figure.dpi - _GAP_PT / 72
     after_in = math.log(limits[1] / last) / math.log(limits[1] / limits[0]) * box.width / figure.dpi - _GAP_PT / 72
-    look: Any = {"fontsize": SMALL_PT, "color": readable(arm_style(row.arm).color)}
+    look: Any = {"fontsize": SMALL_PT, "color": readable(row.style.color)}
     for text in row.texts:
         width_in = text_width_in(figure, text, SMALL_PT)
         if width_in <= max(before_in, after_in):

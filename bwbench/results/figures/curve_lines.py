@@ -7,13 +7,15 @@ ended already is missing from a mean of those that are left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
@@ -21,10 +23,16 @@ from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.tables import CURVE_COLUMNS
 from bwbench.results.analysis.trial import DEFAULT_METRICS
 from bwbench.results.figures import captions
-from bwbench.results.figures.style import FAINT, arm_style
+from bwbench.results.figures.frame import framed_axes, legend_columns
+from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.marks import arm_handle
+from bwbench.results.figures.style import FAINT, PAGE_IN, SMALL_PT, ArmStyle, arm_style
 
-TARGET_LINE: Any = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
-NOT_METRICS = frozenset({*CURVE_COLUMNS, "target_met", "wire_bytes", "bytes_from"})
+_TARGET_LINE: Any = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
+_NOT_METRICS = frozenset({*CURVE_COLUMNS, "target_met", "wire_bytes", "bytes_from"})
+_LOG_FROM_RATIO = 10.0  # arms that end this much apart would be a vertical line on a linear axis
+_LEGEND_ROW_IN = 0.17
+_MEAN_NOTE = "Bold: where the repeats first met each level, geometric mean. Thin: every run, one a seed."
 _MARKS = 4  # along a line, to tell it in grey
 _LEVELS = 160  # at which a mean is taken, at most
 _FAINT_FROM = 6  # arms: more thin lines than that are drawn fainter
@@ -32,23 +40,79 @@ _FAINT_FROM = 6  # arms: more thin lines than that are drawn fainter
 
 @dataclass(frozen=True)
 class Cost:
-    """What the horizontal axis shows: a column of the curves, and how many of its units make one on the axis."""
+    """What the horizontal axis shows.
+
+    Attributes:
+        column: of the curves.
+        label: of the axis, with the symbol of the unit.
+        unit_of: symbol of the unit for costs of about this size, and how many of the column's make one of it.
+        to_target: what stands after the names in the legend; None: nothing does.
+    """
 
     column: str
-    unit: float
-    logarithmic: bool
+    label: Callable[[str], str]
+    unit_of: Callable[[float], tuple[str, float]]
+    to_target: str | None
+
+
+def runs_of_arms(curves: pd.DataFrame) -> dict[str, list[pd.DataFrame]]:
+    """The evaluations of every run, by arm."""
+    return {str(arm): [run for _, run in part.groupby("id")] for arm, part in curves.groupby("arm")}
+
+
+def draw_curves(
+    results: Results, curves: pd.DataFrame, width_in: float, title: str, notes: Sequence[str], cost: Cost,
+    labels: Sequence[tuple[str, str]],
+) -> Figure:  # fmt: skip
+    """The whole picture of one metric against one cost.
+
+    Args:
+        curves: evaluations to draw, with ``cost.column``.
+        title: what is added to the metric in it.
+        notes: beside the one on means.
+        labels: arms with what stands in the legend, in its order.
+    """
+    metric, arms = metric_of(results), runs_of_arms(curves)
+    counts = [len(runs) for runs in arms.values()]
+    setting = captions.setting_line(results, num_runs=captions.num_runs(counts))
+    entries = _legend_entries(results, labels, with_target=cost.to_target is not None)
+    shown_notes = [*([_MEAN_NOTE] if max(counts) > 1 else []), *notes]
+    words = f"{metric_words(metric)} {title}".capitalize()
+    figure, axes = _framed_curves(width_in, words, setting, shown_notes, entries, cost.to_target)
+    ends = curves.groupby("id")[cost.column].max()
+    logarithmic = bool(ends.max() > _LOG_FROM_RATIO * max(ends.min(), 1e-9))
+    symbol, unit = cost.unit_of(math.sqrt(ends.max() * ends.min()) if logarithmic else float(ends.max()))
+    for arm, runs in sorted(arms.items()):
+        shown = [run[run[cost.column] > 0] if logarithmic else run for run in runs]
+        if shown := [run for run in shown if len(run)]:
+            alpha = 0.4 if len(arms) < _FAINT_FROM else 0.18
+            _draw_arm(axes, arm_style(arm, results.roles[arm]), shown, metric, cost.column, unit, alpha)
+    _finish_metric(axes, results, metric)
+    axes.set_xlabel(cost.label(symbol))
+    if logarithmic:
+        axes.set_xscale("log")
+        label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=2.7)
+    else:
+        axes.set_xlim(left=0)
+    return figure
 
 
 def metric_of(results: Results) -> str:
     """The metric to draw: the target's, else accuracy or loss, else whatever was recorded."""
     target_metric, _ = captions.target(results)
-    columns = [column for column in results.curves.columns if column not in NOT_METRICS]
+    columns = [column for column in results.curves.columns if column not in _NOT_METRICS]
     return next(metric for metric in (target_metric, *DEFAULT_METRICS, *columns) if metric in columns)
 
 
 def metric_words(metric: str) -> str:
     """``validation accuracy``, ``validation loss (nats)``."""
     return "validation loss (nats)" if metric == "loss" else f"validation {metric}"
+
+
+def composed_label(results: Results, arm: str) -> str:
+    """The arm's name, marked where its cells are composed."""
+    composed = results.cells[results.cells["arm"] == arm]["composed"]
+    return captions.arm_label(arm, results.roles[arm], int(composed.sum()), len(composed))
 
 
 def mean_line(runs: Sequence[pd.DataFrame], metric: str, column: str) -> tuple[np.ndarray[Any, Any], ...]:
@@ -75,33 +139,49 @@ def mean_line(runs: Sequence[pd.DataFrame], metric: str, column: str) -> tuple[n
         return np.exp(np.mean(np.log(np.array(costs, dtype=float)), axis=0)), levels
 
 
-def draw_arm(axes: Axes, arm: str, runs: Sequence[pd.DataFrame], metric: str, cost: Cost, num_arms: int) -> None:
+def _framed_curves(
+    width_in: float, title: str, setting: str, notes: list[str], entries: list[Line2D], ranked_by: str | None
+) -> tuple[Figure, Axes]:
+    """Axes with the legend beside them on a page, and above them in a column.
+
+    Args:
+        ranked_by: what stands after the names in the legend, smallest first; None: nothing does.
+    """
+    if width_in < PAGE_IN:
+        if ranked_by:
+            notes = [f"After the names: {ranked_by}, least first.", *notes]
+        return framed_axes(width_in, 2.4, title, setting, notes, entries, legend_columns(width_in, entries))
+    body_in = max(2.75, _LEGEND_ROW_IN * len(entries) + 0.6)
+    figure, axes = framed_axes(width_in, body_in, title, setting, notes)
+    heading = f"{ranked_by}, least first" if ranked_by else None
+    legend = axes.legend(
+        handles=entries, title=heading, title_fontsize=SMALL_PT, handlelength=2.6, borderpad=0, loc="upper left",
+        bbox_to_anchor=(1.01, 1.02),
+    )  # fmt: skip
+    legend.set_alignment("left")
+    return figure, axes
+
+
+def _draw_arm(
+    axes: Axes, style: ArmStyle, runs: Sequence[pd.DataFrame], metric: str, column: str, unit: float, alpha: float
+) -> None:
     """One arm: every run thin, the mean bold with the arm's marks, a larger mark where the mean met the target."""
-    style = arm_style(arm)
-    shown = [run[run[cost.column] > 0] if cost.logarithmic else run for run in runs]
-    shown = [run for run in shown if len(run)]
-    if not shown:
-        return
-    if len(shown) > 1:
-        alpha = 0.4 if num_arms < _FAINT_FROM else 0.18
-        for run in shown:
-            axes.plot(
-                run[cost.column] / cost.unit, run[metric], color=style.color, linewidth=0.5, alpha=alpha, zorder=2
-            )
-    costs, levels = mean_line(shown, metric, cost.column)
+    for run in runs if len(runs) > 1 else ():
+        axes.plot(run[column] / unit, run[metric], color=style.color, linewidth=0.5, alpha=alpha, zorder=2)
+    costs, levels = mean_line(runs, metric, column)
     step = max(1, len(costs) // _MARKS)
-    axes.plot(costs / cost.unit, levels, color=style.color, linestyle=style.line, linewidth=1.4, zorder=3,
+    axes.plot(costs / unit, levels, color=style.color, linestyle=style.line, linewidth=1.4, zorder=3,
               marker=style.marker, markersize=3.2, markevery=(step // 2, step), markeredgecolor="white",
               markeredgewidth=0.3)  # fmt: skip
-    arrived = [run[run["target_met"]] for run in shown]
+    arrived = [run[run["target_met"]] for run in runs]
     if all(len(run) for run in arrived):
-        at = float(np.exp(np.mean([np.log(run[cost.column].iloc[0]) for run in arrived])))
+        at = float(np.exp(np.mean([np.log(run[column].iloc[0]) for run in arrived])))
         level = float(np.mean([run[metric].iloc[0] for run in arrived]))
-        axes.plot(at / cost.unit, level, style.marker, color=style.color, markersize=5.5, zorder=5,
+        axes.plot(at / unit, level, style.marker, color=style.color, markersize=5.5, zorder=5,
                   markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
 
 
-def finish_metric(axes: Axes, results: Results, metric: str) -> None:
+def _finish_metric(axes: Axes, results: Results, metric: str) -> None:
     """The vertical axis: label, per cents, and a line at the target."""
     axes.grid(True)
     axes.set_ylabel(metric_words(metric))
@@ -109,17 +189,13 @@ def finish_metric(axes: Axes, results: Results, metric: str) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
     target_metric, value = captions.target(results)
     if target_metric == metric:
-        axes.axhline(value, zorder=1, **TARGET_LINE)
+        axes.axhline(value, zorder=1, **_TARGET_LINE)
 
 
-def legend_entries(results: Results, labels: Sequence[tuple[str, str]], with_target: bool) -> list[Line2D]:
+def _legend_entries(results: Results, labels: Sequence[tuple[str, str]], *, with_target: bool) -> list[Line2D]:
     """The target, then the arms as (name, label) in the order given."""
     entries = []
     if with_target:
         words = captions.target_words(results).removesuffix("validation accuracy").strip()
-        entries.append(Line2D([], [], label=f"target: {words}", **TARGET_LINE))
-    for arm, label in labels:
-        style = arm_style(arm)
-        entries.append(Line2D([], [], label=label, color=style.color, linestyle=style.line, marker=style.marker,
-                              markersize=4.5, markeredgecolor="white", markeredgewidth=0.4))  # fmt: skip
-    return entries
+        entries.append(Line2D([], [], label=f"target: {words}", **_TARGET_LINE))
+    return [*entries, *(arm_handle(arm_style(arm, results.roles[arm]), label, linewidth=1.5) for arm, label in labels)]

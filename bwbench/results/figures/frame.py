@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
@@ -22,6 +24,8 @@ _COLUMN_GAP = 1.3  # between columns of the legend, in font sizes
 _MOST_COLUMNS = 5
 _LEADING = 1.32  # line pitch in font sizes
 _PT_PER_IN = 72.0
+_LETTER_IN = 0.056  # mean width of SMALL_PT text
+_HANDLE_IN = 0.42  # of a legend's entry, with the gaps beside it
 
 
 def framed_axes(
@@ -62,7 +66,9 @@ def framed_axes(
         top_in -= _height_in(len(lines), size)
     if legend:
         corner = (_MARGIN_IN / width_in, (top_in - 0.05) / height_in)
-        figure.legend(handles=_row_by_row(legend, columns), loc="upper left", bbox_to_anchor=corner,
+        # matplotlib fills a legend column by column, the first ones fuller; readers go row by row.
+        by_row = [legend[index] for column in range(columns) for index in range(column, len(legend), columns)]
+        figure.legend(handles=by_row, loc="upper left", bbox_to_anchor=corner,
                       ncols=columns, fontsize=SMALL_PT, handlelength=handle, handleheight=0.9,
                       columnspacing=_COLUMN_GAP, labelspacing=0.35, borderpad=0,
                       borderaxespad=0).set_in_layout(False)  # fmt: skip
@@ -75,9 +81,48 @@ def framed_axes(
     return figure, figure.add_subplot()
 
 
-def _row_by_row(handles: Sequence[Artist], columns: int) -> list[Artist]:
-    """matplotlib fills a legend column by column, the first ones fuller; readers go row by row."""
-    return [handles[index] for column in range(columns) for index in range(column, len(handles), columns)]
+def framed_panels(
+    width_in: float,
+    body_in: float,
+    shape: tuple[int, int],
+    title: str,
+    setting: str,
+    notes: Sequence[str],
+    legend: Sequence[Artist] = (),
+    share: tuple[bool | str, bool | str] = (False, False),
+) -> tuple[Figure, np.ndarray[Any, Any]]:
+    """As ``framed_axes``, with ``shape`` (rows, columns) of axes; ``share``: matplotlib's sharex and sharey."""
+    columns = legend_columns(width_in, legend)
+    figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend, columns)
+    axes.remove()
+    sharing: Any = {"sharex": share[0], "sharey": share[1]}
+    grid: np.ndarray[Any, Any] = figure.subplots(*shape, squeeze=False, **sharing)
+    return figure, grid
+
+
+def legend_columns(width_in: float, legend: Sequence[Artist]) -> int:
+    """How many entries of a legend fit beside each other."""
+    if not legend:
+        return 1
+    longest = max(len(str(entry.get_label())) for entry in legend)
+    return max(1, min(len(legend), int((width_in - 0.1) / (longest * _LETTER_IN + _HANDLE_IN))))
+
+
+def label_outer(grid: np.ndarray[Any, Any], below: str, beside: str) -> None:
+    """Axis labels below the lowest visible panel of each column, and left of each row."""
+    rows, columns = grid.shape
+    for column in range(columns):
+        visible = [grid[row, column] for row in range(rows) if grid[row, column].get_visible()]
+        if visible:
+            visible[-1].set_xlabel(below)
+            visible[-1].tick_params(axis="x", labelbottom=True)
+    for row in range(rows):
+        grid[row, 0].set_ylabel(beside)
+
+
+def panel_title(axes: Axes, text: str) -> None:
+    """What tells this panel from its neighbours, small and on the left above it."""
+    axes.set_title(text, loc="left", fontsize=SMALL_PT, pad=3)
 
 
 def _columns_that_fit(figure: Figure, legend: Sequence[Artist], handle: float, width_in: float) -> int:
@@ -94,7 +139,7 @@ def _columns_that_fit(figure: Figure, legend: Sequence[Artist], handle: float, w
 def wrap(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool = False) -> list[str]:
     """``text`` in lines that fit into ``width_in``; breaks at `` · `` before it breaks at blanks."""
     lines: list[str] = []
-    for clause in _clauses(text):
+    for clause in re.split("(?<= ·) ", text):
         for word in [clause] if _fits(figure, clause, size_pt, width_in, bold) else clause.split(" "):
             joined = f"{lines[-1]} {word}" if lines else word
             if lines and _fits(figure, joined, size_pt, width_in, bold):
@@ -122,11 +167,6 @@ def _text_width_px(text: str, size_pt: float, bold: bool, dpi: float) -> float:
     font = FontProperties(size=size_pt, weight="bold" if bold else "normal")
     width, _, _ = renderer.get_text_width_height_descent(text, font, ismath=False)
     return float(width)
-
-
-def _clauses(text: str) -> list[str]:
-    parts = text.split(" · ")
-    return [f"{part} ·" for part in parts[:-1]] + parts[-1:]
 
 
 def _fits(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool) -> bool:

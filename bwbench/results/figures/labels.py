@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
 _SAMPLES = 24  # of a line between two of its points
 _LABEL_IN = 0.34  # room that a tick label of up to four digits needs along the axis
@@ -61,5 +61,12 @@ def label_log_axis(axis: Axis, low: float, high: float, length_in: float) -> Non
     fine = 3 * math.log10(high / low) * _LABEL_IN <= length_in
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if fine else (1.0,)))
     axis.set_minor_locator(NullLocator() if fine else LogLocator(subs=(2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def tick_at(axis: Axis, values: Sequence[float]) -> None:
+    """Ticks at these values and nowhere else, as plain numbers."""
+    axis.set_major_locator(FixedLocator(list(values)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")

@@ -47,7 +47,7 @@ class Level:
 
 def limit_name(label: str, arm: str, role: str) -> str:
     """A label of an arm, in which its name says what it is a limit of: ``one node alone (single)``."""
-    return label.replace(arm_label(arm, role=role), f"{_LIMITS[role]} ({arm})")
+    return label.replace(arm_label(arm, role), f"{_LIMITS[role]} ({arm})")
 
 
 def long_name(arm: str, role: str, level: Level) -> Level:

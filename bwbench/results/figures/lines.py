@@ -7,12 +7,13 @@ stand at the slowest link, where they are farthest apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETDOWN, CARETUP
@@ -20,16 +21,17 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.results.figures.captions import arm_label
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
 from bwbench.results.figures.labels import spread
-from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, arm_style
+from bwbench.results.figures.marks import arm_handle, draw_bound, draw_whiskers
+from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, ArmStyle, arm_style
 
 NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
 _LABEL_GAP_PT = 14.0
 _DODGE = 0.012  # decades between neighbouring arms, so that their intervals do not hide each other
 _DODGE_SHARE = 0.4  # of the smallest gap between two bandwidths: a mark must still belong to its bandwidth
 _DOTS_PT = 5.0  # left of the mark, which would hide them
-_ARROW_PT = 13.0
 _TICK_GAP_IN = 0.05
 
 
@@ -56,12 +58,13 @@ class ArmLine:
     """The marks of one arm, rising in bandwidth, and its name in the picture."""
 
     arm: str
+    style: ArmStyle
     label: str
     marks: tuple[Mark, ...]
 
 
 @dataclass(frozen=True)
-class End:
+class LineEnd:
     """Where a line ends on the right (``x`` None: at the edge), and how it is named there."""
 
     x: float | None
@@ -93,7 +96,7 @@ def lines_frame(
     """
     if named_at_ends(lines, width_in):
         return framed_axes(width_in, 3.3 + extra_in, title, setting, notes)
-    entries = [arm_entry(line.arm, line.label) for line in lines] + list(more)
+    entries = [arm_handle(line.style, line.label) for line in lines] + list(more)
     if width_in >= PAGE_IN:
         figure, axes = framed_axes(width_in, max(3.3, 0.165 * len(entries) + 0.8) + extra_in, title, setting, notes)
         axes.legend(handles=entries, handlelength=3.2, borderpad=0, loc="upper left", bbox_to_anchor=(1.01, 1.0),
@@ -102,29 +105,50 @@ def lines_frame(
     return framed_axes(width_in, 2.75 + extra_in, title, setting, notes, entries)
 
 
-def arm_entry(arm: str, label: str) -> Line2D:
-    """An arm's entry of a legend: its line with its marker."""
-    style = arm_style(arm)
-    return Line2D([], [], label=label, color=style.color, linestyle=style.line, marker=style.marker, linewidth=1.3,
-                  markersize=4.5, markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+def arm_lines(
+    table: pd.DataFrame, roles: Mapping[str, str], mark: Callable[[dict[Hashable, Any]], Mark]
+) -> list[ArmLine]:
+    """A line an arm, the uppermost at the slowest link first, as they stand there.
+
+    Args:
+        table: with arm, bandwidth_bps, num and num_composed.
+        mark: what is drawn of one of its rows.
+    """
+    lines = []
+    for arm, rows in table.groupby("arm"):
+        role = roles[str(arm)]
+        label = arm_label(str(arm), role, rows["num_composed"].sum(), rows["num"].sum())
+        marks = tuple(mark(row) for row in rows.sort_values("bandwidth_bps").to_dict("records"))
+        lines.append(ArmLine(str(arm), arm_style(str(arm), role), label, marks))
+    return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
 
 
-def dodges(lines: Sequence[ArmLine]) -> list[float]:
+def _dodges(lines: Sequence[ArmLine]) -> list[float]:
     """For each line the factor by which its marks are moved along the axis of bandwidths."""
     places = sorted({mark.bandwidth_bps for line in lines for mark in line.marks})
-    gap = min((math.log10(high / low) for low, high in zip(places, places[1:], strict=False)), default=1.0)
+    gap = min((math.log10(high / low) for low, high in pairwise(places)), default=1.0)
     pitch = min(_DODGE, _DODGE_SHARE * gap / max(1, len(lines)))
     return [10 ** (pitch * (number - (len(lines) - 1) / 2)) for number in range(len(lines))]
 
 
-def draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: bool, bounds: bool = True) -> End:
-    """Draw one arm; returns where it ends.
+def draw_lines(
+    figure: Figure, axes: Axes, lines: Sequence[ArmLine], width_in: float, *, bounds: bool = True
+) -> list[LineEnd]:
+    """Draw all arms; returns where each of them ends.
 
     Args:
-        crowded: many lines or a narrow picture: smaller marks, and repeats on the whisker instead of beside it.
         bounds: draw the marks that are bounds, hollow with an arrow; False leaves them to the caller.
     """
-    style = arm_style(line.arm)
+    crowded = len(lines) > NAMED_UP_TO or (width_in < PAGE_IN and len(lines) > 4)
+    return [
+        _draw_line(figure, axes, line, dodge, crowded, bounds)
+        for line, dodge in zip(lines, _dodges(lines), strict=True)
+    ]
+
+
+def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: bool, bounds: bool) -> LineEnd:
+    """``crowded``: smaller marks, and repeats on the whisker instead of beside it."""
+    style = line.style
     certain = [mark for mark in line.marks if not mark.bound]
     x, y = [mark.bandwidth_bps * dodge for mark in certain], [mark.value for mark in certain]
     size = 3.8 if crowded else 5.0
@@ -135,31 +159,12 @@ def draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: 
     if whiskers:
         draw_whiskers(axes, whiskers, color=style.color, linewidth=0.7 if crowded else 0.9,
                       markersize=2.6 if crowded else 4)  # fmt: skip
-    if bounds:
-        for mark in line.marks:
-            if mark.bound:
-                draw_bound(axes, mark.bandwidth_bps * dodge, mark.value, line.arm, mark.bound)
+    for mark in line.marks if bounds else ():
+        if mark.bound:
+            draw_bound(axes, (mark.bandwidth_bps * dodge, mark.value), style, mark.bound)
     _draw_repeats(figure, axes, line, dodge, style.color, crowded)
     last = line.marks[-1]
-    return End(last.bandwidth_bps * dodge, last.value, line.label, style.color)
-
-
-def draw_bound(axes: Axes, x: float, y: float, arm: str, bound: str) -> None:
-    """A hollow mark with an arrow to where the value lies."""
-    style = arm_style(arm)
-    axes.plot(x, y, style.marker, markersize=4.5, markerfacecolor="white", markeredgecolor=style.color,
-              markeredgewidth=0.9, zorder=5)  # fmt: skip
-    arrow: Any = {"arrowstyle": "<|-", "color": style.color, "shrinkA": 0, "shrinkB": 2.5, "linewidth": 1.0,
-                  "mutation_scale": 7}  # fmt: skip
-    away = _ARROW_PT if bound == ">" else -_ARROW_PT
-    axes.annotate("", (x, y), (0, away), textcoords="offset points", arrowprops=arrow, zorder=5)
-
-
-def draw_whiskers(axes: Axes, whiskers: Sequence[tuple[float, float, float]], **look: Any) -> None:
-    """Intervals as (x, low, high) in one line with gaps, which is drawn faster than a line each."""
-    x = [at for place, _, _ in whiskers for at in (place, place, math.nan)]
-    y = [end for _, low, high in whiskers for end in (low, high, math.nan)]
-    axes.plot(x, y, marker="_", zorder=3, **look)
+    return LineEnd(last.bandwidth_bps * dodge, last.value, line.label, style.color)
 
 
 def _draw_repeats(figure: Figure, axes: Axes, line: ArmLine, dodge: float, color: str, crowded: bool) -> None:
@@ -199,24 +204,15 @@ def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
     write = axes.xaxis.get_major_formatter()
     kept: list[tuple[float, float]] = []
     labelled = []
-    for bps in sorted(bandwidths, key=lambda bps: (not _is_power_of_ten(bps), bps)):
+    for bps in sorted(bandwidths, key=lambda bps: (not math.isclose(math.log10(bps) % 1.0, 0.0, abs_tol=1e-9), bps)):
         at, half = math.log10(bps) * inches, text_width_in(figure, write(bps), TEXT_PT) / 2 + _TICK_GAP_IN / 2
         if all(abs(at - other) >= half + width for other, width in kept):
             kept.append((at, half))
             labelled.append(bps)
-    _label_only(axes.xaxis, sorted(labelled))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value) if value in labelled else ""))
 
 
-def _label_only(axis: Axis, labelled: list[float]) -> None:
-    write = axis.get_major_formatter()
-    axis.set_major_formatter(FuncFormatter(lambda value, position: write(value) if value in labelled else ""))
-
-
-def _is_power_of_ten(bps: float) -> bool:
-    return math.isclose(math.log10(bps) % 1.0, 0.0, abs_tol=1e-9)
-
-
-def name_ends(figure: Figure, axes: Axes, ends: Sequence[End]) -> None:
+def name_ends(figure: Figure, axes: Axes, ends: Sequence[LineEnd]) -> None:
     """Every line is named at its right end; names that would overlap are moved apart."""
     lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72
@@ -235,8 +231,3 @@ def name_ends(figure: Figure, axes: Axes, ends: Sequence[End]) -> None:
 def readable(color: str) -> str:
     """Light colours make poor letters; names in them are written in ink instead."""
     return INK if color in ("#f0e442", "#e69f00", "#cc79a7", "#56b4e9", "#44aa99", "#999933") else color
-
-
-def crowded(lines: Sequence[ArmLine], width_in: float) -> bool:
-    """Whether marks must be small."""
-    return len(lines) > NAMED_UP_TO or (width_in < PAGE_IN and len(lines) > 4)

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.network.link import Link
 from bwbench.network.link.named_links import named_links
-from bwbench.results.analysis.cells import describe_link
-from bwbench.results.analysis.config_values import keys_of, value_at
+from bwbench.results.analysis.cells import describe_link, keys_of, value_at
 
 _NO_PART_OF_A_PRESET = ("overrides", "wired", "tcp", "seed", "backend")  # said beside its name where it matters
 _LONG_VALUE = 24  # letters, above which a setting's value is no label (a whole trace)

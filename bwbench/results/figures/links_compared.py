@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.cells import describe_link
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.cells import Row, describe_link
+from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions
@@ -26,8 +26,8 @@ from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.levels import limit_name
 from bwbench.results.figures.link_names import Asked, LinkName, common_words, name_links
-from bwbench.results.figures.panels import arm_handle, arm_labels, draw_mark
-from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT, arm_style
+from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT, ArmStyle, arm_style
 
 _NUMBERS = ["time_s", "low_s", "high_s", "at_least_s"]
 _COLUMNS = ["link", "words", "arm", "num", "num_censored", "num_composed", *_NUMBERS]
@@ -46,7 +46,7 @@ def links_table(results: Results) -> pd.DataFrame:
     asked = {str(folder.cell.id): _asked(folder.cell.config) for folder in results.done}
     cells = results.cells.assign(asked=results.cells["id"].map(asked))
     names = dict(zip(_keys(results), name_links(asked_links(results)), strict=True))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for (link, arm), part in cells[~cells["arm"].isin(results.limits)].groupby(["asked", "arm"], sort=True):
         row = {"link": names[str(link)].name, "words": describe_link(json.loads(str(link)))}
         rows.append(row | _time(str(arm), part, arrivals_by_seed(part)))
@@ -87,11 +87,11 @@ def _keys(results: Results) -> list[str]:
     return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits})
 
 
-def _asked(config: Mapping[str, Any]) -> str:
+def _asked(config: JsonObject) -> str:
     return json.dumps(config.get("link") or {}, sort_keys=True)
 
 
-def _time(arm: str, cells: pd.DataFrame, arrivals: Mapping[int, Arrival]) -> dict[str, Any]:
+def _time(arm: str, cells: pd.DataFrame, arrivals: Mapping[int, Arrival]) -> Row:
     if not arrivals:
         return {"arm": arm, "num": 0}
     centre = estimate(list(arrivals.values()))
@@ -135,8 +135,6 @@ class LinksCompared(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, two arms, and two links that bandwidth and latency alone do not tell apart."""
-        if not results.done:
-            return "no cell is done"
         links, table = asked_links(results), links_table(results)
         if table.empty:
             return "the cells have no target"
@@ -157,10 +155,15 @@ class LinksCompared(AbstractFigure):
         linked, limits = table[table["link"] != ""], table[table["link"] == ""].to_dict("records")
         links, arms = ranked(linked, "link", "arm"), ranked(linked, "arm", "link")
         wide = width_in >= PAGE_IN
-        labels = [_label(names[link], _NAME_IN[wide]) for link in links]
+        room_in = _NAME_IN[wide]
+        labels = [
+            _Label(_wrapped(names[link].name, SMALL_PT, room_in), _wrapped(names[link].about, NOTE_PT, room_in))
+            for link in links
+        ]
         row_pt = _GAP_PT + max(_PITCH_PT * len(arms), *(sum(label.heights_pt) for label in labels))
-        words = arm_labels(table)
-        legend = [arm_handle(arm, words[arm], linestyle="none") for arm in arms]
+        words = captions.arm_labels(table, results.roles)
+        styles = {arm: arm_style(arm, role) for arm, role in results.roles.items()}
+        legend = [arm_handle(styles[arm], words[arm], linestyle="none") for arm in arms]
         legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide) for row in limits]
         shared = ", ".join(common_words(asked_links(results)))
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]),
@@ -170,27 +173,22 @@ class LinksCompared(AbstractFigure):
         figure, axes = framed_axes(width_in, body_in, title, setting, [_how_to_read(table), *results.notes], legend)
         unit = captions.time_unit(math.sqrt(table["at_least_s"].max() * table["at_least_s"].min()))
         for row in limits:
-            _draw_limit(axes, row, results.roles[row["arm"]], unit.seconds)
+            _draw_limit(axes, row, styles[row["arm"]], unit.seconds)
         for row in linked.to_dict("records"):
             y = links.index(row["link"]) + _PITCH_PT / row_pt * (arms.index(row["arm"]) - (len(arms) - 1) / 2)
             ends = (row["low_s"] / unit.seconds, row["high_s"] / unit.seconds)
             bound = ">" if math.isinf(row["time_s"]) else ""
-            draw_mark(axes, (row["at_least_s"] / unit.seconds, y), ends, row["arm"], bound, 4.5, sideways=True)
+            draw_mark(axes, (row["at_least_s"] / unit.seconds, y), ends, styles[row["arm"]], bound, 4.5, sideways=True)
         _finish(axes, table, unit, width_in - _NAME_IN[wide])
         _name_rows(axes, labels)
         return figure
 
 
-def _beside_rate(link: Mapping[str, Any]) -> str:
+def _beside_rate(link: JsonObject) -> str:
     """What other figures do not put on an axis: all of a link but its bandwidth and latency."""
     return json.dumps(
         {key: value for key, value in link.items() if key not in ("bandwidth", "latency")}, sort_keys=True
     )
-
-
-def _label(name: LinkName, room_in: float) -> _Label:
-    above, below = _wrapped(name.name, SMALL_PT, room_in), _wrapped(name.about, NOTE_PT, room_in)
-    return _Label(above, below)
 
 
 def _wrapped(text: str, size_pt: float, room_in: float) -> str:
@@ -207,9 +205,8 @@ def _limit_handle(row: Mapping[Any, Any], label: str, role: str, wide: bool) -> 
     return Line2D([], [], label=label, color=style.color, linestyle=style.line, linewidth=1.1)
 
 
-def _draw_limit(axes: Axes, row: Mapping[Any, Any], role: str, unit: float) -> None:
+def _draw_limit(axes: Axes, row: Mapping[Any, Any], style: ArmStyle, unit: float) -> None:
     """A line through all rows, with its interval as a band."""
-    style = arm_style(row["arm"], role)
     axes.axvline(row["at_least_s"] / unit, color=style.color, linestyle=style.line, linewidth=1.1, zorder=2)
     if not math.isnan(row["low_s"]):
         axes.axvspan(row["low_s"] / unit, row["high_s"] / unit, color=style.color, alpha=0.1, linewidth=0, zorder=1)
@@ -247,10 +244,8 @@ def _name_rows(axes: Axes, labels: Sequence[_Label]) -> None:
 
 def _how_to_read(table: pd.DataFrame) -> str:
     words = ["Links: fastest on top, on the mean. Marks of a link: in the order of the legend."]
-    if (table["num"] > 1).any():
-        words.append("Geometric means; whiskers and bands: 95 % interval (Student's t on log time).")
-    else:
-        words.append("One repeat a mark: no intervals; differences may be chance.")
+    several = "Geometric means; whiskers and bands: 95 % interval (Student's t on log time)."
+    words.append(captions.on_repeats(table["num"], several))
     words += captions.on_censored(table["time_s"], table["num_censored"])
     if (table["link"] == "").any():
         words.append("Lines through all rows: arms that no link concerns.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,28 +13,26 @@ from matplotlib.figure import Figure
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import may_win
-from bwbench.results.analysis.comparison import BANDWIDTH_KEY, Comparison, CrossoverRow, compare_cells
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.comparison import Comparison, CrossoverRow, compare_cells
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY
+from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.crossover_strip import STRIP_ROW_IN, draw_strip, shown_crossovers
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.lines import (
-    ArmLine,
-    End,
+    LineEnd,
     Mark,
-    arm_entry,
+    arm_lines,
     bandwidth_axis,
-    crowded,
-    dodges,
-    draw_line,
+    draw_lines,
     lines_frame,
     name_ends,
     named_at_ends,
     thin_ticks,
 )
+from bwbench.results.figures.marks import arm_handle
 from bwbench.results.figures.style import SMALL_PT, arm_style
 
 _INTERVAL_SHOWN = 3.0  # of an interval beyond all marks
@@ -79,17 +77,23 @@ class SpeedUp(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, (baseline, comparison) = self.table(results), compare_with_baseline(results)
-        lines, scale = _lines(table), scale_of(results.done)
-        strip = shown_crossovers(comparison.crossovers, [line.arm for line in lines])
+        any_composed = table.groupby("arm")["composed"].transform("any")
+        lines = arm_lines(table.assign(num_composed=any_composed * table["num"]), results.roles, _mark)
+        scale = scale_of(results.done)
+        strip = shown_crossovers(comparison.crossovers, lines)
         title = f"Speed-up over {baseline} in time to {captions.target_words(results)}"
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
         notes = [*_how_to_read(table, baseline, comparison), *results.notes]
-        usual = arm_entry(baseline, f"{baseline} (baseline)")
+        style = arm_style(baseline, results.roles[baseline])
+        usual = arm_handle(style, f"{baseline} (baseline)")
         extra_in = (STRIP_ROW_IN * len(strip) + 0.3 if strip else 0.0) + (0.4 if scale.at(1.0) else 0.0)
         figure, axes = lines_frame(width_in, title, setting, notes, lines, [usual], extra_in)
         below = _strip_axes(figure, axes, len(strip)) if strip else None
         bandwidths = sorted(table["bandwidth_bps"].unique())
-        ends = _draw_lines(figure, axes, lines, crowded(lines, width_in), baseline)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.axhline(1.0, color=style.color, linewidth=1.2, linestyle=style.line, zorder=2.5)
+        ends = draw_lines(figure, axes, lines, width_in)
         _finish(axes, table, baseline)
         bandwidth_axis(axes, bandwidths)
         axes.set_xlim(bandwidths[0] / 1.25, bandwidths[-1] * 1.25)
@@ -101,7 +105,7 @@ class SpeedUp(AbstractFigure):
             draw_strip(figure, below, strip, baseline)
         thin_ticks(figure, axes if below is None else below, bandwidths)
         if named_at_ends(lines, width_in):
-            name_ends(figure, axes, ends)
+            name_ends(figure, axes, [*ends, LineEnd(None, 1.0, f"{baseline} (baseline)", style.color)])
         return figure
 
 
@@ -123,27 +127,8 @@ def compare_with_baseline(results: Results) -> tuple[str, Comparison]:
     return baseline, compare_cells(results.done, baseline)
 
 
-def _lines(table: pd.DataFrame) -> list[ArmLine]:
-    """The arms, fastest at the slowest link first, as they stand there from the top."""
-    lines = []
-    for arm, rows in table.groupby("arm"):
-        marks = [
-            Mark(row["bandwidth_bps"], row["speedup"], row["low"], row["high"], row["bound"])
-            for row in rows.sort_values("bandwidth_bps").to_dict("records")
-        ]
-        label = captions.arm_label(str(arm), float(rows["composed"].any()), 1)
-        lines.append(ArmLine(str(arm), label, tuple(marks)))
-    return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
-
-
-def _draw_lines(figure: Figure, axes: Axes, lines: Sequence[ArmLine], small: bool, baseline: str) -> list[End]:
-    """The baseline at 1 and the other arms; returns where each of them ends."""
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    style = arm_style(baseline)
-    axes.axhline(1.0, color=style.color, linewidth=1.2, linestyle=style.line, zorder=2.5)
-    ends = [draw_line(figure, axes, line, dodge, small) for line, dodge in zip(lines, dodges(lines), strict=True)]
-    return [*ends, End(None, 1.0, f"{baseline} (baseline)", style.color)]
+def _mark(row: Mapping[Hashable, Any]) -> Mark:
+    return Mark(row["bandwidth_bps"], row["speedup"], row["low"], row["high"], row["bound"])
 
 
 def _finish(axes: Axes, table: pd.DataFrame, baseline: str) -> None:
@@ -181,10 +166,9 @@ def _strip_axes(figure: Figure, axes: Axes, num_rows: int) -> Axes:
 
 def _how_to_read(table: pd.DataFrame, baseline: str, comparison: Comparison) -> list[str]:
     words = [f"Time of {baseline} over time of the arm, paired by seed; above 1 the arm is faster."]
-    if (table["num"] > 1).any():
-        words.append("Marks: geometric mean; whiskers: 95 % interval (Student's t).")
-    else:
-        words.append("One repeat an arm: no intervals; differences may be chance.")
+    several = "Marks: geometric mean; whiskers: 95 % interval (Student's t)."
+    one = "One repeat an arm: no intervals; differences may be chance."
+    words.append(captions.on_repeats(table["num"], several, one))
     if (table["bound"] != "").any():
         words.append("Hollow with arrow: one of the two did not reach the target; a bound.")
     if comparison.crossovers:

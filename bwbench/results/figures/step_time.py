@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -37,8 +38,6 @@ class StepTime(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs one cell that is done and recorded the ledger of its steps."""
-        if not results.done:
-            return "no cell is done"
         return "no step was recorded" if results.ledger.empty else None
 
     def table(self, results: Results) -> pd.DataFrame:
@@ -67,7 +66,7 @@ class StepTime(AbstractFigure):
         unit = captions.time_unit(float(table["step_s"].max()) / 10)  # steps read better as 850 ms than as 0.85 s
         for position, row in enumerate(rows):
             _draw_row(axes, position, row, parts, unit)
-        _finish(figure, axes, rows, unit)
+        _finish(figure, axes, rows, results.roles, unit)
         _write_inside(figure, axes, rows, parts, unit)
         return figure
 
@@ -92,10 +91,14 @@ def _median_shows(row: dict[Any, Any]) -> bool:
     return bool(abs(row["median_step_s"] - row["step_s"]) > _MEDIAN_FROM * row["step_s"])
 
 
-def _finish(figure: Figure, axes: Axes, rows: list[dict[Any, Any]], unit: captions.TimeUnit) -> None:
+def _finish(
+    figure: Figure, axes: Axes, rows: list[dict[Any, Any]], roles: Mapping[str, str], unit: captions.TimeUnit
+) -> None:
     narrow = figure.get_figwidth() < PAGE_IN
     batch = Counter(row["global_batch"] for row in rows).most_common(1)[0][0]
-    axes.set_yticks(range(len(rows)), [_row_label(row, batch, narrow) for row in rows], linespacing=1.0)
+    axes.set_yticks(
+        range(len(rows)), [_row_label(row, roles[row["arm"]], batch, narrow) for row in rows], linespacing=1.0
+    )
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x")
@@ -107,8 +110,8 @@ def _finish(figure: Figure, axes: Axes, rows: list[dict[Any, Any]], unit: captio
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(1, min(6, room)), min_n_ticks=2))
 
 
-def _row_label(row: dict[Any, Any], usual_batch: float, narrow: bool) -> str:
-    label = captions.arm_label(row["arm"], row["num_composed"], row["num"])
+def _row_label(row: dict[Any, Any], role: str, usual_batch: float, narrow: bool) -> str:
+    label = captions.arm_label(row["arm"], role, row["num_composed"], row["num"])
     if narrow and row["global_batch"] == usual_batch:
         return captions.in_two_lines(label)
     return label if row["global_batch"] == usual_batch else f"{label}\nstep of {row['global_batch']:.0f} samples"

@@ -13,7 +13,6 @@ from typing import Any
 
 import matplotlib
 
-from bwbench.experiment.config.method_names import role_of_arm
 from bwbench.methods.roles import HEADROOM, REFERENCE
 
 COLUMN_IN = 3.4  # one column of a two-column paper
@@ -80,13 +79,12 @@ PART_COLORS = {
 }
 
 
-def arm_style(arm: str, role: str | None = None) -> ArmStyle:
+def arm_style(arm: str, role: str) -> ArmStyle:
     """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum.
 
-    Args:
-        role: of the arm, by which references and headrooms are drawn; None for that of the preset of this name.
+    References and headrooms are drawn by their role, whatever their name.
     """
-    if (by_role := _ROLES.get(role or role_of_arm(arm))) is not None:
+    if (by_role := _ROLES.get(role)) is not None:
         return by_role
     if arm in _ARMS:
         return _ARMS[arm]
@@ -106,7 +104,7 @@ def look() -> Iterator[None]:
         yield
 
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: dict[str, object] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture on every machine
     "font.size": TEXT_PT,
     "axes.titlesize": TEXT_PT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -17,13 +17,11 @@ from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.levels import Level, draw_level, level_entry
 from bwbench.results.figures.lines import (
-    ArmLine,
-    End,
+    LineEnd,
     Mark,
+    arm_lines,
     bandwidth_axis,
-    crowded,
-    dodges,
-    draw_line,
+    draw_lines,
     lines_frame,
     name_ends,
     named_at_ends,
@@ -63,19 +61,19 @@ class Throughput(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
-        lines = _lines(table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)])
+        shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
+        lines = arm_lines(shaped, results.roles, _mark)
         levels, ideal = _limits(table, results), _ideal(table, results)
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
         title = "Training throughput against bandwidth"
-        notes = [_how_to_read(table, ideal), *results.notes]
+        notes = [_how_to_read(table), *results.notes]
         # Near the limits the fastest arms leave no room for names: those stand in the legend.
         limits = [*([ideal] if ideal else []), *levels.values()]
         figure, axes = lines_frame(width_in, title, setting, notes, lines, [level_entry(one) for one in limits])
         bandwidths = sorted({mark.bandwidth_bps for line in lines for mark in line.marks})
         bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
-        small = crowded(lines, width_in)
-        ends = [draw_line(figure, axes, line, dodge, small) for line, dodge in zip(lines, dodges(lines), strict=True)]
+        ends = draw_lines(figure, axes, lines, width_in)
         for level in limits:
             draw_level(axes, level)
         axes.grid(True)
@@ -87,7 +85,7 @@ class Throughput(AbstractFigure):
         label_log_axis(axes.yaxis, low, high, length_in=2.3)
         axes.set_ylabel("throughput (samples/s)")
         if named_at_ends(lines, width_in):
-            name_ends(figure, axes, [*ends, *(End(None, one.y, one.name, one.color) for one in limits)])
+            name_ends(figure, axes, [*ends, *(LineEnd(None, one.y, one.name, one.color) for one in limits)])
         thin_ticks(figure, axes, bandwidths)
         return figure
 
@@ -103,21 +101,9 @@ def _measured(cells: pd.DataFrame) -> pd.DataFrame:
     return known.assign(rate=known["samples"] / known["training_clock_s"])
 
 
-def _lines(table: pd.DataFrame) -> list[ArmLine]:
-    """The arms, fastest at the slowest link first, as they stand there from the top."""
-    lines = []
-    for arm, rows in table.groupby("arm"):
-        marks = [
-            Mark(row["bandwidth_bps"], row["samples_per_s"], row["low"], row["high"], "", _dots(row["repeats"]))
-            for row in rows.sort_values("bandwidth_bps").to_dict("records")
-        ]
-        label = captions.arm_label(str(arm), rows["num_composed"].sum(), rows["num"].sum())
-        lines.append(ArmLine(str(arm), label, tuple(marks)))
-    return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
-
-
-def _dots(rates: Iterable[float]) -> tuple[tuple[float, bool], ...]:
-    return tuple((rate, False) for rate in rates)
+def _mark(row: Mapping[Hashable, Any]) -> Mark:
+    dots = tuple((rate, False) for rate in row["repeats"])
+    return Mark(row["bandwidth_bps"], row["samples_per_s"], row["low"], row["high"], "", dots)
 
 
 def _limits(table: pd.DataFrame, results: Results) -> dict[str, Level]:
@@ -130,8 +116,11 @@ def _limits(table: pd.DataFrame, results: Results) -> dict[str, Level]:
         one = len(rows) == 1
         value = math.exp(rows["samples_per_s"].map(math.log).mean())
         low, high = (float(rows[end].iloc[0]) if one else math.nan for end in ("low", "high"))
-        style = arm_style(arm, results.roles[arm])
-        label = captions.arm_label(arm, rows["num_composed"].sum(), rows["num"].sum(), results.roles[arm])
+        role = results.roles[arm]
+        style, label = (
+            arm_style(arm, role),
+            captions.arm_label(arm, role, rows["num_composed"].sum(), rows["num"].sum()),
+        )
         dots = tuple(rows["repeats"].iloc[0]) if one else tuple(rows["samples_per_s"])
         levels[arm] = Level(label, value, style.color, style.line, low, high, dots)
     return levels
@@ -148,10 +137,8 @@ def _ideal(table: pd.DataFrame, results: Results) -> Level | None:
     return Level(f"ideal: {nodes[0]} × {single['arm'].iloc[0]}", rate, INK, _IDEAL)
 
 
-def _how_to_read(table: pd.DataFrame, ideal: Level | None) -> str:
-    words = "Samples over training time, evaluation excluded. "
-    if (table["num"] > 1).any():
-        words += "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on logarithms)."
-    else:
-        words += "One repeat an arm: no intervals."
+def _how_to_read(table: pd.DataFrame) -> str:
+    several = "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on logarithms)."
+    repeats = captions.on_repeats(table["num"], several, "One repeat an arm: no intervals.")
+    words = f"Samples over training time, evaluation excluded. {repeats}"
     return f"{words} More samples a second are not fewer seconds to a target: see time to accuracy."

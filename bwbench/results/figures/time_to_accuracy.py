@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
@@ -37,8 +38,6 @@ class TimeToAccuracy(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target and one cell that is done."""
-        if not results.done:
-            return "no cell is done"
         return "the cells have no target" if results.times.empty else None
 
     def table(self, results: Results) -> pd.DataFrame:
@@ -55,16 +54,11 @@ class TimeToAccuracy(AbstractFigure):
         figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])
         scale = _scale_of(table)
         for position, row in enumerate(rows):
-            _draw_row(axes, position, row, _repeats(results, row["arm"]), scale)
+            arrivals = arrivals_by_seed(results.cells[results.cells["arm"] == row["arm"]])
+            _draw_row(axes, position, row, [arrival for _, arrival in sorted(arrivals.items())], scale)
         _finish(axes, rows, scale, width_in)
         _columns(axes, rows, wide=width_in >= PAGE_IN)
         return figure
-
-
-def _repeats(results: Results, arm: str) -> list[tuple[float, bool]]:
-    """Seconds of each repeat of ``arm``, and whether that is only the limit at which it was given up."""
-    arrivals = arrivals_by_seed(results.cells[results.cells["arm"] == arm])
-    return [(arrival.at_least, arrival.time_s is None) for _, arrival in sorted(arrivals.items())]
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,7 @@ def _scale_of(table: pd.DataFrame) -> _Scale:
     )
 
 
-def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[tuple[float, bool]], scale: _Scale) -> None:
+def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[Arrival], scale: _Scale) -> None:
     seconds = scale.unit.seconds
     if scale.logarithmic:
         _draw_point(axes, position, row, scale)
@@ -98,17 +92,12 @@ def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[tupl
         axes.plot(
             ends, [position] * 2, color=INK, linewidth=1.0, marker="|", markersize=5, zorder=4, path_effects=_HALO
         )
-    for number, (time_s, given_up) in enumerate(repeats):
+    for number, repeat in enumerate(repeats):
+        time_s = repeat.at_least
         spread = 0.0 if len(repeats) == 1 else 0.32 * (number / (len(repeats) - 1) - 0.5)
-        if given_up:
-            arrow = {
-                "arrowstyle": "<|-",
-                "color": INK,
-                "shrinkA": 0,
-                "shrinkB": 0,
-                "linewidth": 0.9,
-                "mutation_scale": 6,
-            }
+        if repeat.time_s is None:
+            arrow: Any = {"arrowstyle": "<|-", "color": INK, "shrinkA": 0, "shrinkB": 0, "linewidth": 0.9,
+                          "mutation_scale": 6}  # fmt: skip
             axes.annotate("", (time_s / seconds, position + spread), (13, 0), textcoords="offset points",
                           arrowprops=arrow, zorder=6, annotation_clip=False)  # fmt: skip
         elif len(repeats) > 1:
@@ -135,7 +124,7 @@ def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -
 
 
 def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
-    names = [_name(row) for row in rows]
+    names = [captions.arm_label(row["arm"], row["role"], row["num_composed"], row["num"]) for row in rows]
     if width_in < PAGE_IN:
         names = [captions.in_two_lines(name) for name in names]
     axes.set_yticks(range(len(rows)), names, linespacing=1.0)
@@ -149,17 +138,11 @@ def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: flo
         label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - _BESIDE_IN)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3))
-        axes.set_xlim(0, 1.07 * max(_rightmost(row) for row in rows) / scale.unit.seconds)
+        ends = [row["at_least_s"] if math.isnan(row["high_s"]) else min(row["high_s"], 3 * row["at_least_s"])
+                for row in rows]  # fmt: skip
+        axes.set_xlim(0, 1.07 * max(ends) / scale.unit.seconds)
     if scale.single_s is not None:  # arms right of this line are slower than one node alone
         axes.axvline(scale.single_s / scale.unit.seconds, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=3)
-
-
-def _name(row: dict[Any, Any]) -> str:
-    return captions.arm_label(row["arm"], row["num_composed"], row["num"], row["role"])
-
-
-def _rightmost(row: dict[Any, Any]) -> float:
-    return float(row["at_least_s"] if math.isnan(row["high_s"]) else min(row["high_s"], 3 * row["at_least_s"]))
 
 
 def _columns(axes: Axes, rows: list[dict[Any, Any]], wide: bool) -> None:
@@ -201,13 +184,9 @@ def _interval(low: float, high: float, write: Any) -> str:
 
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:
-    words = []
-    if (table["num"] > 1).any():
-        words.append(
-            "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
-        )
-    else:
-        words.append("One repeat an arm: no intervals; differences may be chance.")
+    several = "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
+    one = "One repeat an arm: no intervals; differences may be chance."
+    words = [captions.on_repeats(table["num"], several, one)]
     if (table["num_censored"] > 0).any():
         words.append(
             "Arrows: target not reached within the training limit; the mark is then the median, infinite ones counted."

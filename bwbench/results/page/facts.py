@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.provenance import commit_of, host_of
-from bwbench.results.page.pool import rounded
 
 LOG_LINES = 12
 LOG_LETTERS = 1500  # of a line of a progress bar alone there may be megabytes
 _MIDDLES = ("asked_bps", "asked_goodput_bps", "achieved_goodput_bps", "asked_rtt_s", "achieved_rtt_s")
 _Numbers = Callable[[list[float]], float]
 
-Facts: TypeAlias = dict[str, Any]  # for JSON
+Facts: TypeAlias = dict[str, object]  # for JSON
 
 
 def link_facts(folder: CellFolder) -> Facts | None:
@@ -89,3 +90,35 @@ def log_tail(folder: CellFolder) -> str | None:
 def _over(pairs: Sequence[MeasuredPair], name: str, numbers: _Numbers) -> float | int | None:
     found = [float(value) for pair in pairs if (value := getattr(pair, name)) is not None]
     return rounded(numbers(found)) if found else None
+
+
+DIGITS = 6  # of a metric: an accuracy over a validation split of 100 000 samples stays exact
+CLOCK_DIGITS = 5
+
+
+@dataclass
+class Pool:
+    """Values that many cells share, by number: composed cells share their convergence run, all share a machine."""
+
+    values: list[object] = field(default_factory=list)
+    _known: dict[str, int] = field(default_factory=dict)
+
+    def add(self, value: object) -> int | None:
+        """The number of ``value``, which is kept once; None for None."""
+        if value is None:
+            return None
+        key = json.dumps(value, sort_keys=True)
+        if key not in self._known:
+            self._known[key] = len(self.values)
+            self.values.append(value)
+        return self._known[key]
+
+
+def rounded(value: object, digits: int = CLOCK_DIGITS) -> float | int | None:
+    """``value`` with so many significant digits; whole numbers without a point, None for what is no finite number."""
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if value != value or value in (float("inf"), float("-inf")):
+        return None
+    short = float(f"{float(value):.{digits}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Sequence
 from typing import Any
 
-from bwbench.results.figures.style import PART_COLORS, arm_style
+from bwbench.results.figures.style import arm_style
 
 DARK_BACKGROUND = "#161b22"  # --surface of page.css in the dark
 CONTRAST = 4.5  # on it, at least: thin lines need as much as text
@@ -19,7 +18,7 @@ _SYMBOLS = {
 _LINE_PX = 2.0
 
 
-def arm_look(arm: str, role: str | None = None) -> dict[str, Any]:
+def arm_look(arm: str, role: str) -> dict[str, str]:
     """Colours, symbol and dashes of an arm, in plotly's words."""
     style = arm_style(arm, role)
     return {
@@ -28,11 +27,6 @@ def arm_look(arm: str, role: str | None = None) -> dict[str, Any]:
         "symbol": _SYMBOLS.get(style.marker, "circle"),
         "dash": _dash(style.line),
     }
-
-
-def part_colors(parts: Sequence[str]) -> list[str]:
-    """Colours of the parts of a step; the same in both themes, because they are areas."""
-    return [PART_COLORS[part] for part in parts]
 
 
 def on_dark(color: str) -> str:

@@ -9,23 +9,31 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, CurvePoint
 from bwbench.results.analysis.arrival import number
-from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, state_of
+from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import Group, group_cells
 from bwbench.results.analysis.ledger import PART_NAMES
-from bwbench.results.analysis.left_out import left_out_notes
 from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.tables import Reader
 from bwbench.results.analysis.trial import DEFAULT_METRICS
-from bwbench.results.page.facts import Facts, environment_facts, ledger_facts, link_facts, log_tail, recorded_at_s
-from bwbench.results.page.look import arm_look, part_colors
-from bwbench.results.page.pool import DIGITS, Pool, rounded
+from bwbench.results.figures.style import PART_COLORS
+from bwbench.results.page.facts import (
+    DIGITS,
+    Facts,
+    Pool,
+    environment_facts,
+    ledger_facts,
+    link_facts,
+    log_tail,
+    recorded_at_s,
+    rounded,
+)
+from bwbench.results.page.look import arm_look
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1
@@ -41,8 +49,8 @@ _ROUNDED = (
     "samples",
 )  # fmt: skip
 _OWN = (
-    "experiment", "arm", "composed", "stops_at_target", "metric", "samples_at", "values", "clocks", "ledger",
-    "link_facts", "environment", "log",
+    "experiment", "arm", "needs_no_link", "composed", "stops_at_target", "metric", "samples_at", "values", "clocks",
+    "ledger", "link_facts", "environment", "log",
 )  # fmt: skip
 CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
 
@@ -56,22 +64,24 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
         reader: that has read their events already.
     """
     rows = {folder.path: cell_row(folder) for folder in folders}
-    experiments = sorted({_experiment(folder) for folder in folders})
+    # Day of the newest record: the page says how old it is, and equal records make equal pages.
+    recorded = [time_s for folder in folders if (time_s := recorded_at_s(folder)) is not None]
+    experiments = sorted({folder.cell.experiment for folder in folders})
     roles = {str(row["arm"]): str(row["role"]) for row in rows.values()}
     arms = sorted(roles)
     pools = {name: Pool() for name in ("samples_at", "values", "clocks", "environment", "log", "link_facts")}
     reader = reader or Reader()
-    ordered = sorted(folders, key=lambda folder: (_experiment(folder), folder.path.name))
+    ordered = sorted(folders, key=lambda folder: (folder.cell.experiment, folder.path.name))
     cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader) for folder in ordered]
     numbers = {folder.path: index for index, folder in enumerate(ordered)}
     return {
         "schema": PAYLOAD_SCHEMA,
         "title": title,
-        "newest": _newest(folders),
+        "newest": time.strftime("%Y-%m-%d", time.gmtime(max(recorded))) if recorded else None,
         "experiments": experiments,
         "arms": [{"name": arm, "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
-        "part_colors": part_colors(PARTS),
+        "part_colors": [PART_COLORS[part] for part in PARTS],  # in both themes: they are areas
         "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
         "pools": {name: pool.values for name, pool in pools.items()},
         "columns": list(CELL_COLUMNS),
@@ -81,14 +91,15 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
 
 def _cell(
     folder: CellFolder, row: Row, experiments: list[str], arms: list[str], pools: dict[str, Pool], reader: Reader
-) -> list[Any]:
+) -> list[object]:
     reading = reader.read(folder)
     curve = reading.curve
     metric = _metric(row, curve)
     row["reason"] = str(row["reason"]).strip()[:500] if row["reason"] else None
     own: Row = {
-        "experiment": experiments.index(_experiment(folder)),
+        "experiment": experiments.index(folder.cell.experiment),
         "arm": arms.index(str(row["arm"])),
+        "needs_no_link": int(concerns_no_link(folder.cell)),
         "composed": int(is_composed(folder)),
         "stops_at_target": int(folder.cell.config.get("stop") == "target"),
         "metric": metric,
@@ -111,16 +122,16 @@ def _metric(row: Row, curve: Sequence[CurvePoint]) -> str | None:
 
 
 def _groups(
-    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[str | None]
+    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[object]
 ) -> list[Facts]:
     groups = []
     for index, experiment in enumerate(experiments):
-        members = [folder for folder in folders if _experiment(folder) == experiment]
+        members = [folder for folder in folders if folder.cell.experiment == experiment]
         groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
     return groups
 
 
-def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[str | None]) -> Facts:
+def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[object]) -> Facts:
     rows = [cell_row(folder) for folder in group.folders]
     networked = [row for row in rows if row["role"] != REFERENCE] or rows
     targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
@@ -128,7 +139,7 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
     members = sorted(numbers[folder.path] for folder in group.folders)
     named = ("model.name", "dataset.name", *COMPARES)
     words = [_words(name, setting) for name, setting in group.key if name not in named]
-    nodes = sorted({int(row["nodes"]) for row in networked})
+    nodes = sorted({int(number(row["nodes"]) or 0) for row in networked})
     if not any(name == "nodes" for name, _ in group.key):
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
     return {
@@ -143,7 +154,7 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
     }
 
 
-def _words(name: str, value: Any) -> str:
+def _words(name: str, value: object) -> str:
     """A setting in words: ``4 nodes``, ``batch size 32``, ``medium shared``."""
     if name == "nodes":
         return f"{value} {'node' if value == 1 else 'nodes'}"
@@ -158,13 +169,3 @@ def _notes(folders: Iterable[CellFolder]) -> list[str]:
     errors = [error.error for error in composed_errors(done)]
     composed = composed_note(sum(map(is_composed, done)), len(done), errors)
     return [*left_out_notes(cells), *(note for note in (composed, provenance_note(done)) if note)]
-
-
-def _experiment(folder: CellFolder) -> str:
-    return folder.cell.experiment
-
-
-def _newest(folders: Iterable[CellFolder]) -> str | None:
-    """Day of the newest record: the page says how old it is, and equal records make equal pages."""
-    times = [time_s for folder in folders if (time_s := recorded_at_s(folder)) is not None]
-    return time.strftime("%Y-%m-%d", time.gmtime(max(times))) if times else None

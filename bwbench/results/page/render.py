@@ -7,7 +7,6 @@ import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -21,7 +20,7 @@ SCRIPTS = ("words.js", "statistics.js", "arrivals.js", "state.js", "recommend.js
            "ledger.js", "table.js", "recommendation.js", "controls.js", "main.js")  # fmt: skip
 
 
-def render_page(payload: Mapping[str, Any]) -> str:
+def render_page(payload: Mapping[str, object]) -> str:
     """The whole page. Text in ``payload`` is data, never markup."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((_HERE / "page.html").read_text())
@@ -40,7 +39,7 @@ def scripts(names: tuple[str, ...] = SCRIPTS) -> str:
     return "\n".join((_HERE / "js" / name).read_text() for name in names)
 
 
-def json_for_script(value: Any) -> str:
+def json_for_script(value: object) -> str:
     """JSON that may stand in a ``<script>``: no name in it can end the element or begin a comment.
 
     Raises ValueError for a number that is infinite or not a number: JSON has none, and the browser would refuse it.

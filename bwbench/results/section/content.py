@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bwbench.results.text import Phrase
+from bwbench.base.units import BANDWIDTH
+from bwbench.results.analysis.statistics import Ratio
+from bwbench.results.text import Number, Phrase, phrase, significant
 
 
 @dataclass(frozen=True)
@@ -52,3 +54,100 @@ class Part:
     level: int
     title: Phrase
     blocks: list[Block] = field(default_factory=list)
+
+
+_MOST_COLUMNS = 5  # of values with their intervals below them, on a page of one column
+
+Lines = Sequence[Phrase]  # what stands in one cell, a line each
+
+
+def grid_tables(
+    label: str,
+    caption: Phrase,
+    arms: Sequence[str],
+    bandwidths: Sequence[float | None],
+    cell: Callable[[str, float | None], Lines],
+) -> Iterator[Table]:
+    """One table, or several where there are more bandwidths than fit, each with all arms that have a value there.
+
+    Args:
+        bandwidths: in bit/s, in the order of the columns; None is a column for arms without a link.
+        cell: the lines of an arm at a bandwidth; none where it has no value.
+    """
+    parts = _parts(bandwidths)
+    for number, part in enumerate(parts, start=1):
+        rows = []
+        for arm in arms:
+            cells = [cell(arm, bandwidth) for bandwidth in part]
+            if any(cells):
+                rows.append([[phrase(arm)], *(lines or [phrase("–")] for lines in cells)])
+        if not rows:
+            continue
+        said = phrase(caption, f" Part {number} of {len(parts)}.") if len(parts) > 1 else caption
+        name = f"{label}-{number}" if len(parts) > 1 else label
+        yield Table(name, said, [phrase("arm"), *map(column_title, part)], rows)
+
+
+def column_title(bandwidth_bps: float | None) -> Phrase:
+    """The head of a column."""
+    text = place(bandwidth_bps)
+    return phrase(text if bandwidth_bps is None else Number(f"bandwidth {text}", text))
+
+
+def place(bandwidth_bps: float | None) -> str:
+    """Where a number comes from, as part of its key."""
+    return "no link" if bandwidth_bps is None else BANDWIDTH.show(bandwidth_bps, 4)
+
+
+def _parts(bandwidths: Sequence[float | None]) -> list[Sequence[float | None]]:
+    """Parts of nearly equal width."""
+    count = -(-len(bandwidths) // _MOST_COLUMNS)
+    size = -(-len(bandwidths) // max(1, count))
+    return [bandwidths[start : start + size] for start in range(0, len(bandwidths), size)]
+
+
+@dataclass(frozen=True)
+class RatioWords:
+    """What may be said of a ratio.
+
+    Attributes:
+        side: 1 where the arm is certainly the faster one, -1 where the reference is, 0 where that cannot be told.
+        value: the ratio, with ``>`` or ``<`` where it is a bound.
+        basis: in brackets: interval, n, how many did not reach the target.
+    """
+
+    side: int
+    value: Phrase
+    basis: Phrase
+
+
+def ratio_words(ratio: Ratio | None, key: str) -> RatioWords | None:
+    """Words for a ratio (reference over arm); None where there is none.
+
+    A bound tells a side where it lies on it. Without interval and bound (one pair; a median of censored repeats) no
+    side is certain.
+    """
+    if ratio is None:
+        return None
+    side = side_of(ratio.value, ratio.low, ratio.high, ratio.bound)
+    bound = f"{ratio.bound} " if ratio.bound else ""
+    value = phrase(Number(f"ratio {key}", f"{bound}{significant(ratio.value, apart_from=1.0)}"))
+    count = phrase("n = ", Number(f"ratio n {key}", str(ratio.num)))
+    if ratio.low is not None and ratio.high is not None:
+        low, high = (significant(end, apart_from=1.0) for end in (ratio.low, ratio.high))
+        ends = phrase("95 % interval ", Number(f"ratio low {key}", low), " to ", Number(f"ratio high {key}", high))
+    elif ratio.num_censored:
+        missed = Number(f"ratio censored {key}", f"{ratio.num_censored} of {ratio.num}")
+        ends = phrase("bound, " if ratio.bound else "median, ", missed, " pairs with a target not reached")
+    else:
+        ends = phrase("no interval")
+    return RatioWords(side, value, phrase("(", ends, ", ", count, ")"))
+
+
+def side_of(value: float, low: float | None, high: float | None, bound: str, reference: float = 1.0) -> int:
+    """1 where the value is certainly above ``reference``, -1 where below, 0 where that cannot be told."""
+    if low is not None and high is not None:
+        return (low > reference) - (high < reference)
+    if bound == ">":
+        return int(value > reference)
+    return -int(value < reference) if bound == "<" else 0

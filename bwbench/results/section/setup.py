@@ -6,14 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import DONE, is_composed, is_reference, setting_of, state_of
+from bwbench.results.analysis.cells import DONE, is_composed, is_reference, setting_of, state_of, value_at
 from bwbench.results.analysis.composed_error import composed_errors
-from bwbench.results.analysis.config_values import value_at
+from bwbench.results.analysis.provenance import machines_of
 from bwbench.results.analysis.results import Results
-from bwbench.results.facts import machines_of
 from bwbench.results.figures.captions import target_words
-from bwbench.results.section.content import Block, Paragraph
-from bwbench.results.section.grid import column_title
+from bwbench.results.section.content import Block, Paragraph, column_title
 from bwbench.results.text import Number, Phrase, joined, percent, phrase
 
 
@@ -29,7 +27,11 @@ def _what(groups: Sequence[Results], folders: Sequence[CellFolder]) -> Phrase:
     nodes = sorted({one.nodes for one in several})
     works = sorted({f"{one.model} on {one.dataset}" for one in settings})
     batches = sorted({one.batch_size for one in several})
-    text = phrase(_numbers("nodes", nodes), " nodes train " if nodes != [1] else " node trains ", _list(works))
+    text = phrase(
+        _numbers("nodes", nodes),
+        " nodes train " if nodes != [1] else " node trains ",
+        joined([(work,) for work in works], ", ", " and "),
+    )
     text = phrase(text, ", ", _numbers("batch size", batches), " samples a node and step")
     accumulated = sorted({one.accumulate for one in several})
     if accumulated != [1]:
@@ -47,7 +49,8 @@ def _links(folders: Sequence[CellFolder]) -> Phrase:
     if not rates:
         return phrase("No link was shaped.")
     trips = sorted({one.rtt_s for one in settings if one.rtt_s is not None})
-    media = sorted({str(value_at(f.cell.config, "link.medium") or "") for f in folders if _shaped(f)} - {""})
+    media = sorted({str(value_at(f.cell.config, "link.medium") or "") for f in folders
+                    if setting_of(f.cell.config).bandwidth_bps is not None} - {""})  # fmt: skip
     text = phrase("Bandwidths: ", joined([column_title(bps) for bps in rates]))
     text = phrase(text, "; round trip ", joined([(Number("round trip", DURATION.format(s)),) for s in trips]))
     return phrase(text, f"; medium: {' and '.join(media)}." if media else ".")
@@ -110,16 +113,8 @@ def _machines(folders: Sequence[CellFolder]) -> list[Phrase]:
     return sentences
 
 
-def _shaped(folder: CellFolder) -> bool:
-    return setting_of(folder.cell.config).bandwidth_bps is not None
-
-
 def _numbers(key: str, values: Sequence[int]) -> Phrase:
     return joined([(Number(key, str(value)),) for value in values], ", ", " or ")
-
-
-def _list(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _prose(sentences: Iterable[Phrase]) -> Phrase:

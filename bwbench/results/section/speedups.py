@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.results.analysis.cells import is_reference
-from bwbench.results.analysis.comparison import BANDWIDTH_KEY, ArmRow, CrossoverRow, compare_cells
+from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.results import Results
-from bwbench.results.section.content import Block, Bullets, Paragraph
-from bwbench.results.section.grid import grid_tables, place
-from bwbench.results.section.ratios import ratio_words
+from bwbench.results.section.content import Block, Bullets, Paragraph, grid_tables, place, ratio_words
 from bwbench.results.text import Number, Phrase, bandwidth, joined, phrase, significant
 
 
@@ -34,7 +33,8 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     if baseline not in here or len(here) < 2 or not has_times:
         return
     compared = compare_cells(group.folders, baseline)
-    rows = {(row.algorithm, _bandwidth(row)): row for row in compared.rows if row.ratio is not None}
+    texts = [(row, row.condition.get(BANDWIDTH_KEY)) for row in compared.rows if row.ratio is not None]
+    rows = {(row.algorithm, None if text is None else BANDWIDTH.parse(text)): row for row, text in texts}
     if not rows:
         return
     arms = sorted({arm for arm, _ in rows})
@@ -52,12 +52,10 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     if any(row.composed for row in rows.values()):
         caption = phrase(caption, " † composed.")
     yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
-    yield from _crossovers(compared.crossovers, key, baseline)
-
-
-def _bandwidth(row: ArmRow) -> float | None:
-    text = row.condition.get(BANDWIDTH_KEY)
-    return None if text is None else BANDWIDTH.parse(text)
+    found = [text for row in compared.crossovers for text in _crossover_sentences(row, f"{key} {row.algorithm}")]
+    if found:
+        yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
+        yield Bullets(found)
 
 
 def _ratio_lines(row: ArmRow, key: str, with_num: bool) -> Sequence[Phrase]:
@@ -73,13 +71,6 @@ def _ratio_lines(row: ArmRow, key: str, with_num: bool) -> Sequence[Phrase]:
     if with_num:
         lines.append(phrase("n = ", Number(f"speedup n {key}", str(row.num_pairs))))
     return lines
-
-
-def _crossovers(rows: Sequence[CrossoverRow], key: str, baseline: str) -> Iterator[Block]:
-    sentences = [sentence for row in rows for sentence in _crossover_sentences(row, f"{key} {row.algorithm}")]
-    if sentences:
-        yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
-        yield Bullets(sentences)
 
 
 def _crossover_sentences(row: CrossoverRow, key: str) -> Iterator[Phrase]:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of
+from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of, value_at
 from bwbench.results.analysis.composed_error import composed_errors
-from bwbench.results.analysis.config_values import value_at
-from bwbench.results.facts import link_errors, machines_of
+from bwbench.results.analysis.link_errors import Spread, measured_links, measurements_of, pair_errors
+from bwbench.results.analysis.provenance import machines_of
 from bwbench.results.section.content import Block, Bullets, Paragraph
 from bwbench.results.text import Number, Phrase, fixed, percent, phrase
 
@@ -19,19 +19,22 @@ _MOST_REASONS = 8  # a list of hundreds helps nobody in a paper; `bwbench status
 
 def link_blocks(done: Sequence[CellFolder]) -> Iterator[Block]:
     """How far achieved rates and round trips are from those asked for."""
-    errors = link_errors(done)
-    if not errors.rate:
+    probes = [measured for _, link in measured_links(done) for _, measured in measurements_of(link)]
+    errors = [error for measured in probes for error in pair_errors(measured)]
+    rate = Spread.of(error.goodput for error in errors)
+    if rate.median is None or rate.p95 is None or rate.worst is None:
         return
-    tight = phrase(Number("link rate median", percent(errors.rate_median)), " in the median, ")
-    tail = phrase(Number("link rate most of pairs", percent(errors.rate_share(0.95))), " for 95 % of them, ")
-    most = phrase(Number("link rate most", percent(errors.rate_most)), " at most")
-    probed = phrase(Number("link probes", str(errors.num_probes)), " probes, ")
-    pairs = phrase(Number("link pairs", str(len(errors.rate))), " pairs of nodes")
+    tight = phrase(Number("link rate median", percent(rate.median)), " in the median, ")
+    tail = phrase(Number("link rate most of pairs", percent(rate.p95)), " for 95 % of them, ")
+    most = phrase(Number("link rate most", percent(rate.worst)), " at most")
+    probed = phrase(Number("link probes", str(len(probes))), " probes, ")
+    pairs = phrase(Number("link pairs", str(rate.num)), " pairs of nodes")
     text = phrase("Links were measured before and after training (", probed, pairs, "): the rate achieved differs ")
     text = phrase(text, "from the one asked for by ", tight, tail, most, ".")
-    if errors.rtt_s:
+    off_s = [error.rtt_off_s for error in errors if error.rtt_off_s is not None]
+    if off_s:
         low, high = (Number(f"link rtt {end}", fixed(1e3 * value, 2)) for end, value in
-                     (("low", min(errors.rtt_s)), ("high", max(errors.rtt_s))))  # fmt: skip
+                     (("low", min(off_s)), ("high", max(off_s))))  # fmt: skip
         text = phrase(text, " Round trips on the idle link differ by ", low, " to ", high, " ms.")
     yield Paragraph(text)
 

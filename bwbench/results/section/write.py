@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bwbench.base.errors import ConfigError
 from bwbench.records import CellFolder
-from bwbench.results.analysis.results import Results
-from bwbench.results.section.accuracy import accuracy_blocks
+from bwbench.results.analysis.results import Results, by_experiment
 from bwbench.results.section.content import Block, Part, Table
 from bwbench.results.section.setup import setup_blocks
 from bwbench.results.section.speedups import baseline_of, speedup_blocks
 from bwbench.results.section.threats import left_out_blocks, link_blocks, threat_blocks
-from bwbench.results.section.times import time_blocks
+from bwbench.results.section.time_and_accuracy import accuracy_blocks, time_blocks
 from bwbench.results.text import LatexWriter, MarkdownWriter, macro_name, phrase
 
 Format = Literal["latex", "markdown"]
@@ -34,20 +33,22 @@ def write_section(results: Sequence[Results], format: Format) -> str:
     if not any(group.folders for group in results):
         raise ConfigError("there is no cell to report; run an experiment first: `bwbench run FILE`")
     parts = list(section_parts(results))
-    return _latex(parts) if format == "latex" else _markdown(parts)
+    if format == "markdown":
+        return _markdown_templates().get_template("section.md.j2").render(parts=parts)
+    writer = LatexWriter()
+    body = _latex_templates(writer).get_template("section.tex.j2").render(parts=parts)
+    return "\n".join(["% Numbers first: they may be quoted anywhere after \\input of this file.", *writer.macros, body])
 
 
 def section_parts(results: Sequence[Results]) -> Iterator[Part]:
     """Headings, paragraphs and tables, experiment by experiment."""
-    by_experiment: dict[str, list[Results]] = {}
-    for group in results:
-        by_experiment.setdefault(group.experiment, []).append(group)
-    for experiment, groups in sorted(by_experiment.items()):
+    experiments = by_experiment(results)
+    for experiment, groups in sorted(experiments.items()):
         folders = _folders(groups)
         yield Part(1, phrase(f"Results: {experiment}"), setup_blocks(groups, folders))
         baseline = baseline_of(groups)
         for group in groups:
-            key = " ".join(part for part in (experiment if len(by_experiment) > 1 else "", group.label) if part)
+            key = " ".join(part for part in (experiment if len(experiments) > 1 else "", group.label) if part)
             yield from _group_parts(group, key, baseline, alone=len(groups) == 1)
         done = _folders(groups, done=True)
         yield from _part("Links asked for and achieved", list(link_blocks(done)))
@@ -84,19 +85,9 @@ def markdown_table(block: Table) -> str:
     return str(_markdown_templates().get_template("table.md.j2").module.table(block))  # type: ignore[attr-defined]
 
 
-def _latex(parts: Sequence[Part]) -> str:
-    writer = LatexWriter()
-    body = _latex_templates(writer).get_template("section.tex.j2").render(parts=parts)
-    return "\n".join(["% Numbers first: they may be quoted anywhere after \\input of this file.", *writer.macros, body])
-
-
-def _markdown(parts: Sequence[Part]) -> str:
-    return _markdown_templates().get_template("section.md.j2").render(parts=parts)
-
-
 def _latex_templates(writer: LatexWriter) -> Environment:
     environment = _environment()
-    environment.globals |= {"write": writer.write, "label": _label}
+    environment.globals |= {"write": writer.write, "label": lambda text: macro_name(text, "tab:")}
     return environment
 
 
@@ -106,12 +97,13 @@ def _markdown_templates() -> Environment:
     return environment
 
 
-def _label(text: str) -> str:
-    return macro_name(text, "tab:")
-
-
 def _environment() -> Environment:
     """Both formats escape in ``write``, which every phrase goes through: jinja's own escaping is for HTML."""
-    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    loader = PackageLoader("bwbench.results.section", "templates")
-    return Environment(loader=loader, undefined=StrictUndefined, autoescape=False, **options)
+    return Environment(
+        loader=PackageLoader("bwbench.results.section", "templates"),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

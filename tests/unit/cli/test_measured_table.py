@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 
 from bwbench.cli.link.measure import measured_table
-from bwbench.network.namespaces.applied import AlikeNodes, AppliedLink, AppliedNode
 from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
+from bwbench.records.schema import Applied
 
 PAIR = PairMeasurement(0, 1, 10e6, 9.72e6, 9.6e6, 0.01, 0.0103, 0.01, 0.012, 1000, 1000)
-USUAL = AppliedNode(10e6, 20e6, 0.005, 0.0, 0.01, 64000, 64000, None)
-APPLIED = AppliedLink("relay", USUAL)
+APPLIED: dict[str, Any] = {"up_bps": 10e6, "down_bps": 20e6, "latency_s": 0.005, "loss": 0.01}
 
 
-def rows(applied: AppliedLink, alone: tuple[float, float] | None = None) -> list[list[str]]:
-    table = measured_table(applied, LinkMeasurement("relay", (PAIR,), "ok", (), 0.05, alone))
+def rows(applied: dict[str, Any], alone: tuple[float, float] | None = None) -> list[list[str]]:
+    table = measured_table(Applied.model_validate(applied), LinkMeasurement("relay", (PAIR,), "ok", (), 0.05, alone))
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(table)
@@ -32,20 +31,19 @@ def test_a_pair_of_equal_nodes() -> None:
 
 
 def test_each_end_has_its_own() -> None:
-    nodes = {0: replace(USUAL, latency_s=0.015), 1: replace(USUAL, down_bps=2e6, loss=0.0)}
-    applied = [row[3] for row in rows(replace(APPLIED, differing=nodes))]
+    nodes = {"0": {"latency_s": 0.015}, "1": {"down_bps": 2e6, "loss": 0.0}}
+    applied = [row[3] for row in rows({**APPLIED, "nodes": nodes})]
     assert applied == ["2 Mbit/s of frames", "2 x 10 ms", "0.50%"]
 
 
 def test_different_qdiscs_have_no_such_figure() -> None:
-    qdiscs = (AlikeNodes((0,), {}), AlikeNodes((1,), {"up": None}))
-    assert [row[3] for row in rows(replace(APPLIED, qdiscs=qdiscs))] == ["-", "-", "-"]
+    assert [row[3] for row in rows({**APPLIED, "shapes": [{"nodes": [0]}, {"nodes": [1]}]})] == ["-", "-", "-"]
 
 
 def test_nothing_was_set() -> None:
-    assert [row[3] for row in rows(AppliedLink("unshaped"))] == ["-", "-", "-"]
+    assert [row[3] for row in rows({"bridge": "br0"})] == ["-", "-", "-"]
 
 
 def test_a_shared_air_is_shown_alone_too() -> None:
-    first = rows(replace(APPLIED, medium="shared"), alone=(30e6, 29e6))[0]
+    first = rows({**APPLIED, "medium": "shared"}, alone=(30e6, 29e6))[0]
     assert first == ["0 > 1 alone", "UDP goodput", "30 Mbit/s", "10 Mbit/s PHY", "29 Mbit/s", "-3.33%"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
+from bwbench.methods import roles
 from bwbench.methods.algorithms.every_step import EveryStep
 from bwbench.methods.algorithms.single import Single
 from bwbench.methods.collectives.gossip_pair import GossipPair
@@ -52,6 +53,15 @@ def test_an_unknown_component_makes_a_method_until_it_is_registered() -> None:
     assert standing_by_name("lone", "none", ["none"]).role == METHOD
     ALGORITHMS.register("lone", type("Lone", (Single,), {}), "one node alone, by another name")
     assert standing_by_name("lone", "none", ["none"]).role == REFERENCE
+
+
+def test_a_built_in_method_is_known_without_a_look_at_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for registry in (ALGORITHMS, COLLECTIVES, COMPRESSIONS):
+        monkeypatch.setattr(registry, "_entry_points_read", False)
+    monkeypatch.setattr("bwbench.base.registry.entry_points", lambda **_: pytest.fail("entry points were read"))
+    roles._declared.cache_clear()
+    assert standing_by_name("every-step", "ring", ["fp16"]).role == METHOD
+    assert standing_by_name("every-step", "ring", ["none"]).kinship == SAME
 
 
 def test_a_plugin_declares_as_built_in_components_do() -> None:

@@ -19,7 +19,7 @@ function refresh({ table = true } = {}) {
 
 function drawAll(table) {
   const cells = chosenCells(), points = state.target === null ? [] : pointsOf(cells, state.target);
-  const here = cells.filter((cell) => needsNoLink(cell) || cell.bandwidth_bps === state.bandwidth);
+  const here = cells.filter((cell) => cell.needs_no_link || cell.bandwidth_bps === state.bandwidth);
   drawHeadings();
   drawRecommendation();
   drawTimes(points);

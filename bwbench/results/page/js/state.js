@@ -45,10 +45,6 @@ function chooseGroup(group) {
   state.table.page = 0;
 }
 
-function needsNoLink(cell) {
-  return cell.role === REFERENCE || (cell.role === HEADROOM && cell.bandwidth_bps === null);
-}
-
 function mostCommon(values) {
   const counts = [...groupBy(values, (value) => value)].map(([value, alike]) => [alike.length, value]);
   return counts.sort((a, b) => b[0] - a[0] || a[1] - b[1])[0][1];
@@ -56,12 +52,12 @@ function mostCommon(values) {
 
 /** Round trips that the group's links were asked for, rising. */
 function rttsOf(group) {
-  const found = new Set(group.cells.filter((cell) => !needsNoLink(cell)).map((cell) => cell.rtt_s));
+  const found = new Set(group.cells.filter((cell) => !cell.needs_no_link).map((cell) => cell.rtt_s));
   return [...found].filter((rtt) => rtt !== null).sort((a, b) => a - b);
 }
 
 function bandwidthsOf(group) {
-  const found = new Set(group.cells.filter((cell) => !needsNoLink(cell)).map((cell) => cell.bandwidth_bps));
+  const found = new Set(group.cells.filter((cell) => !cell.needs_no_link).map((cell) => cell.bandwidth_bps));
   return [...found].sort((a, b) => (a === null) - (b === null) || a - b);
 }
 

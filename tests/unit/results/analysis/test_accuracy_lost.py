@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from fixtures_matrices import write_matrix
 
-from bwbench.results.analysis.accuracy_lost import losses, short_name
 from bwbench.results.analysis.results import Results, load_results, regrouped
-from bwbench.results.figures.precision import Precision
+from bwbench.results.figures.precision import Precision, losses, short_name
 
 
 def results_of(folder: Path, *overrides: str) -> Results:

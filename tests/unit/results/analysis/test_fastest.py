@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import pytest
+from fixtures_records import role_of_preset
 
-from bwbench.experiment.config.method_names import role_of_arm
-from bwbench.results.analysis.fastest import fastest_by_link
+from bwbench.results.figures.best_algorithm import fastest_by_link
 
 Times = Mapping[str, Sequence[float | None]]  # of each seed; None: not reached within 100 s
 
@@ -20,7 +20,7 @@ def cells(times: Times, bandwidth_bps: float | None = 1e6, rtt_s: float | None =
         for seed, time_s in enumerate(of_seeds):
             no_link = arm == "single"
             rows.append({
-                "arm": arm, "role": role_of_arm(arm), "seed": seed, "status": "done", "composed": False,
+                "arm": arm, "role": role_of_preset(arm), "seed": seed, "status": "done", "composed": False,
                 "bandwidth_bps": None if no_link else bandwidth_bps, "rtt_s": None if no_link else rtt_s,
                 "time_to_target_s": time_s, "censored_at_s": 100.0 if time_s is None else None,
             })  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 from fixtures_records import Study, write_study
 
 from bwbench.records import CellFolder, iter_cells
-from bwbench.results.analysis.grouping import bandwidth_label, group_cells
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY, UNSHAPED, Group, deciding, flat_settings, group_cells
 
 ARMS = ("ring", "threshold", "single")
 
@@ -79,7 +79,8 @@ def test_one_node_alone_is_a_group(tmp_path: Path) -> None:
 
 
 def test_bandwidths_in_file_names() -> None:
-    assert [bandwidth_label(bps) for bps in (1e6, 2.5e6, None)] == ["1Mbps", "2.5Mbps", "unshaped"]
+    labels = [Group(((BANDWIDTH_KEY, text),), ()).label for text in ("1 Mbit/s", "2.5 Mbit/s", UNSHAPED)]
+    assert labels == ["1Mbps", "2.5Mbps", "unshaped"]
 
 
 def test_what_is_compared_splits_nothing_and_neither_does_what_follows_it(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_what_is_compared_splits_nothing_and_neither_does_what_follows_it(tmp_pa
     cells = folders(tmp_path, *batches)
     (group,) = group_cells(cells, {"batch_size", "accumulate"})
     assert group.label == "" and len(group.folders) == len(cells)
-    assert group.values_of("batch_size") == [8, 32]
+    assert {flat_settings(cell)["batch_size"] for cell in deciding(group.folders)} == {8, 32}
     assert [group.label for group in group_cells(cells)] == ["batch-size-8", "batch-size-32"]
 
 
@@ -95,7 +96,7 @@ def test_a_picture_spans_latencies_where_it_compares_them(tmp_path: Path) -> Non
     cells = folders(tmp_path, *(quick(latency=latency, bandwidths_mbps=(1.0, 10.0)) for latency in ("2.5 ms", "20 ms")))
     (group,) = group_cells(cells, {"link.bandwidth", "link.latency"})
     assert len(group.folders) == 2 * 2 * 2 + 1
-    assert group.values_of("link.latency") == ["2.5 ms", "20 ms"]
+    assert {flat_settings(cell)["link.latency"] for cell in deciding(group.folders)} == {"2.5 ms", "20 ms"}
     assert len(group_cells(cells, {"link.latency"})) == 2
     assert [group.label for group in group_cells(cells, set())] == [
         "latency-2.5-ms_1Mbps", "latency-2.5-ms_10Mbps", "latency-20-ms_1Mbps", "latency-20-ms_10Mbps",

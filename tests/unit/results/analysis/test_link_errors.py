@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from fixtures_records import Study, write_study
 
-from bwbench.results.analysis.link_errors import link_errors, spread_of
+from bwbench.results.analysis.link_errors import Spread
 from bwbench.results.analysis.results import load_results
+from bwbench.results.figures.asked_and_achieved import errors_table
 
 
 def test_every_pair_before_and_after(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ring", "single"), repeats=2, limit_s=0.3))
     (group,) = load_results(tmp_path)
-    errors = link_errors(group.done)
+    errors = errors_table(group)
     assert len(errors) == 2 * 2 * 2  # repeats, before and after, pairs; one node alone has no link
     assert set(errors["when"]) == {"before", "after"}
     assert set(errors["goodput_error"].round(6)) == {round(0.953 / 0.956 - 1, 6)}
@@ -31,12 +31,11 @@ def test_what_ranks_on_hosts_found_by_tcp_is_told_apart(tmp_path: Path) -> None:
     link["achieved_after"]["method"] = "tcp, from process to process"
     file.write_text(json.dumps(link))
     (group,) = load_results(tmp_path)
-    errors = link_errors(group.done)
+    errors = errors_table(group)
     assert set(errors.loc[errors["over_tcp"], "when"]) == {"after"}
 
 
 def test_sizes_of_errors() -> None:
-    spread = spread_of(pd.Series([-0.03, 0.01, 0.02, None]))
-    assert spread is not None
-    assert (spread.median, spread.worst, spread.num) == (0.02, 0.03, 3)
-    assert spread_of(pd.Series([], dtype=float)) is None
+    spread = Spread.of([-0.03, 0.01, 0.02, None])
+    assert (spread.median, spread.p95, spread.worst, spread.num) == (0.02, 0.03, 0.03, 3)
+    assert Spread.of([None]) == Spread(0, None, None, None)

@@ -8,13 +8,12 @@ import pytest
 from fixtures_matrices import write_matrix
 
 from bwbench.results.analysis.results import Results, load_results, regrouped
-from bwbench.results.analysis.speedups import speedup_table
-from bwbench.results.figures.nodes import Nodes, families
+from bwbench.results.figures.over_one_node import SpeedUpByNodes, families, speedup_table
 
 
 def results_of(folder: Path, *overrides: str) -> Results:
     write_matrix(folder, "viable", ["algorithm=[single, ddp]", "link.bandwidth=[20 Mbit/s]", "repeats=3", *overrides])
-    (group,) = regrouped(load_results(folder), Nodes.compares)
+    (group,) = regrouped(load_results(folder), SpeedUpByNodes.compares)
     return group
 
 
@@ -51,6 +50,6 @@ def test_what_did_not_arrive_is_a_bound(tmp_path: Path) -> None:
 
 def test_without_one_node_alone_there_is_nothing_to_say(tmp_path: Path) -> None:
     write_matrix(tmp_path, "viable", ["algorithm=[ddp]", "repeats=1"])
-    (group,) = regrouped(load_results(tmp_path), Nodes.compares)
+    (group,) = regrouped(load_results(tmp_path), SpeedUpByNodes.compares)
     assert speedup_table(group).empty
-    assert "single" in str(Nodes().applies(group))
+    assert "single" in str(SpeedUpByNodes().applies(group))

@@ -86,7 +86,7 @@ def test_curves_and_ledgers_have_a_row_an_evaluation_and_a_row_a_cell(tmp_path: 
 def test_one_bandwidth_at_a_time(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ring", "single"), repeats=1, bandwidths_mbps=(1.0, 10.0), limit_s=1.0))
     (results,) = load_results(tmp_path)
-    parts = results.by_bandwidth()
+    parts = regrouped([results], frozenset())
     assert [part.label for part in parts] == ["1Mbps", "10Mbps"]
     assert all(sorted(part.cells["arm"]) == ["ring", "single"] for part in parts)
 

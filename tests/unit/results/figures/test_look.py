@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from fixtures_records import PRESETS
+from fixtures_records import PRESETS, role_of_preset
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 
+from bwbench.methods.roles import METHOD
 from bwbench.results.figures import captions
 from bwbench.results.figures.labels import spread
 from bwbench.results.figures.style import PART_COLORS, arm_style
@@ -22,19 +23,20 @@ def grey(color: str) -> float:
 
 def test_every_preset_has_a_colour_and_a_marker_of_its_own() -> None:
     for what in ("color", "marker"):
-        used = [getattr(arm_style(arm), what) for arm in PRESETS if arm not in ("ddp", "no-communication")]
+        arms = set(PRESETS) - {"ddp", "no-communication"}
+        used = [getattr(arm_style(arm, role_of_preset(arm)), what) for arm in arms]
         assert len(set(used)) == len(used)
 
 
 def test_presets_can_be_told_apart_in_grey() -> None:
-    for one, other in itertools.combinations(map(arm_style, PRESETS), 2):
+    for one, other in itertools.combinations((arm_style(arm, role_of_preset(arm)) for arm in PRESETS), 2):
         same_grey = abs(grey(one.color) - grey(other.color)) < 0.1
         assert not same_grey or one.marker != other.marker or one.line != other.line
 
 
 def test_an_unknown_arm_always_looks_the_same() -> None:
-    assert arm_style("parameter-server-fp16") == arm_style("parameter-server-fp16")
-    looks = {arm_style(f"ring-my-codec-{number}") for number in range(30)}
+    assert arm_style("parameter-server-fp16", METHOD) == arm_style("parameter-server-fp16", METHOD)
+    looks = {arm_style(f"ring-my-codec-{number}", METHOD) for number in range(30)}
     assert len(looks) > 20
 
 

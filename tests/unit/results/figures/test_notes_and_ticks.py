@@ -15,14 +15,13 @@ from matplotlib.figure import Figure
 
 from bwbench.records import CellFolder
 from bwbench.results.analysis.cells import cell_row
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.results import Results, load_results
+from bwbench.results.analysis.results import Results, load_results, once
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_over_bytes import _elsewhere, one_link
+from bwbench.results.figures.accuracy_curves import _elsewhere, one_link
+from bwbench.results.figures.asked_and_achieved import _ticks_from
 from bwbench.results.figures.labels import emptiest
-from bwbench.results.figures.link import _ticks_from
+from bwbench.results.figures.over_one_node import Viability
 from bwbench.results.figures.pareto import _along_front
-from bwbench.results.figures.viability import Viability
 
 
 @pytest.fixture

@@ -9,16 +9,18 @@ import pytest
 from fixtures_matrices import write_matrix
 from fixtures_records import Study, write_study
 
+from bwbench.methods.roles import METHOD
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures import captions
+from bwbench.results.figures.bandwidth import link_bound_of
 from bwbench.results.figures.best_algorithm import BestAlgorithm, _codes
-from bwbench.results.figures.lines import ArmLine, Mark, dodges
-from bwbench.results.figures.link_bound import link_bound_of
+from bwbench.results.figures.lines import ArmLine, Mark, _dodges
 from bwbench.results.figures.speedup import SpeedUp, baseline_of
-from bwbench.results.figures.style import WIDTHS_IN
+from bwbench.results.figures.style import WIDTHS_IN, arm_style
 from bwbench.results.figures.throughput import Throughput
 
 ARMS = ("ddp", "ring-fp16", "threshold", "single", "no-communication")
+STYLE = arm_style("ring", METHOD)
 SECONDS = captions.TimeUnit(1.0, "s")
 
 
@@ -69,7 +71,7 @@ def test_throughput_is_samples_over_training_time(sweep: Results) -> None:
 
 
 def test_no_run_is_faster_than_its_link(sweep: Results) -> None:
-    bound = link_bound_of(sweep.cells, SECONDS)
+    bound = link_bound_of(sweep, SECONDS)
     assert bound is not None and bound.arm == "ddp"
     times = sweep.times[sweep.times["arm"] == "ddp"].set_index("bandwidth_bps")["time_s"]
     assert all(bound.at(bps) < time_s for bps, time_s in times.items())
@@ -78,9 +80,9 @@ def test_no_run_is_faster_than_its_link(sweep: Results) -> None:
 
 def test_marks_stay_with_their_bandwidth_however_many_arms_there_are() -> None:
     marks = tuple(Mark(bps, 1.0) for bps in (1e6, 2e6, 5e6))
-    factors = dodges([ArmLine(f"arm-{number}", "", marks) for number in range(30)])
+    factors = _dodges([ArmLine(f"arm-{number}", STYLE, "", marks) for number in range(30)])
     assert factors == sorted(factors) and max(factors) / min(factors) < 2**0.5
-    assert dodges([ArmLine("one", "", marks)]) == [1.0]
+    assert _dodges([ArmLine("one", STYLE, "", marks)]) == [1.0]
 
 
 def test_codes_of_arms_are_short_and_unlike() -> None:

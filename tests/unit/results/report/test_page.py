@@ -7,17 +7,18 @@ import re
 
 import pytest
 from fixtures_pages import ARMS, IMAGE_ARM, SCRIPT_ARM, SCRIPT_REASON, write_page_study
-from fixtures_records import Study, write_study
+from fixtures_records import Study, role_of_preset, write_study
 
 from bwbench.base.errors import ConfigError
 from bwbench.cli.written_results import ReportFormat, report
+from bwbench.methods.roles import needs_no_link
 from bwbench.records import iter_cells
 from bwbench.records.schema import PARTS
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.figures.style import arm_style
+from bwbench.results.page.facts import Pool, rounded
 from bwbench.results.page.look import CONTRAST, DARK_BACKGROUND, arm_look, contrast, on_dark
 from bwbench.results.page.payload import build_payload
-from bwbench.results.page.pool import Pool, rounded
 from bwbench.results.page.render import json_for_script, plotly_js, render_page
 
 LIMIT_BYTES = 10_000_000
@@ -53,6 +54,7 @@ def test_every_cell_is_there_with_what_its_records_say(cells, payload):
             assert cell[name] == row[name], name
         assert payload["arms"][cell["arm"]]["name"] == row["arm"]
         assert bool(cell["composed"]) == row["composed"]
+        assert bool(cell["needs_no_link"]) == needs_no_link(row["role"], row["bandwidth_bps"] is not None)
         if row["status"] == "done":
             curve = payload["pools"]["values"][cell["values"]]
             assert len(curve) == len(payload["pools"]["clocks"][cell["clocks"]]) >= 1
@@ -146,8 +148,8 @@ def test_a_thousand_cells_are_small(payload, html):
 
 @pytest.mark.parametrize("arm", KNOWN_ARMS)
 def test_an_arm_keeps_its_colour_and_stays_visible_in_the_dark(arm):
-    look = arm_look(arm)
-    assert look["light"] == arm_style(arm).color
+    look = arm_look(arm, role_of_preset(arm))
+    assert look["light"] == arm_style(arm, role_of_preset(arm)).color
     assert contrast(look["dark"], DARK_BACKGROUND) >= CONTRAST
     assert look["dash"] == "solid" or re.fullmatch(r"(\d+(\.\d+)?px,)+\d+(\.\d+)?px", look["dash"])
 

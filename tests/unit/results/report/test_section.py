@@ -15,7 +15,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.results.analysis.results import load_results
 from bwbench.results.analysis.statistics import Ratio
 from bwbench.results.section import write_section
-from bwbench.results.section.ratios import ratio_words
+from bwbench.results.section.content import ratio_words
 from bwbench.results.text import MarkdownWriter
 
 NASTY = r"<script>a_b|5%$x\y{&#^~"

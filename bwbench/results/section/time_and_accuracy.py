@@ -1,20 +1,21 @@
-"""Time to accuracy by arm and bandwidth, and who is first at each."""
+"""Time to accuracy by arm and bandwidth, who is first at each, and final accuracy: what an arm costs beside time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.arrival import Arrival, number
+from bwbench.results.analysis.cells import value_at
 from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import Estimate, estimate, paired_ratio
+from bwbench.results.analysis.statistics import Estimate, estimate, log_interval, paired_ratio
 from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures.captions import digits, seconds, target_words
-from bwbench.results.section.content import Block, Bullets
-from bwbench.results.section.grid import column_title, grid_tables, place
-from bwbench.results.section.ratios import ratio_words
-from bwbench.results.text import Number, Phrase, phrase
+from bwbench.results.section.content import Block, Bullets, Table, column_title, grid_tables, place, ratio_words
+from bwbench.results.text import Number, Phrase, fixed, phrase, significant
 
 At = tuple[str, float | None]  # arm, bandwidth in bit/s
 
@@ -69,11 +70,8 @@ def composed_at(group: Results) -> set[At]:
 
 def _time_lines(one: Estimate, at: str, composed: bool, with_num: bool) -> Sequence[Phrase]:
     mark = "†" if composed else ""
-    if math.isinf(one.value):
-        value = phrase(Number(f"time {at}", f"> {digits(one.at_least)}"), mark)
-    else:
-        value = phrase(Number(f"time {at}", digits(one.value)), mark)
-    lines = [value]
+    bound = "> " if math.isinf(one.value) else ""
+    lines = [phrase(Number(f"time {at}", f"{bound}{digits(one.at_least)}"), mark)]
     if one.low is not None and one.high is not None:
         lines.append(phrase(Number(f"time interval {at}", f"[{digits(one.low)}, {digits(one.high)}]")))
     elif one.num_censored:
@@ -97,9 +95,9 @@ def _first(
     here = {arm: arrivals for (arm, bps), arrivals in found.items() if bps in (bandwidth, None)}
     if bandwidth is None or len(here) < 2:
         return None
-    order = sorted(here, key=lambda arm: (_rank(here[arm]), arm))
-    best, second = order[0], order[1]
-    first = estimate(list(here[best].values()))
+    centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in here.items()}
+    best, second, *_ = sorted(here, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
+    first = centres[best]
     where = phrase("At ", column_title(bandwidth), ": ")
     if math.isinf(first.value):
         return phrase(where, "no arm reaches the target in most of its repeats.")
@@ -115,6 +113,60 @@ def _first(
     return phrase(where, f"{name} has the shortest time, ", took, ", but is ", alike, ".")
 
 
-def _rank(arrivals: dict[int, Arrival]) -> tuple[float, float]:
-    one = estimate(list(arrivals.values()))
-    return one.value, one.at_least
+_POINTS = 100.0
+
+
+def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[Block]:
+    """Mean final metric of each arm over its seeds, and the paired difference from the baseline.
+
+    What a synchronous arm learns does not depend on the link: a seed counts once, whatever links it ran on.
+    """
+    finals = _finals(group)
+    if not finals:
+        return
+    metrics = group.cells["target_metric"].dropna()
+    metric = str(metrics.iloc[0]) if len(metrics) else "accuracy"
+    as_points = metric == "accuracy"
+    shown, signed = partial(_shown, as_points=as_points), partial(_signed, as_points=as_points)
+    reference = finals.get(baseline or "", {})
+    rows = []
+    for arm, values in sorted(finals.items()):
+        at = f"final {key} {arm}"
+        shared = sorted(values.keys() & reference.keys()) if arm != baseline else []
+        differences = _lines([values[seed] - reference[seed] for seed in shared], f"{at} difference", signed)
+        num = [phrase(Number(f"{at} n", str(len(values))))]
+        rows.append([[phrase(arm)], _lines(list(values.values()), at, shown), differences, num])
+    unit = " in percent; differences in percentage points" if as_points else ""
+    caption = phrase(f"Final {metric} on the validation split{unit}. Mean over seeds, 95 % interval below it.")
+    if all(value_at(folder.cell.config, "stop") == "target" for folder in group.done):
+        caption = phrase(caption, " Training stopped at the target: these say little beside the time to it.")
+    header = [phrase("arm"), phrase(metric), phrase(f"less {baseline}" if reference else "difference"), phrase("n")]
+    yield Table(f"accuracy {key}", caption, header, rows)
+
+
+def _finals(group: Results) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, list[float]]] = {}
+    for row in group.cells.to_dict("records"):
+        value = number(row.get("final_metric"))
+        if value is not None:
+            found.setdefault(str(row["arm"]), {}).setdefault(int(row["seed"]), []).append(value)
+    return {arm: {seed: statistics.fmean(v) for seed, v in by_seed.items()} for arm, by_seed in found.items()}
+
+
+def _lines(values: Sequence[float], key: str, show: Callable[[float], str]) -> list[Phrase]:
+    """The mean, and its interval on the values themselves: an accuracy is no time, and needs no logarithm."""
+    if not values:
+        return [phrase("–")]
+    lines, ends = [phrase(Number(key, show(statistics.fmean(values))))], log_interval(values)
+    if ends is not None:
+        lines.append(phrase(Number(f"{key} interval", f"[{show(ends[0])}, {show(ends[1])}]")))
+    return lines
+
+
+def _shown(value: float, as_points: bool) -> str:
+    return fixed(_POINTS * value, 2) if as_points else significant(value)
+
+
+def _signed(value: float, as_points: bool) -> str:
+    text = fixed(_POINTS * value, 2, apart_from=0.0) if as_points else significant(value, apart_from=0.0)
+    return f"+{text}" if value > 0 else text

@@ -12,20 +12,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.analysis.config_values import value_at
-from bwbench.results.analysis.once import once
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.cells import Row, value_at
+from bwbench.results.analysis.results import Results, once
 from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
-from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.tables import ENDS, arrivals_by_seed, ends_of
 from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, UNKNOWN, topology_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.panels import draw_mark, framed_panels, panel_title
-from bwbench.results.figures.style import INK, PAGE_IN, arm_style
+from bwbench.results.figures.frame import framed_panels, panel_title
+from bwbench.results.figures.labels import label_log_axis, tick_at
+from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
 
 _EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
 _WIRED_LINE: Any = (0, (6, 1.5, 1, 1.5))
@@ -45,8 +44,6 @@ class TopologyByMedium(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs central and decentral arms, and two media or numbers of nodes."""
-        if not results.done:
-            return "no cell is done"
         table = topology_table(results)
         linked = table[table["topology"] != ""]
         if linked["place"].nunique() < 2:
@@ -68,11 +65,12 @@ class TopologyByMedium(AbstractFigure):
         title = f"Central and decentral averaging: time to {captions.target_words(results)}" if timed else (
             "Central and decentral averaging: time of a step"
         )  # fmt: skip
-        counts = captions.num_runs(linked["num"])
-        setting = captions.setting_line(results, num_runs=counts)
+        setting = captions.setting_line(results, num_runs=captions.num_runs(linked["num"]))
         variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
         sums = linked.groupby("variant")[["num_composed", "num"]].sum()
-        legend = [_handle(row, sums.loc[row["variant"]]) for row in variants.to_dict("records")]
+        legend = [
+            _handle(row, results.roles[row["arm"]], sums.loc[row["variant"]]) for row in variants.to_dict("records")
+        ]
         notes = [_how_to_read(table, results.roles), *results.notes]
         body_in = len(rows) * (2.0 if wide else 1.55) + 0.25
         figure, grid = framed_panels(width_in, body_in, (len(rows), len(media)), title, setting, notes, legend,
@@ -81,7 +79,14 @@ class TopologyByMedium(AbstractFigure):
             unit = captions.time_unit(math.sqrt(linked[f"{what}_at_least"].max() * linked[f"{what}_at_least"].min()))
             for column, medium in enumerate(media):
                 axes = grid[line, column]
-                _draw_panel(axes, linked[linked["medium"] == medium], list(variants["variant"]), what, unit.seconds)
+                _draw_panel(
+                    axes,
+                    linked[linked["medium"] == medium],
+                    list(variants["variant"]),
+                    results.roles,
+                    what,
+                    unit.seconds,
+                )
                 if what == "time":
                     _draw_limits(axes, table, results.roles, unit.seconds)
                 panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")
@@ -90,9 +95,7 @@ class TopologyByMedium(AbstractFigure):
             label_log_axis(grid[line, 0].yaxis, low, high, length_in=2.6 if wide else 1.9)
         nodes = sorted(linked["nodes"].unique())
         for axes in grid.flat:
-            axes.xaxis.set_major_locator(FixedLocator(nodes))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            tick_at(axes.xaxis, nodes)
         for axes in grid[-1]:
             axes.set_xlabel("nodes")
         return figure
@@ -124,38 +127,31 @@ def topology_table(results: Results) -> pd.DataFrame:
         step_s, low_s, high_s = geometric_interval(steps)
         composed, num = int(part["composed"].sum()), len(part)
         variant = str(arm) if wires == "[]" else f"{arm}, wired"
-        row: dict[str, Any] = {"arm": str(arm), "variant": variant, "topology": topology.name if topology else "",
+        row: Row = {"arm": str(arm), "variant": variant, "topology": topology.name if topology else "",
                                "averaging": topology.averaging if topology else "",
                                "place": topology.place if topology else "",
                                "medium": medium if isinstance(medium, str) else "", "wired": wires,
                                "nodes": int(str(nodes)), "num": num, "num_composed": composed}  # fmt: skip
-        row |= _columns("time", estimate(arrivals) if arrivals else None)
-        rows.append(row | _columns("step", Estimate(step_s, low_s, high_s, step_s, num, 0)))
+        row |= ends_of("time", estimate(arrivals) if arrivals else None)
+        rows.append(row | ends_of("step", Estimate(step_s, low_s, high_s, step_s, num, 0)))
     table = pd.DataFrame(rows)
-    numbers = [f"{what}_{end}" for what in ("time", "step") for end in ("value", "low", "high", "at_least")]
+    numbers = [f"{what}_{end}" for what in ("time", "step") for end in ENDS]
     table[numbers] = table[numbers].astype(float)
     return table
 
 
-def _columns(what: str, centre: Estimate | None) -> dict[str, Any]:
-    if centre is None:
-        return {f"{what}_{end}": math.nan for end in ("value", "low", "high", "at_least")}
-    return {f"{what}_value": centre.value, f"{what}_low": centre.low, f"{what}_high": centre.high,
-            f"{what}_at_least": centre.at_least}  # fmt: skip
-
-
-def _handle(row: dict[Any, Any], sums: pd.Series) -> Line2D:
-    label = captions.arm_label(row["variant"], sums["num_composed"], sums["num"])
-    style, central = arm_style(row["arm"]), row["place"] == CENTRAL
+def _handle(row: dict[Any, Any], role: str, sums: pd.Series) -> Line2D:
+    label = captions.arm_label(row["variant"], role, sums["num_composed"], sums["num"])
+    style, central = arm_style(row["arm"], role), row["place"] == CENTRAL
     words = row["topology"] + _AVERAGING_WORDS.get(row["averaging"], "")
-    return Line2D([], [], label=f"{label}: {words}", color=style.color, linestyle=_line(row), linewidth=1.3,
-                  marker=_marker(row), markersize=4.5, markeredgecolor="white" if central else style.color,
-                  markeredgewidth=0.4 if central else 0.9,
-                  markerfacecolor=style.color if central else "white")  # fmt: skip
+    hollow: Any = (
+        {} if central else {"markeredgecolor": style.color, "markeredgewidth": 0.9, "markerfacecolor": "white"}
+    )
+    return arm_handle(style, f"{label}: {words}", linestyle=_line(row), marker=_marker(row, style), **hollow)
 
 
-def _marker(row: dict[Any, Any]) -> str:
-    return arm_style(row["arm"]).marker if row["wired"] == "[]" else _WIRED_MARKER
+def _marker(row: dict[Any, Any], style: ArmStyle) -> str:
+    return style.marker if row["wired"] == "[]" else _WIRED_MARKER
 
 
 def _line(row: dict[Any, Any]) -> Any:
@@ -164,7 +160,9 @@ def _line(row: dict[Any, Any]) -> Any:
     return _PARTIAL_LINE if row["averaging"] == PARTIAL else _EXACT_LINE
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame, variants: list[str], what: str, unit: float) -> None:
+def _draw_panel(
+    axes: Axes, rows: pd.DataFrame, variants: list[str], roles: Mapping[str, str], what: str, unit: float
+) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid(True)
@@ -173,8 +171,9 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, variants: list[str], what: str, 
         line = rows[rows["variant"] == variant].sort_values("nodes")
         dodge = 10 ** (_DODGE * (position - (len(variants) - 1) / 2))
         for first in line.to_dict("records")[:1]:
+            style = arm_style(first["arm"], roles[first["arm"]])
             reached = line[line[f"{what}_value"].map(math.isfinite)]
-            axes.plot(reached["nodes"] * dodge, reached[f"{what}_value"] / unit, color=arm_style(first["arm"]).color,
+            axes.plot(reached["nodes"] * dodge, reached[f"{what}_value"] / unit, color=style.color,
                       linestyle=_line(first), linewidth=1.3, zorder=3)  # fmt: skip
         for row in line.to_dict("records"):
             if math.isnan(row[f"{what}_at_least"]):
@@ -182,7 +181,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, variants: list[str], what: str, 
             at = (row["nodes"] * dodge, row[f"{what}_at_least"] / unit)
             ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
             bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
-            draw_mark(axes, at, ends, row["arm"], bound, 4.8, row["place"] != CENTRAL, _marker(row))
+            draw_mark(axes, at, ends, style, bound, 4.8, row["place"] != CENTRAL, _marker(row, style))
 
 
 def _draw_limits(axes: Axes, table: pd.DataFrame, roles: Mapping[str, str], unit: float) -> None:

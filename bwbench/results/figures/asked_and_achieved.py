@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,17 +13,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.link_errors import AFTER, BEFORE, link_errors, spread_of
-from bwbench.results.analysis.results import COMPOSED_MARK, Results
+from bwbench.results.analysis.cells import setting_of
+from bwbench.results.analysis.link_errors import AFTER, BEFORE, measured_links, measurements_of, pair_errors
+from bwbench.results.analysis.results import COMPOSED_MARK, Results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.panels import framed_panels, panel_title
-from bwbench.results.figures.style import FAINT, INK, PAGE_IN
+from bwbench.results.figures.frame import framed_panels, panel_title
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, ArmStyle
 
-_LOOKS: dict[str, dict[str, Any]] = {
-    BEFORE: {"color": "#0072b2", "marker": "o", "line": "-"},
-    AFTER: {"color": "#d55e00", "marker": "^", "line": (0, (5, 1.5))},
-}
+_LOOKS = {BEFORE: ArmStyle("#0072b2", "o", "-"), AFTER: ArmStyle("#d55e00", "^", (0, (5, 1.5)))}
+_COLUMNS = ["id", "arm", "bandwidth_bps", "when", "src", "dst", "over_tcp", "tolerance", "goodput_error", "rtt_error",
+            "rtt_off_s"]  # fmt: skip
 _TITLES = {"goodput_error": "goodput", "rtt_error": "round trip"}
 _SPREAD = 0.13  # of the distance between two bandwidths, over which points of one are strewn
 _NO_RATE = math.inf  # of a link without one bandwidth: a trace, or two directions that differ
@@ -43,13 +42,11 @@ class LinkAskedAndAchieved(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs one link that was measured."""
-        if not results.done:
-            return "no cell is done"
-        return None if len(link_errors(results.done)) else "no link was measured"
+        return None if len(errors_table(results)) else "no link was measured"
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row a pair of nodes and measurement."""
-        return link_errors(results.done)
+        return errors_table(results)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
@@ -61,8 +58,8 @@ class LinkAskedAndAchieved(AbstractFigure):
         amount = f"{num_links} {'link' if num_links == 1 else 'links'}, {len(table)} measurements"
         setting = captions.setting_line(results, num_runs=amount)
         legend = [
-            Line2D([], [], label=f"{when} training", color=look["color"], marker=look["marker"], markersize=3.5,
-                   linestyle=look["line"], linewidth=1.2)
+            Line2D([], [], label=f"{when} training", color=look.color, marker=look.marker, markersize=3.5,
+                   linestyle=look.line, linewidth=1.2)
             for when, look in _LOOKS.items() if (table["when"] == when).any()
         ]  # fmt: skip
         figure, grid = framed_panels(width_in, body_in, shape, "Links: achieved over asked", setting, notes, legend)
@@ -75,6 +72,30 @@ class LinkAskedAndAchieved(AbstractFigure):
         return figure
 
 
+@once
+def errors_table(results: Results) -> pd.DataFrame:
+    """One row a pair of nodes and measurement; errors are achieved over asked, less 1.
+
+    Composed cells of one timing run share its link, which counts once. Where nothing was measured there is no row.
+
+    Returns:
+        id (of the first such cell), arm, bandwidth_bps, when (``before``, ``after``), src, dst, over_tcp (between the
+        processes of real hosts; else by paced UDP), tolerance, goodput_error, rtt_error, rtt_off_s (seconds that a
+        round trip took longer).
+    """
+    rows = []
+    for folder, link in measured_links(results.done):
+        bandwidth_bps = setting_of(folder.cell.config).bandwidth_bps
+        for when, measured in measurements_of(link):
+            over_tcp = "tcp" in (measured.method or "")
+            about = (folder.cell.id, folder.cell.arm, bandwidth_bps, when)
+            rows += [
+                (*about, one.src, one.dst, over_tcp, measured.tolerance, one.goodput, one.rtt, one.rtt_off_s)
+                for one in pair_errors(measured)
+            ]
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
 def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None:
     asked = [_NO_RATE if pd.isna(rate) else float(rate) for rate in table["bandwidth_bps"]]
     rates = sorted(set(asked))
@@ -84,7 +105,7 @@ def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None
     for number, (when, look) in enumerate(_LOOKS.items()):
         rows = table[(table["when"] == when) & table[error].notna()]
         x = [place + 0.36 * (number - 0.5) + strewn.uniform(-_SPREAD, _SPREAD) for place in places[rows.index]]
-        axes.plot(x, 100 * rows[error].astype(float), look["marker"], markersize=size, color=look["color"], alpha=alpha,
+        axes.plot(x, 100 * rows[error].astype(float), look.marker, markersize=size, color=look.color, alpha=alpha,
                   markeredgewidth=0, zorder=3)  # fmt: skip
     axes.axhline(0, color=FAINT, linewidth=0.8, zorder=1)
     tolerance = table["tolerance"].dropna()
@@ -125,7 +146,7 @@ def _draw_shares(axes: Axes, table: pd.DataFrame, error: str) -> None:
         sizes = np.sort(table[(table["when"] == when)][error].dropna().astype(float).abs().to_numpy())
         if len(sizes):
             axes.step(100 * np.maximum(sizes, _SMALLEST), np.arange(1, len(sizes) + 1) / len(sizes), where="post",
-                      color=look["color"], linestyle=look["line"], linewidth=1.3, zorder=3)  # fmt: skip
+                      color=look.color, linestyle=look.line, linewidth=1.3, zorder=3)  # fmt: skip
     axes.axhline(0.95, color=FAINT, linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
@@ -141,11 +162,10 @@ def _draw_shares(axes: Axes, table: pd.DataFrame, error: str) -> None:
 def _in_words(table: pd.DataFrame) -> str:
     words = []
     for error, what in _TITLES.items():
-        spread = spread_of(table[error])
-        if spread is not None:
-            median, p95, worst = (
-                f"{_percent(100 * value, 2)} %" for value in (spread.median, spread.p95, spread.worst)
-            )
+        sizes = table[error].dropna().astype(float).abs()
+        if len(sizes):
+            found = (float(sizes.median()), float(sizes.quantile(0.95)), float(sizes.max()))
+            median, p95, worst = (f"{_percent(100 * value, 2)} %" for value in found)
             words.append(f"{what}: off by {median} (median), {p95} (95th percentile), {worst} at most.")
     text = " ".join(word[0].upper() + word[1:] for word in words)
     over_tcp = sorted(set(table["over_tcp"]))

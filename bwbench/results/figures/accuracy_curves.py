@@ -1,4 +1,4 @@
-"""The validation metric against the bytes on the wire: what accuracy costs in traffic, whatever the link."""
+"""What accuracy costs: the validation metric against the training clock, and against the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -9,17 +9,55 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.bytes_sent import OF_STEPS, with_wire_bytes
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import Arrival, estimate
+from bwbench.results.analysis.tables import OF_STEPS, with_wire_bytes
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_over_time import MEAN_NOTE, composed_label, framed_curves
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.curve_lines import Cost, draw_arm, finish_metric, legend_entries, metric_of, metric_words
-from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.curve_lines import Cost, composed_label, draw_curves
 
-LOG_FROM_RATIO = 10.0
 _MUCH = 1.1  # times as many bytes as on the link that is shown, from which on a note says so
+
+
+class AccuracyOverTime(AbstractFigure):
+    """Every run as a thin line, and boldly each arm's mean time to every level of the metric."""
+
+    name = "accuracy-over-time"
+    summary = "validation metric against training time"
+
+    def applies(self, results: Results) -> str | None:
+        """Needs one cell that is done and was evaluated after its first step."""
+        return None if (results.curves["clock_s"] > 0).any() else "no evaluation was recorded"
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """Every evaluation of every run."""
+        return results.curves
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        timed = not results.times.empty
+        label = "training time ({}, evaluation excluded)".format
+        cost = Cost("clock_s", label, _unit_of, "time to target" if timed else None)
+        labels = _labels(results, sorted(set(results.curves["arm"])))
+        return draw_curves(results, results.curves, width_in, "over training time", results.notes, cost, labels)
+
+
+def _unit_of(longest_s: float) -> tuple[str, float]:
+    unit = captions.time_unit(longest_s)
+    return unit.symbol, unit.seconds
+
+
+def _labels(results: Results, arms: list[str]) -> list[tuple[str, str]]:
+    """The arms in order of arrival, each with its label: name and time at the target."""
+    ordered = results.times.sort_values(["time_s", "at_least_s", "arm"])
+    times = {str(row["arm"]): row for row in ordered.to_dict("records")}
+    labels = []
+    for arm in [arm for arm in times if arm in arms] + sorted(arm for arm in arms if arm not in times):
+        label = composed_label(results, arm)
+        if row := times.get(arm):
+            bound = "> " if math.isinf(row["time_s"]) else ""
+            label += f": {bound}{captions.seconds(row['at_least_s'])}"
+        labels.append((arm, label))
+    return labels
 
 
 class AccuracyOverBytes(AbstractFigure):
@@ -31,8 +69,6 @@ class AccuracyOverBytes(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs one evaluation after something was sent and counted."""
-        if not results.done:
-            return "no cell is done"
         if (results.curves["clock_s"] > 0).sum() == 0:
             return "no evaluation was recorded"
         return None if (self.table(results)["wire_bytes"] > 0).any() else "no bytes were counted on the wire"
@@ -43,34 +79,19 @@ class AccuracyOverBytes(AbstractFigure):
         return with_wire_bytes(on_one_link.curves, on_one_link.cells)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        shown, metric = one_link(results), metric_of(results)
-        curves = self.table(results)
+        shown, curves = one_link(results), self.table(results)
         sending = curves[curves.groupby("id")["wire_bytes"].transform("max") > 0]
-        arms = {str(arm): [run for _, run in part.groupby("id")] for arm, part in sending.groupby("arm")}
-        counts = [len(runs) for runs in arms.values()]
-        notes = [MEAN_NOTE] if max(counts) > 1 else []
-        notes += _notes(results, shown, curves, set(arms))
-        title = f"{metric_words(metric)} against bytes on the wire".capitalize()
-        setting = captions.setting_line(shown, num_runs=captions.num_runs(counts))
+        arms = sorted({str(arm) for arm in sending["arm"]})
         spent = {arm: bytes_to_target(shown.cells[shown.cells["arm"] == arm]) for arm in arms}
-        ranked = sorted(arms, key=lambda arm: (spent[arm][0], spent[arm][1], arm))
         timed = any(not math.isnan(value) for value, _ in spent.values())
-        labels = [(arm, composed_label(shown, arm) + (f": {_reached(spent[arm])}" if timed else "")) for arm in ranked]
-        entries = legend_entries(shown, labels, timed)
-        figure, axes = framed_curves(width_in, title, setting, notes, entries, "bytes to target" if timed else None)
-        ends = sending.groupby("id")["wire_bytes"].max()
-        logarithmic = bool(ends.max() > LOG_FROM_RATIO * ends.min())
-        symbol, unit = bytes_unit(math.sqrt(ends.max() * ends.min()) if logarithmic else float(ends.max()))
-        for arm, runs in sorted(arms.items()):
-            draw_arm(axes, arm, runs, metric, Cost("wire_bytes", unit, logarithmic), len(arms))
-        finish_metric(axes, shown, metric)
-        axes.set_xlabel(f"bytes on the wire, all nodes ({symbol})")
-        if logarithmic:
-            axes.set_xscale("log")
-            label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=2.7)
-        else:
-            axes.set_xlim(left=0)
-        return figure
+        labels = []
+        for arm in sorted(arms, key=lambda arm: (*spent[arm], arm)):
+            reached = f": {_reached(spent[arm])}" if timed else ""
+            labels.append((arm, f"{composed_label(shown, arm)}{reached}"))
+        label = "bytes on the wire, all nodes ({})".format
+        cost = Cost("wire_bytes", label, captions.bytes_unit, "bytes to target" if timed else None)
+        notes = _notes(results, shown, curves, set(arms))
+        return draw_curves(shown, sending, width_in, "against bytes on the wire", notes, cost, labels)
 
 
 def one_link(results: Results) -> Results:
@@ -89,7 +110,7 @@ def one_link(results: Results) -> Results:
     if len(wanted) == len(set(cells["id"])):
         return results
     folders = tuple(folder for folder in results.folders if folder.cell.id in wanted)
-    return replace(results, folders=folders, group=replace(results.group, folders=folders))
+    return replace(results, group=replace(results.group, folders=folders))
 
 
 def bytes_to_target(cells: pd.DataFrame) -> tuple[float, float]:
@@ -110,22 +131,11 @@ def bytes_to_target(cells: pd.DataFrame) -> tuple[float, float]:
     return centre.value, centre.at_least
 
 
-def bytes_unit(most: float) -> tuple[str, float]:
-    """The unit in which ``most`` is no long number: symbol, and bytes of one."""
-    return next((symbol, unit) for symbol, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)) if most >= unit)
-
-
-def byte_words(value: float) -> str:
-    """A number of bytes with three digits: ``34.1 MB``."""
-    symbol, unit = bytes_unit(max(value, 1.0))
-    return f"{captions.digits(value / unit)} {symbol}"
-
-
 def _reached(spent: tuple[float, float]) -> str:
     value, at_least = spent
     if math.isnan(value):
         return "–"
-    return f"> {byte_words(at_least)}" if math.isinf(value) else byte_words(value)
+    return f"> {captions.byte_words(at_least)}" if math.isinf(value) else captions.byte_words(value)
 
 
 def _elsewhere(results: Results, shown: Results, sending: set[str]) -> str:

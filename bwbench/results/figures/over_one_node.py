@@ -1,0 +1,312 @@
+"""Is it worth more than one node: speed-up over one node alone, against the number of nodes, and against S/(B·T).
+
+S/(B·T), the gradient's time on the link in steps of computing, is what decides it: all bandwidths and numbers of nodes
+in one picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+
+from bwbench.base.units import BANDWIDTH
+from bwbench.experiment.config.method_names import ALONE
+from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.arrival import number
+from bwbench.results.analysis.cells import Row
+from bwbench.results.analysis.results import Results, once
+from bwbench.results.analysis.scale import scale_of
+from bwbench.results.analysis.statistics import paired_ratio
+from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.figures import captions
+from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.frame import framed_panels, label_outer, panel_title
+from bwbench.results.figures.labels import tick_at
+from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, ArmStyle, arm_style
+
+OF_A_NODE = ("batch_size", "accumulate", "step_time_s")  # what makes one node alone the same machine at the same work
+_BY = ("arm", "nodes", "bandwidth_bps", *OF_A_NODE)
+
+
+@once
+def speedup_table(results: Results) -> pd.DataFrame:
+    """One row an arm, number of nodes, bandwidth and batch: its speed-up over ``single``, paired by seed.
+
+    One node alone has the same batch and the same declared step; where there is only one kind of it, that one stands
+    for all. Rows without any such reference, or where censoring leaves nothing to say, are left out.
+
+    Returns:
+        arm, nodes, bandwidth_bps, batch_size, accumulate, step_time_s, global_batch; ``speedup`` with ``low``, ``high``
+        (NaN where there is none), ``bound`` (``<``, ``>``: it is less, more than that), ``num``, ``num_censored``;
+        ``load``: S/(B·T), how long the gradient takes on the link in steps of computing, NaN where it is not known.
+    """
+    cells = results.cells
+    rows = []
+    alone = {values: arrivals_by_seed(part) for values, part in _parts(_of(cells, alone=True), OF_A_NODE)}
+    for values, part in _parts(_of(cells, alone=False), _BY):
+        usual = next(iter(alone.values())) if len(alone) == 1 else None
+        reference = alone.get(values[-len(OF_A_NODE) :], usual)
+        ratio = paired_ratio(reference, arrivals_by_seed(part)) if reference else None
+        if ratio is None:
+            continue
+        row: Row = dict(zip(_BY, values, strict=True))
+        row |= {"global_batch": int(part["global_batch"].iloc[0]), "speedup": ratio.value, "bound": ratio.bound}
+        row |= {"low": ratio.low, "high": ratio.high, "num": ratio.num, "num_censored": ratio.num_censored}
+        row |= {"num_composed": int(part["composed"].sum()), "load": _load(results, part)}
+        rows.append(row)
+    columns = [*_BY, "global_batch", "speedup", "bound", "low", "high", "num", "num_censored", "num_composed", "load"]
+    table = pd.DataFrame(rows, columns=columns)
+    numbers = [column for column in columns if column not in ("arm", "bound")]
+    table[numbers] = table[numbers].astype(float)
+    return table
+
+
+def _of(cells: pd.DataFrame, *, alone: bool) -> pd.DataFrame:
+    return cells[(cells["role"] == REFERENCE) == alone] if len(cells) else cells
+
+
+def _parts(chosen: pd.DataFrame, by: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    if len(chosen):
+        for values, part in chosen.groupby(list(by), dropna=False, sort=True):
+            yield tuple(None if isinstance(value, float) and math.isnan(value) else value for value in values), part
+
+
+def _load(results: Results, part: pd.DataFrame) -> float:
+    wanted = set(part["id"])
+    scale = scale_of([folder for folder in results.done if folder.cell.id in wanted])
+    load = scale.at(number(part["bandwidth_bps"].iloc[0]))
+    return math.nan if load is None else load
+
+
+_DODGE = 0.012  # decades between neighbouring arms
+_LOWEST, _HIGHEST = 0.02, 50.0  # speed-ups beyond are cut off: whiskers at n = 2 may reach anywhere
+_NOT_WORTH_IT: Any = {"color": "#d9d9d9", "alpha": 0.55, "linewidth": 0, "zorder": 0}
+_IDEAL: Any = {"color": INK, "linewidth": 0.8, "linestyle": (0, (4, 2))}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Rows in which the batch of a node, or that of all nodes, is held equal."""
+
+    label: str
+    rows: pd.DataFrame
+
+
+class SpeedUpByNodes(AbstractFigure):
+    """A panel for each bandwidth, and a row of them for each batch that is held equal; below 1 it is not worth it."""
+
+    name = "nodes"
+    summary = "speed-up over one node alone against the number of nodes"
+    compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs ``single``, and one arm with two numbers of nodes at one batch."""
+        return _why_not(results) or (
+            None if families(speedup_table(results)) else "only one number of nodes at any one batch"
+        )
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row an arm, number of nodes, bandwidth and batch."""
+        return speedup_table(results)
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        table, wide = self.table(results), width_in >= PAGE_IN
+        shown = families(table)
+        drawn = pd.concat([family.rows for family in shown])
+        bandwidths = sorted(drawn["bandwidth_bps"].dropna().unique()) or [None]
+        styles = {arm: arm_style(arm, results.roles[arm]) for arm in sorted(drawn["arm"].unique())}
+        columns = min(len(bandwidths), 4 if wide else 2)
+        lines = -(-len(bandwidths) // columns)
+        shape = (len(shown) * lines, columns)
+        legend = [*_legend(results, drawn), Line2D([], [], label="ideal", **_IDEAL)]
+        notes = [_how_to_read(drawn), *results.notes]
+        title = "Speed-up over one node alone by number of nodes"
+        setting = captions.setting_line(results, num_runs=captions.num_runs(drawn["num"]))
+        body_in = shape[0] * (1.65 if wide else 1.4) + 0.35
+        figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
+        limits = _limits(drawn)
+        counts = sorted({1.0, *drawn["nodes"].unique()})
+        for row, family in enumerate(shown):
+            for place in range(lines * columns):
+                axes: Axes = grid[row * lines + place // columns, place % columns]
+                if place >= len(bandwidths):
+                    axes.set_visible(False)
+                    continue
+                bandwidth = bandwidths[place]
+                here = family.rows["bandwidth_bps"].isna() | (family.rows["bandwidth_bps"] == bandwidth)
+                _draw_by_nodes(axes, family.rows[here], styles, counts, limits)
+                rate = "" if bandwidth is None else BANDWIDTH.format(bandwidth)
+                panel_title(axes, " · ".join(part for part in (rate, family.label) if part))
+        label_outer(grid, "nodes", "speed-up over one node" if wide else "speed-up")
+        return figure
+
+
+def _why_not(results: Results) -> str | None:
+    """Why nothing can be said of speed-ups over one node alone; None where it can."""
+    if results.times.empty:
+        return "the cells have no target"
+    if not (results.cells["role"] == REFERENCE).any():
+        return f"the arm {ALONE!r} is not there to compare with"
+    return f"no arm shares a seed with {ALONE!r}" if speedup_table(results).empty else None
+
+
+def families(table: pd.DataFrame) -> list[Family]:
+    """What is held equal while nodes are added: the batch of a node, or that of all nodes; two numbers at least."""
+    found = []
+    for (batch, times), rows in table.groupby(["batch_size", "accumulate"]):
+        words = f"{batch:g} a node" if times == 1 else f"{batch:g}×{times:g} a node"
+        found.append(Family(words, rows))
+    found += [Family(f"{batch:g} in all", rows) for batch, rows in table.groupby("global_batch")]
+    return [family for family in found if family.rows.groupby("arm")["nodes"].nunique().max() > 1]
+
+
+def _how_to_read(rows: pd.DataFrame) -> str:
+    """What marks, whiskers and the shaded part mean."""
+    words = ["Grey: slower than one node alone, which has the same batch and the same step as each of the nodes."]
+    several = "Marks: geometric mean of the repeats, paired by seed; whiskers: 95 % interval (Student's t on logs)."
+    words.append(captions.on_repeats(rows["num"], several))
+    if (rows["bound"] != "").any():
+        words.append("Hollow with arrow: a bound, since one of the two did not reach the target.")
+    return " ".join(words)
+
+
+def _label_speedups(axes: Axes, limits: tuple[float, float]) -> None:
+    """The vertical axis of speed-ups: logarithmic, plain numbers, grey below 1."""
+    axes.set_yscale("log")
+    axes.set_ylim(*limits)
+    few = limits[1] / limits[0] > 100
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if few else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(True)
+    axes.axhspan(limits[0], 1.0, **_NOT_WORTH_IT)
+    axes.axhline(1.0, color=FAINT, linewidth=0.8, zorder=1)
+
+
+def _limits(rows: pd.DataFrame) -> tuple[float, float]:
+    low = min(0.8, rows["low"].min(), rows["speedup"].min() / 1.15)
+    high = max(rows["nodes"].max() * 1.1, rows["high"].max(), rows["speedup"].max() * 1.15)
+    least, most = rows["speedup"].min(), rows["speedup"].max()
+    return max(low, least / 3, _LOWEST), min(high, max(most * 3, rows["nodes"].max() * 1.1), _HIGHEST)
+
+
+def _legend(results: Results, table: pd.DataFrame) -> list[Line2D]:
+    labels = captions.arm_labels(table, results.roles)
+    return [arm_handle(arm_style(arm, results.roles[arm]), label) for arm, label in labels.items()]
+
+
+def _draw_by_nodes(
+    axes: Axes, rows: pd.DataFrame, styles: Mapping[str, ArmStyle], counts: list[float], limits: tuple[float, float]
+) -> None:
+    axes.set_xscale("log")
+    _label_speedups(axes, limits)
+    axes.plot([1, counts[-1]], [1, counts[-1]], zorder=1, **_IDEAL)
+    for position, (arm, style) in enumerate(styles.items()):
+        dodge = 10 ** (_DODGE * (position - (len(styles) - 1) / 2))
+        line = rows[rows["arm"] == arm].sort_values("nodes")
+        _draw_line(axes, line.assign(x=line["nodes"] * dodge), style, limits, line_width=1.3, size=4.5)
+    axes.set_xlim(0.9, counts[-1] * 1.15)
+    tick_at(axes.xaxis, counts)
+
+
+def _draw_line(
+    axes: Axes, line: pd.DataFrame, style: ArmStyle, limits: tuple[float, float], line_width: float, size: float
+) -> None:
+    """Marks at the column ``x``, and a line through those that are no bounds."""
+    known = line[line["bound"] == ""]
+    axes.plot(known["x"], known["speedup"], color=style.color, linestyle=style.line, linewidth=line_width, zorder=3)
+    for row in line.to_dict("records"):
+        ends = (max(row["low"], limits[0]), min(row["high"], limits[1]))
+        draw_mark(axes, (row["x"], row["speedup"]), ends, style, row["bound"], size=size)
+
+
+class Viability(AbstractFigure):
+    """A panel for each number of nodes on common axes, whatever the batch and the bandwidth."""
+
+    name = "viability"
+    summary = "speed-up over one node alone against S/(B·T)"
+    compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs ``single``, and two values of S/(B·T)."""
+        if (why_not := _why_not(results)) is not None:
+            return why_not
+        loads = speedup_table(results)["load"].dropna()
+        apart = len(loads) and loads.max() >= captions.APART * loads.min()
+        return None if apart else "S/(B·T) is known at fewer than two values, or they are all but equal"
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row an arm, number of nodes, bandwidth and batch whose S/(B·T) is known."""
+        table = speedup_table(results)
+        return table[table["load"].notna()].reset_index(drop=True)
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        table, wide = self.table(results), width_in >= PAGE_IN
+        counts = sorted(table["nodes"].unique())
+        columns = min(len(counts), 4 if wide else 2)
+        shape = (-(-len(counts) // columns), columns)
+        switched = set(results.cells["medium"].dropna()) <= {"switched"}
+        closed_form = [Line2D([], [], label="fp32 ring, closed form", **_IDEAL)] if switched else []
+        legend = [*_legend(results, table), *closed_form]
+        notes = [_explain(switched), _how_to_read(table), *results.notes]
+        title = "Speed-up over one node alone by load of the link"
+        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        body_in = shape[0] * (2.3 if len(counts) > 1 or wide else 2.6) + 0.3
+        figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
+        limits = (
+            max(min(0.5, table["speedup"].min() / 1.3), 0.01),
+            max(counts[-1] * 1.15, table["speedup"].max() * 1.3),
+        )
+        for place, axes in enumerate(grid.flat):
+            if place >= len(counts):
+                axes.set_visible(False)
+                continue
+            _draw_by_load(axes, table[table["nodes"] == counts[place]], results.roles, limits)
+            if switched:
+                _draw_closed_form(axes, counts[place], table["load"])
+            panel_title(axes, f"{counts[place]:g} nodes")
+        label_outer(
+            grid, "S/(B·T): gradient's time on the link" if shape[1] < 2 else "S/(B·T)", "speed-up over one node"
+        )
+        return figure
+
+
+def _draw_by_load(axes: Axes, rows: pd.DataFrame, roles: Mapping[str, str], limits: tuple[float, float]) -> None:
+    axes.set_xscale("log")
+    _label_speedups(axes, limits)
+    for (arm, *_), line in rows.groupby(["arm", "batch_size", "accumulate"]):
+        line = line.sort_values("load")
+        style = arm_style(str(arm), roles[str(arm)])
+        _draw_line(axes, line.assign(x=line["load"]), style, limits, line_width=1.0, size=4.2)
+    axes.margins(x=0.1)
+    axes.xaxis.set_major_locator(LogLocator())
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_closed_form(axes: Axes, nodes: float, loads: pd.Series) -> None:
+    """N/(1 + 2(N-1)/N·x): a ring of fp32 that waits for the link, without latency, with as few samples as one node."""
+    loads_shown = np.geomspace(loads.min() / 1.3, loads.max() * 1.3, 60)
+    axes.plot(loads_shown, nodes / (1 + 2 * (nodes - 1) / nodes * loads_shown), zorder=1, **_IDEAL)
+
+
+def _explain(switched: bool) -> str:
+    words = (
+        "S/(B·T): time of the gradient on the link, in steps of computing. S: bytes of the fp32 gradient, alike for "
+        "all arms; B: bandwidth of the link; T: computing of a step."
+    )
+    if switched:
+        words += " Broken line: N/(1 + 2(N−1)/N·S/(BT)), without overlap, latency or more samples for the larger batch."
+    return words
