@@ -12,9 +12,8 @@ from pathlib import Path
 
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import EventWriter
-from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.process_groups import WorkerEnvironment, connect
-from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial_parts import prepare
 from bwbench.training.loop.worker import SWITCH_INTERVAL_S, leave_compiler_out

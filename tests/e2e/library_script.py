@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bwbench import distribute
-from bwbench.training.library.replicas import digest
+from bwbench.training.loop.replica import digest
 
 CASE, RANK = sys.argv[1], int(os.environ["RANK"])
 report: dict[str, Any] = {"rank": RANK}
@@ -27,7 +27,7 @@ def train(algorithm: str, num_steps: int, **options: Any) -> nn.Module:
     model = nn.Sequential(nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     handle = distribute(model, optimizer, algorithm, **options)
-    report["begun"] = digest(model.parameters()).hex()
+    report["begun"] = digest(enumerate(model.parameters())).hex()
     for step in range(num_steps):
         if CASE == "death" and step == 3 and RANK == 1:
             os._exit(9)
@@ -42,7 +42,7 @@ def train(algorithm: str, num_steps: int, **options: Any) -> nn.Module:
             break
         optimizer.zero_grad()
     report["payload_bytes"] = handle.payload_bytes
-    report["ended"] = digest(model.parameters()).hex()
+    report["ended"] = digest(enumerate(model.parameters())).hex()
     if "error" not in report:
         handle.close()
     return model

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bwbench.lightning import BwbenchStrategy
-from bwbench.training.library.replicas import digest
+from bwbench.training.loop.replica import digest
 
 METHOD, FOLDER, CASE = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 NUM_SAMPLES, BATCH_SIZE, EPOCH_STEPS = 96, 8, 6
@@ -79,7 +79,7 @@ def fit(max_epochs: int, checkpoint: Path | None = None, save: Path | None = Non
 
 
 def parameters(net: Net) -> str:
-    return digest(net.net.parameters()).hex()
+    return digest(enumerate(net.net.parameters())).hex()
 
 
 report: dict[str, Any] = {}

@@ -8,14 +8,13 @@ result (``AbstractRunning``) is one rank at work: a few verbs for the training l
 from __future__ import annotations
 
 import abc
-import time
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.buckets import GradientBuffers, GradientWatch, assign, bucket_payloads, trainable
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
@@ -25,6 +24,9 @@ from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
 
+FIRST_BUCKET_BYTES = 1024 * 1024  # as torch's DDP: a small first one, so that sending begins early in the backward
+BUCKET_BYTES = 25 * 1024 * 1024  # as torch's DDP
+ELEMENT_BYTES = 4
 Agreement: TypeAlias = Literal["after every step", "after a round", "never"]
 
 
@@ -306,27 +308,34 @@ class AbstractRunning(Memory, abc.ABC):
         """End threads. Safe to call twice."""
 
 
-class RunningLocally(AbstractRunning):
-    """Plain training on one rank: the base of every method that leaves gradients where they are.
+def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> list[list[int]]:
+    """Indices of the parameters of each bucket, in the order in which backward passes give gradients: last first.
 
-    They lie in flat buffers as in the other arms, so that computing costs the same. What is left to a subclass is when
-    to average what.
+    A bucket is full once it holds its size or more, as in torch's DDP.
+
+    Args:
+        parameter_elements: elements of each parameter, in the model's order.
+        bucket_bytes: size of each bucket; None takes torch's defaults, 1 MiB for the first and 25 MiB for the others.
     """
+    buckets: list[list[int]] = []
+    current: list[int] = []
+    size = 0
+    for index in reversed(range(len(parameter_elements))):
+        current.append(index)
+        size += ELEMENT_BYTES * parameter_elements[index]
+        limit = bucket_bytes or (BUCKET_BYTES if buckets else FIRST_BUCKET_BYTES)
+        if size >= limit:
+            buckets.append(current)
+            current, size = [], 0
+    return [*buckets, current] if current else buckets
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self._parameters = trainable(context.model)
-        self._buckets = assign([p.numel() for p in self._parameters], None)
-        self._gradients = GradientBuffers(self._parameters, self._buckets)
 
-    def begin_step(self) -> None:
-        """Zeros everywhere."""
-        self._gradients.clear()
-
-    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
-        """One pass over them."""
-        GradientWatch(self._context.model, self._gradients, self._context.control.diverged).check_all()
-
-    def finish(self) -> ExchangeReport:
-        """Nobody to agree with before the update."""
-        return ExchangeReport(ready_mono_s=time.monotonic())
+def bucket_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: MakeCodec) -> list[int]:
+    """Bytes of every message that one exchange of all buckets takes, in order. Pure."""
+    elements = [math.prod(shape) for shape in parameter_shapes]
+    payloads = []
+    for number, bucket in enumerate(assign(elements, bucket_bytes)):
+        codec = make_codec()
+        codec.prepare([parameter_shapes[index] for index in bucket], bucket=number)
+        payloads += codec.payloads(sum(elements[index] for index in bucket))
+    return payloads

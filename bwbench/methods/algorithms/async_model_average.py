@@ -12,10 +12,9 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import PositiveDuration
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import ParameterBuffers, assign, trainable
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, assign
+from bwbench.methods.algorithms.buckets import BucketExchange, ParameterBuffers, trainable
 from bwbench.methods.algorithms.decentralized import weight_codec_refusal, weight_codecs
-from bwbench.methods.algorithms.exchange import BucketExchange
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape

@@ -1,54 +1,28 @@
-"""Gradients and parameters in flat buffers: which share one, and a look at gradients before anybody gets them.
+"""Gradients and parameters in flat buckets: where they lie, who looks at them, and how they are exchanged.
 
-Gradients that are not finite are caught on the rank where they arise, before it sends them. Buffers lie where the model
-does.
+Buckets of gradients are averaged while the backward pass is still running, in threads beside computing. Gradients that
+are not finite are caught on the rank where they arise, before it sends them. Buffers lie where the model does.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
-from bwbench.methods.compression.codec import MakeCodec, Shape
+from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, AbstractRunning, Context, ExchangeReport, assign
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import Meter
+from bwbench.methods.compression.codec import Shape
 from bwbench.methods.deferred import torch
+from bwbench.methods.memory import State, remember, remembered
 
 Diverged = Callable[[str], None]  # ``Control.diverged``: ends training on all ranks, saying what was found
-FIRST_BUCKET_BYTES = 1024 * 1024  # as torch's DDP: a small first one, so that sending begins early in the backward
-BUCKET_BYTES = 25 * 1024 * 1024  # as torch's DDP
-ELEMENT_BYTES = 4
-
-
-def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> list[list[int]]:
-    """Indices of the parameters of each bucket, in the order in which backward passes give gradients: last first.
-
-    A bucket is full once it holds its size or more, as in torch's DDP.
-
-    Args:
-        parameter_elements: elements of each parameter, in the model's order.
-        bucket_bytes: size of each bucket; None takes torch's defaults, 1 MiB for the first and 25 MiB for the others.
-    """
-    buckets: list[list[int]] = []
-    current: list[int] = []
-    size = 0
-    for index in reversed(range(len(parameter_elements))):
-        current.append(index)
-        size += ELEMENT_BYTES * parameter_elements[index]
-        limit = bucket_bytes or (BUCKET_BYTES if buckets else FIRST_BUCKET_BYTES)
-        if size >= limit:
-            buckets.append(current)
-            current, size = [], 0
-    return [*buckets, current] if current else buckets
-
-
-def bucket_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: MakeCodec) -> list[int]:
-    """Bytes of every message that one exchange of all buckets takes, in order. Pure."""
-    elements = [math.prod(shape) for shape in parameter_shapes]
-    payloads = []
-    for number, bucket in enumerate(assign(elements, bucket_bytes)):
-        codec = make_codec()
-        codec.prepare([parameter_shapes[index] for index in bucket], bucket=number)
-        payloads += codec.payloads(sum(elements[index] for index in bucket))
-    return payloads
+NUM_THREADS = 2  # two buckets in flight: one fills the gaps that latency leaves in the other; more only compete
+LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the others still live; a result wakes it at once
 
 
 class ParameterBuffers:
@@ -194,3 +168,233 @@ def _checked(name: str, diverged: Diverged) -> Callable[[torch.Tensor], torch.Te
 def _what(name: str, gradient: torch.Tensor) -> str:
     found = "nan" if bool(gradient.isnan().any()) else "inf"
     return f"the gradient of {name} holds {found}"
+
+
+class RunningLocally(AbstractRunning):
+    """Plain training on one rank: the base of every method that leaves gradients where they are.
+
+    They lie in flat buffers as in the other arms, so that computing costs the same. What is left to a subclass is when
+    to average what.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._parameters = trainable(context.model)
+        self._buckets = assign([p.numel() for p in self._parameters], None)
+        self._gradients = GradientBuffers(self._parameters, self._buckets)
+
+    def begin_step(self) -> None:
+        """Zeros everywhere."""
+        self._gradients.clear()
+
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
+        """One pass over them."""
+        GradientWatch(self._context.model, self._gradients, self._context.control.diverged).check_all()
+
+    def finish(self) -> ExchangeReport:
+        """Nobody to agree with before the update."""
+        return ExchangeReport(ready_mono_s=time.monotonic())
+
+
+class BucketExchange(AbstractRunning):
+    """Hands each bucket to a communication thread as soon as all its gradients are there.
+
+    Buckets are handed over in the same order on all ranks, however autograd happens to finish them; each has a tag of
+    its own, because concurrent exchanges that share one would mix silently.
+    """
+
+    def __init__(self, context: Context, bucket_bytes: float | None) -> None:
+        super().__init__(context)
+        self._lay_out(bucket_bytes)
+
+    def begin_step(self) -> None:
+        """Zeros in all buckets, nothing launched."""
+        self._buffers.clear()
+        self._missing = [0] * len(self._buffers.flat)
+        for bucket in self._buffers.bucket_of.values():
+            self._missing[bucket] += 1
+        self._num_launched = 0
+
+    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+        """Only the last micro-step's gradients are complete, so only there are buckets handed over."""
+        return self._sends(last)
+
+    def finish(self) -> ExchangeReport:
+        """Wait for all buckets; raises at once what a communication thread raised."""
+        self._launch(all_that_is_left=True)  # a parameter that the forward pass did not use has no gradient to wait for
+        return self._communicator.wait()
+
+    def reset(self) -> None:
+        """Empty all residuals."""
+        self._context.forget(self._codecs)
+
+    def state_dict(self) -> State:
+        """What the codecs of the buckets and the collective remember."""
+        return remembered(self._codecs, self._context.collective)
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave."""
+        remember(state, self._codecs, self._context.collective)
+
+    def close(self) -> None:
+        """End the threads once they are done with what they have, and leave the gradients to others."""
+        for hook in self._hooks:
+            hook.remove()
+        self._communicator.close()
+
+    @property
+    def buffers(self) -> GradientBuffers:
+        """The gradients."""
+        return self._buffers
+
+    def _lay_out(self, bucket_bytes: float | None) -> None:
+        """Put the gradients into buckets of this size, and hook into them."""
+        context = self._context
+        parameters = trainable(context.model)
+        buckets = assign([p.numel() for p in parameters], bucket_bytes)
+        self._buffers = GradientBuffers(parameters, buckets)
+        self.bucket_bytes = self._buffers.bucket_bytes
+        self._codecs = [
+            context.codec_of([tuple(parameters[index].shape) for index in bucket], number)
+            for number, bucket in enumerate(buckets)
+        ]
+        self._rounds = context.rounds(len(buckets))
+        self._watch = GradientWatch(context.model, self._buffers, context.control.diverged)
+        self._sending = False
+        self._missing = [0] * len(buckets)
+        self._num_launched = 0
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
+            for index, parameter in enumerate(parameters)
+        ]
+        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
+
+    @contextmanager
+    def _sends(self, last: bool) -> Iterator[None]:
+        self._sending = last
+        try:
+            yield
+        finally:
+            self._sending = False
+
+    def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
+        bucket = self._buffers.bucket_of[index]
+
+        def gradient_is_there(_: torch.Tensor) -> None:
+            self._buffers.keep(index)
+            if self._sending:
+                self._communicator.check()
+                self._missing[bucket] -= 1
+                self._launch()
+
+        return gradient_is_there
+
+    def _launch(self, all_that_is_left: bool = False) -> None:
+        """Hand over what is complete, never a bucket before its predecessor."""
+        while self._num_launched < len(self._missing):
+            if self._missing[self._num_launched] > 0 and not all_that_is_left:
+                return
+            self._communicator.submit(partial(self._average, self._num_launched))
+            self._num_launched += 1
+
+    def _average(self, bucket: int) -> None:
+        self._watch.check(bucket)
+        self._context.collective.average(self._buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
+
+
+def threads_for(collective: AbstractCollective, num_buckets: int) -> int:
+    """How many threads may exchange the buckets of one algorithm: one where torch numbers the messages itself.
+
+    Torch's own all-reduce has no tag: calls are matched by their order, which two threads would not keep.
+    """
+    return 1 if collective.wraps_model else min(NUM_THREADS, max(1, num_buckets))
+
+
+class Communicator:
+    """Runs jobs in threads of its own; what one of them raises is raised by the next ``check`` or ``wait``.
+
+    All ranks submit the same jobs in the same order. Threads take them in this order, so that the oldest job that is
+    not done everywhere has a thread on every rank: jobs that wait for their peers cannot wait in a circle. ``submit``
+    and ``wait`` belong to one thread.
+    """
+
+    def __init__(self, meter: Meter, num_threads: int = NUM_THREADS) -> None:
+        self._meter = meter
+        self._queue: queue.SimpleQueue[tuple[int, Callable[[], None]] | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._num_submitted = 0
+        self._unfinished: set[int] = set()
+        self._error: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._work, name=f"bwbench-communication-{i}", daemon=True)
+            for i in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Callable[[], None]) -> int:
+        """Have ``job`` run as soon as a thread is free; returns its number, for ``wait`` and ``done``."""
+        number = self._num_submitted
+        self._num_submitted += 1
+        with self._changed:
+            self._unfinished.add(number)
+        self._queue.put((number, job))
+        return number
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was submitted is done."""
+        return not self._unfinished
+
+    def done(self, jobs: Iterable[int]) -> bool:
+        """Whether these jobs are done."""
+        return self._unfinished.isdisjoint(jobs)
+
+    def check(self) -> None:
+        """Raise RuntimeError where a job has failed."""
+        if self._error is not None:
+            raise RuntimeError(f"communication failed: {self._error}") from self._error
+
+    def wait(self, jobs: Iterable[int] | None = None) -> ExchangeReport:
+        """Wait until these jobs are done, all of them by default; returns what that cost.
+
+        Raises at once what any job raised. The report counts the bytes of jobs that are still on their way as far as
+        they have been sent; the next report counts the rest.
+        """
+        begin = time.monotonic()
+        with self._changed:
+            awaited = set(self._unfinished if jobs is None else jobs)
+            while not self.done(awaited):
+                self.check()
+                if not any(thread.is_alive() for thread in self._threads):
+                    raise RuntimeError("the communication threads have ended")
+                self._changed.wait(LIVENESS_CHECK_S)  # each of their own waits is limited by the group's timeout
+            self.check()
+        end = time.monotonic()
+        reading = self._meter.take()
+        codec_s = reading.codec_s_within(begin, end)
+        return ExchangeReport(
+            ready_mono_s=begin,
+            exposed_s=max(0.0, end - begin - codec_s),
+            codec_s=codec_s,
+            payload_bytes=reading.payload_bytes,
+        )
+
+    def close(self) -> None:
+        """End the threads once they are done with what they have. Safe to call twice."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            number, job = item
+            try:
+                job()
+            except BaseException as error:
+                with self._changed:
+                    self._error = self._error or error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._unfinished.discard(number)
+                self._changed.notify_all()

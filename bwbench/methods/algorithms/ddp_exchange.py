@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, assign, trainable, watch_parameters
+from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, AbstractRunning, Context, ExchangeReport, assign
+from bwbench.methods.algorithms.buckets import trainable, watch_parameters
 from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.compression.fp16 import Fp16

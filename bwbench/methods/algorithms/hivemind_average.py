@@ -14,8 +14,9 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
-from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, bucket_payloads
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, bucket_payloads
+from bwbench.methods.algorithms.buckets import RunningLocally
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, Shape
 from bwbench.methods.deferred import torch

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.exchange import BucketExchange
+from bwbench.methods.algorithms.buckets import BucketExchange
 from bwbench.methods.algorithms.periodic import AbstractPeriodic, PeriodicConfig, RoundSchedule, RunningPeriodic
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import LEAST_STEPS

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
-from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, ParameterBuffers, assign
-from bwbench.methods.algorithms.exchange import Communicator, threads_for
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
+from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, RunningLocally, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import torch

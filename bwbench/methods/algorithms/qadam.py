@@ -11,8 +11,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
-from bwbench.methods.algorithms.buckets import GradientBuffers
-from bwbench.methods.algorithms.exchange import BucketExchange
+from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import NoCompression, Shape
 from bwbench.methods.deferred import torch

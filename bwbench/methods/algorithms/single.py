@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, RunningLocally
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.buckets import RunningLocally
 from bwbench.methods.buffers import give_back, on_host
 from bwbench.methods.compression.codec import Shape
 from bwbench.methods.phases import Phase

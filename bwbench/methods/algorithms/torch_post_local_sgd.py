@@ -10,8 +10,13 @@ from typing import Any
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import ELEMENT_BYTES
+from bwbench.methods.algorithms.algorithm import (
+    ELEMENT_BYTES,
+    AbstractAlgorithm,
+    AbstractRunning,
+    Context,
+    ExchangeReport,
+)
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape

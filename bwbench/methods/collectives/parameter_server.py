@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.scatter_gather import PartCodecs
+from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
 from bwbench.methods.collectives.segments import Span, cut, frame, segment_count, unframe
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import AbstractCodec
@@ -26,7 +25,7 @@ class ParameterServerConfig(ComponentConfig):
     server: int = Field(0, ge=0)
 
 
-class ParameterServer(AbstractCollective):
+class ParameterServer(AbstractKeepingParts):
     """One rank is the server, and trains as well; by its link it is one of the stations, or wired to the access point.
 
     Clients send what their codec gives; the server adds up in the order of the ranks (its own contribution takes the
@@ -42,10 +41,6 @@ class ParameterServer(AbstractCollective):
     options: ParameterServerConfig
     topology = "server"
     central = True
-
-    def __init__(self, options: ComponentConfig | None = None) -> None:
-        super().__init__(options)
-        self._answers = PartCodecs()
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """The server has to be one of the nodes."""
@@ -64,18 +59,6 @@ class ParameterServer(AbstractCollective):
         serial = (num_nodes - 1) * last / segment_count(last)
         return Traffic(each, each, 2 * len(bucket_payload_bytes), serial)
 
-    def reset(self) -> None:
-        """Forget the residuals of the way back."""
-        self._answers.forget()
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """What the codecs of the way back remember; empty on the clients."""
-        return self._answers.state_dict()
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take back what ``state_dict`` gave."""
-        self._answers.load_state_dict(state)
-
     def _flows(self, num_members: int) -> int:
         return num_members - 1  # the clients share the way to the server, the server the way to them
 
@@ -88,7 +71,7 @@ class ParameterServer(AbstractCollective):
 
     def _serve(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, round_: Round) -> None:
         clients = [place for place in range(round_.size) if place != self.options.server]
-        answer_codec = self._answers.answer(codec, round_.tag)
+        answer_codec = self._parts.answer(codec, round_.tag)
         incoming = {client: self.transport.receive_all(spans, codec, client, round_) for client in clients}
         sends = []
         for i, (begin, end) in enumerate(spans):

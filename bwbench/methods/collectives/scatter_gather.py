@@ -27,24 +27,28 @@ Step = tuple[bool, int]  # whether means are sent (else contributions), and of w
 Message = tuple["torch.Tensor", "dist.Work"]  # buffer, and what to wait for
 
 
-class AbstractTwoRounds(AbstractCollective):
-    """For collectives that use this exchange, always or where a bucket is small."""
+class AbstractKeepingParts(AbstractCollective):
+    """For collectives that need codecs of their own beside those of the buckets: for parts, or for a way back."""
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         super().__init__(options)
         self._parts = PartCodecs()
 
     def reset(self) -> None:
-        """Forget the residuals of all parts, of both ways."""
+        """Forget the residuals of all of them."""
         self._parts.forget()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """What the codecs of the parts remember."""
+        """What they remember."""
         return self._parts.state_dict()
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take back what ``state_dict`` gave."""
         self._parts.load_state_dict(state)
+
+
+class AbstractTwoRounds(AbstractKeepingParts):
+    """For collectives that use this exchange, always or where a bucket is small."""
 
     def _two_rounds(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round, num_pieces: int = 1) -> None:
         """Replace ``bucket`` by its mean.

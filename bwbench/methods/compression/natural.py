@@ -29,7 +29,7 @@ class Natural(AbstractStochasticCodec):
         return num_elements
 
     def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
-        return self._dither.integers(lengths, "int32")
+        return self._integers(lengths, "int32")
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         exponents = torch.frexp(measures).exponent.clamp(-126, 127)

@@ -18,26 +18,45 @@ from bwbench.methods.deferred import np, torch
 TABLE_LENGTHS = (32_768, 32_749)  # a power of two and a prime: the sums repeat after 10^9
 
 
-class Dither:
-    """Where a codec's random numbers come from: a generator seeded by rank, bucket, stream and number of the call.
+class AbstractStochasticCodec(AbstractBlockCodec):
+    """Unbiased by rounding at random: the mean of many decoded payloads of a tensor is that tensor.
 
-    So nothing but the number of calls has to be kept for a training to go on as if it had not been interrupted.
-
-    Attributes:
-        stream: tells several codecs of one rank and bucket apart.
-        calls: drawn from so far.
+    Random numbers differ between ranks, so that errors average out over nodes as well as over steps. They come from a
+    generator that is seeded by rank, bucket, stream (which tells several codecs of one rank and bucket apart) and
+    number of the call: nothing but the number of calls has to be kept for a training to go on as if it had not been
+    interrupted.
     """
 
-    def __init__(self) -> None:
-        self.rank = self.bucket = self.stream = self.calls = 0
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._rank = self._bucket = self._stream = self._calls = 0
 
-    def other(self, stream: int) -> Dither:
-        """The same rank and bucket, no call made yet."""
+    def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
+        """Take rank and bucket for the seed."""
+        self._rank, self._bucket = rank, bucket
+
+    def fresh(self) -> Self:
+        """A codec that has not been called yet and will draw the same numbers."""
+        return self._with(self._stream)
+
+    def answering(self) -> Self:
+        """A codec that draws other numbers: the rounding of a mean must not follow that of its summands."""
+        return self._with(self._stream + 1)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """``calls``: how often this codec has drawn random numbers."""
+        return {"calls": torch.tensor(self._calls, dtype=torch.int64)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on where that count was; from the start where ``state`` is empty."""
+        self._calls = int(state["calls"]) if state else 0
+
+    def _with(self, stream: int) -> Self:
         other = copy.copy(self)
-        other.stream, other.calls = stream, 0
+        other._stream, other._calls = stream, 0
         return other
 
-    def integers(self, lengths: Sequence[int], dtype: Literal["int16", "int32"]) -> Iterator[Any]:
+    def _integers(self, lengths: Sequence[int], dtype: Literal["int16", "int32"]) -> Iterator[Any]:
         """The numbers for one tensor, piece by piece, uniform over the whole range of their type.
 
         Drawing costs as much as ten passes over a tensor. So two short tables are drawn, both are repeated again and
@@ -51,8 +70,8 @@ class Dither:
         Yields:
             numpy arrays of these lengths, each valid until the next one.
         """
-        generator = np.random.SFC64(np.random.SeedSequence((self.rank, self.bucket, self.stream, self.calls)))
-        self.calls += 1
+        generator = np.random.SFC64(np.random.SeedSequence((self._rank, self._bucket, self._stream, self._calls)))
+        self._calls += 1
         longest, total, begin = max(lengths, default=0), sum(lengths), 0
         per_word = 8 // np.dtype(dtype).itemsize
         tables = []
@@ -64,51 +83,6 @@ class Dither:
             first, second = (tables[i][begin % TABLE_LENGTHS[i] :][:length] for i in range(2))
             yield np.add(first, second, out=numbers[:length])
             begin += length
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """How many calls have been made."""
-        return {"calls": torch.tensor(self.calls, dtype=torch.int64)}
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on behind as many calls; from the start again where ``state`` is empty."""
-        self.calls = int(state["calls"]) if state else 0
-
-
-class AbstractStochasticCodec(AbstractBlockCodec):
-    """Unbiased by rounding at random: the mean of many decoded payloads of a tensor is that tensor.
-
-    Random numbers differ between ranks, so that errors average out over nodes as well as over steps. The only memory
-    is the number of calls.
-    """
-
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
-        self._dither = Dither()
-
-    def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
-        """Take rank and bucket for the seed."""
-        self._dither.rank, self._dither.bucket = rank, bucket
-
-    def fresh(self) -> Self:
-        """A codec that has not been called yet and will draw the same numbers."""
-        return self._with(self._dither.stream)
-
-    def answering(self) -> Self:
-        """A codec that draws other numbers: the rounding of a mean must not follow that of its summands."""
-        return self._with(self._dither.stream + 1)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """``calls``: how often this codec has drawn random numbers."""
-        return self._dither.state_dict()
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on where that count was; from the start where ``state`` is empty."""
-        self._dither.load_state_dict(state)
-
-    def _with(self, stream: int) -> Self:
-        other = copy.copy(self)
-        other._dither = self._dither.other(stream)
-        return other
 
 
 class AbstractLevelsCodec(AbstractStochasticCodec):
@@ -132,7 +106,7 @@ class AbstractLevelsCodec(AbstractStochasticCodec):
         return packed_bytes(num_elements, self._base)
 
     def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
-        return self._dither.integers(lengths, "int16")
+        return self._integers(lengths, "int16")
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         return up_to_bf16(measures)

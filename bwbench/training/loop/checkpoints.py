@@ -17,11 +17,10 @@ from bwbench.experiment.config import CellConfig
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.records.checkpoint import complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace
-from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.feed import BatchFeed
 from bwbench.training.loop.progress import Progress, SavedProgress
-from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.replica import Replica, copy_of, put_back
 from bwbench.training.loop.trial_parts import Trial
 

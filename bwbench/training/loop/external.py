@@ -31,11 +31,11 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.records.schema import ComparedClock, Environment, JsonObject, parse_content
-from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.interfaces import InterfaceCounters, counters_of, interface_towards, named_interface
 from bwbench.training.loop.network_probe import METHOD, measure
 from bwbench.training.loop.process_groups import Groups, WorkerEnvironment
+from bwbench.training.loop.recorder import Channel
 
 _SAME = "all hosts need the same bwbench"
 

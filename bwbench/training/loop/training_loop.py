@@ -9,13 +9,12 @@ from functools import partial
 from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
-from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints, SavedTrial, restore_trial, save_trial
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import Evaluator
 from bwbench.training.loop.feed import BatchFeed
 from bwbench.training.loop.progress import Progress
-from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.replica import copy_of, fingerprint, put_back
 from bwbench.training.loop.step import Pacer, Stepper, StepResult
 from bwbench.training.loop.trial_parts import Trial

@@ -14,7 +14,8 @@ from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import CellConfig
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context
-from bwbench.methods.algorithms.buckets import ELEMENT_BYTES, ParameterBuffers, trainable
+from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES
+from bwbench.methods.algorithms.buckets import ParameterBuffers, trainable
 from bwbench.methods.collectives.pacing import pace
 from bwbench.methods.collectives.transport import Members
 from bwbench.methods.compression import build_codec

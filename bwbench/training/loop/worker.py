@@ -20,11 +20,10 @@ from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError
 from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import EventWriter
-from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints
 from bwbench.training.loop.external import ExternalRun, on_own_interfaces
 from bwbench.training.loop.process_groups import Groups, WorkerEnvironment, connect
-from bwbench.training.loop.recorder import Recorder, error_event
+from bwbench.training.loop.recorder import Channel, Recorder, error_event
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial_parts import prepare
 

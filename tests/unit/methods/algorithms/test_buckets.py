@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bwbench.methods.algorithms.buckets import GradientBuffers, assign
+from bwbench.methods.algorithms.algorithm import assign
+from bwbench.methods.algorithms.buckets import GradientBuffers
 
 MIB_OF_ELEMENTS = 1024 * 1024 // 4
 

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from bwbench.base.errors import WorkerError
-from bwbench.training.loop import channel as channel_module
-from bwbench.training.loop.channel import Channel
+from bwbench.training.loop import recorder as channel_module
+from bwbench.training.loop.recorder import Channel
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ import pytest
 from bwbench.records import EventWriter
 from bwbench.records.schema import CheckpointPlace
 from bwbench.training.loop import checkpoints as module
-from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints
 from bwbench.training.loop.progress import Progress
-from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.recorder import Channel, Recorder
 
 
 class Control:

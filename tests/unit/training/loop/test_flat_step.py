@@ -11,7 +11,8 @@ from torch import nn
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS, OPTIMIZERS
 from bwbench.experiment.config.resolve import resolve
-from bwbench.methods.algorithms.buckets import GradientBuffers, ParameterBuffers, assign
+from bwbench.methods.algorithms.algorithm import assign
+from bwbench.methods.algorithms.buckets import GradientBuffers, ParameterBuffers
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.step import Pacer, Stepper

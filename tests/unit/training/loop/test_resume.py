@@ -20,11 +20,10 @@ from bwbench.experiment.config.resolve import resolve
 from bwbench.records import EventWriter, read_events
 from bwbench.records.checkpoint import find_checkpoint
 from bwbench.records.schema import Environment
-from bwbench.training.loop.channel import Channel
 from bwbench.training.loop.checkpoints import Checkpoints
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.process_groups import Groups
-from bwbench.training.loop.recorder import Recorder
+from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial_parts import prepare
 from tests.ranks import loopback, run_ranks
