@@ -5,6 +5,7 @@ What stands in ``__all__`` is loaded when it is first used: the command line sta
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from bwbench.base import old_names
@@ -33,8 +34,6 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
     return getattr(importlib.import_module(_WHERE[name]), name)
 
 

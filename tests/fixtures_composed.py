@@ -19,7 +19,7 @@ def compose(folder: Path, factor: float = 1.02, whole: bool = False) -> float:
     ``conv-<arm>``, its timing run by its id.
     """
     cell = CellFolder(folder)
-    status, events = read_json(folder / "status.json"), {rank: cell.events(rank) for rank in cell.ranks}
+    status, events = read_json(folder / "status.json"), cell.events()
     time_s = factor * status["time_to_target_s"]
     curve = [{**point.to_json(), "clock_s": factor * point.clock_s} for point in curve_of(events)]
     ledger = summarise_ledger(events)

@@ -102,7 +102,7 @@ class Runs:
         status = self._run(cell, folder)
         if status.status not in ENDED:
             raise SystemExit(f"{cell.slug} cannot be timed; the same command tries it again, and keeps what is there")
-        return {rank: CellFolder(folder).events(rank) for rank in CellFolder(folder).ranks}
+        return CellFolder(folder).events()
 
     def _run(self, cell: Cell, folder: Path) -> Status:
         status = CellFolder(folder).status

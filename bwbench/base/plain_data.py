@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -21,6 +22,15 @@ def list_at(content: JsonObject, key: str) -> list[Json]:
     """The list under a key; empty where there is none."""
     found = content.get(key)
     return found if isinstance(found, list) else []
+
+
+def leaves(content: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:
+    """Every value that is no mapping, by its dotted key: ``link.latency``."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def whole_floats_as_int(value: object) -> object:

@@ -13,9 +13,8 @@ from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import CurvePoint, End, JsonObject, LedgerSummary, LinkRecord, MeasuredPair, Status
 from bwbench.results.analysis.cells import setting_of, state_of
-from bwbench.results.analysis.clocks import Clocks
 from bwbench.results.analysis.composed_error import ComposedError, composed_error
-from bwbench.results.analysis.ledger import PART_NAMES, summarise_ledger
+from bwbench.results.analysis.ledger import PART_NAMES, Clocks, summarise_ledger
 from bwbench.results.analysis.trial import curve_of
 
 _INDENT = "  "
@@ -67,7 +66,7 @@ def shown(path: Path) -> Shown:
     if folder.problem is not None:
         raise folder.problem
     digest, state = folder.digest, state_of(folder)
-    events = {rank: folder.events(rank) for rank in folder.ranks} if digest is None else {}
+    events = folder.events() if digest is None else {}
     return Shown(
         folder=folder,
         state=state,

@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
+from bwbench.cli.option_classes import option
 from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 
 if TYPE_CHECKING:
     from bwbench.base.registry import Entry, Registry
+    from bwbench.experiment.plan.sending import NamedTraffic
 
 NUM_PARAMETERS, NUM_NODES = 1_000_000, 4
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """What an algorithm sends by its default options; None where a broken package does not tell."""
-
-    num_parameters: int
-    num_nodes: int
-    algorithm: str | None = None
-    target: str | None = None
-    collective: str | None = None
-    codec: str | None = None
-    payload_bytes_per_rank: float | None = None
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "algorithm": self.algorithm,
-            "class": self.target,
-            "collective": self.collective,
-            "codec": self.codec,
-            "payload_bytes_per_rank": self.payload_bytes_per_rank,
-            "num_parameters": self.num_parameters,
-            "num_nodes": self.num_nodes,
-        }
-
-    @property
-    def axes(self) -> str:
-        return " x ".join((self.algorithm or "?", self.collective or "?", self.codec or "?"))
 
 
 def list_(
@@ -54,17 +27,17 @@ def list_(
             show_default=False,
         ),
     ],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON, with every option and its default.")] = False,
+    json_: Annotated[bool, option("Print JSON, with every option and its default.", "--json")] = False,
     parameters: Annotated[
         int | None,
-        typer.Option(
-            help=f"Size of the model for the bytes: a square matrix and a vector of the rest. [{NUM_PARAMETERS:,}]",
+        option(
+            f"Size of the model for the bytes: a square matrix and a vector of the rest. [{NUM_PARAMETERS:,}]",
             min=1,
             show_default=False,
         ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(help=f"Nodes that bytes are told for. [{NUM_NODES}]", min=2, show_default=False)
+        int | None, option(f"Nodes that bytes are told for. [{NUM_NODES}]", min=2, show_default=False)
     ] = None,
 ) -> int:
     """List the names that an experiment file may use, built-in ones and those of installed plugins.
@@ -105,14 +78,23 @@ def _list_algorithms(registry: Registry, num_parameters: int, num_nodes: int, *,
             for one in PRESETS.values()
         ]
         contents += [_content(entry, registry) for entry in others]
-        sent = _all_sent(about, registry, num_parameters, num_nodes)
-        print_json([{**content, **one.to_json()} for content, one in zip(contents, sent, strict=True)])
+        targets: dict[str | None, str] = {entry.name: entry.target for entry in registry}
+        for content, sent in zip(contents, _all_sent(about, num_parameters, num_nodes), strict=True):
+            content |= {
+                "algorithm": (algorithm := getattr(sent, "algorithm", None)),
+                "class": targets.get(algorithm),
+                **{name: getattr(sent, name, None) for name in ("collective", "codec", "payload_bytes_per_rank")},
+                "num_parameters": num_parameters,
+                "num_nodes": getattr(sent, "num_nodes", num_nodes),
+            }
+        print_json(contents)
         return
     bytes_column = f"sent a step ({num_parameters:,} parameters, {num_nodes} nodes)"
     table = new_table("name", bytes_column, "algorithm x collective x codec", "summary", right=(bytes_column,))
-    sent = _all_sent(about, registry, num_parameters, num_nodes)
-    for (name, summary), one in zip(about.items(), sent, strict=True):
-        table.add_row(name, size(one.payload_bytes_per_rank), one.axes, summary)
+    for (name, summary), sent in zip(about.items(), _all_sent(about, num_parameters, num_nodes), strict=True):
+        point = (sent.algorithm, sent.collective, sent.codec) if sent else ("", "", "")
+        payload = size(sent.payload_bytes_per_rank if sent else None)
+        table.add_row(name, payload, " x ".join(part or "?" for part in point), summary)
     stdout().print(table)
 
 
@@ -126,20 +108,16 @@ def _content(entry: Entry, registry: Registry) -> dict[str, object]:
     return content
 
 
-def _all_sent(names: Iterable[str], registry: Registry, num_parameters: int, num_nodes: int) -> Iterator[_Sent]:
+def _all_sent(names: Iterable[str], num_parameters: int, num_nodes: int) -> Iterator[NamedTraffic | None]:
+    """What each sends by its default options; None where a broken package does not tell."""
     from bwbench.experiment.plan.sending import named_traffic
 
-    targets = {entry.name: entry.target for entry in registry}
     for name in names:
         try:
-            found = named_traffic(name, num_parameters, num_nodes)
+            yield named_traffic(name, num_parameters, num_nodes)
         except Exception as error:  # a package that somebody installed may be broken in any way; the others are fine
             stderr().print(f"{name!r} cannot be asked what it sends: {type(error).__name__}: {error}")
-            yield _Sent(num_parameters, num_nodes)
-            continue
-        target = targets[found.algorithm]
-        num_bytes = found.payload_bytes_per_rank
-        yield _Sent(num_parameters, found.num_nodes, found.algorithm, target, found.collective, found.codec, num_bytes)
+            yield None
 
 
 def _options(entry: Entry, registry: Registry) -> list[dict[str, object]] | None:

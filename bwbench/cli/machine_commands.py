@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, CellTakenError, ConfigError
+from bwbench.cli.option_classes import option
 from bwbench.cli.output import new_table, print_json, stderr, stdout
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 data = typer.Typer(help="Data sets: download them, say where they lie.", no_args_is_help=True)
 
 
-def doctor(*, json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> int:
+def doctor(*, json: Annotated[bool, option("Print JSON instead of a table.", "--json")] = False) -> int:
     """Look at this machine: rights, namespaces, netem or relay, cores, what the relay can carry here, leftovers.
 
     Exit status 3 where experiments cannot run.
@@ -41,7 +42,7 @@ def doctor(*, json: Annotated[bool, typer.Option("--json", help="Print JSON inst
 def clean(
     results: Annotated[Path | None, typer.Argument(help="Also drop unfinished attempts below this folder.")] = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, option("Only say what would be removed.", "--dry-run")] = False,
 ) -> None:
     """Remove leftovers: processes of bwbench whose parent is gone, partial files, attempts that never finished.
 
@@ -56,7 +57,7 @@ def clean(
         raise ConfigError(f"{results} is no folder; name a result folder, or nothing to clean the machine alone")
     leftovers = find_leftovers()
     for leftover in leftovers:
-        print(f"process {leftover.pid}: {leftover.command}")
+        print(f"process {leftover.pid}: {' '.join(leftover.info['cmdline'])}")
     removed = len(leftovers)
     if leftovers and not dry_run:
         end_leftovers(leftovers)

@@ -9,9 +9,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import typer
 from typer.models import ParameterInfo
 
 _Command = Callable[..., int]
+
+
+def option(text: str, *names: str, **more: Any) -> Any:
+    """An option: its help, its names where they are not the field's, and what else typer is to know of it."""
+    return typer.Option(*names, help=text, **more)
 
 
 def takes_options(

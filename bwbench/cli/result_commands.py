@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK
+from bwbench.cli.option_classes import option
 from bwbench.cli.output import plain_table, print_json, size
 from bwbench.cli.results_folder import ResultsFolder, check_folder, find_cell
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 _SHOWN_LEFT_OUT = 8
 
 
@@ -22,7 +23,7 @@ def status(
     *,
     json: AsJson = False,
     spent: Annotated[
-        bool, typer.Option("--spent", help="Machine hours, share run whole, error of composed times and of links.")
+        bool, option("Machine hours, share run whole, error of composed times and of links.", "--spent")
     ] = False,
 ) -> int:
     """List the cells of an experiment: done or not, time to target, final metric, and why a cell failed.
@@ -48,9 +49,9 @@ def show(
         str,
         typer.Argument(metavar="CELL", help="Its folder, its id or the start of it, or its slug.", show_default=False),
     ],
-    results: Annotated[Path, typer.Option(help="Where to look for an id or a slug.")] = Path("results"),
+    results: Annotated[Path, option("Where to look for an id or a slug.")] = Path("results"),
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Annotated[bool, option("Print JSON instead of text.", "--json")] = False,
 ) -> int:
     """Show one cell: its configuration, the link it asked for and got, where its time went, bytes, and its log."""
     from bwbench.cli.cell_text import cell_text, shown
@@ -66,12 +67,10 @@ def show(
 
 def compare(
     folder: ResultsFolder,
-    baseline: Annotated[str, typer.Option(help="The arm that all others are compared with, e.g. ddp or single.")],
-    by: Annotated[
-        str, typer.Option(help="Dotted key of the configuration whose values stand first.")
-    ] = "link.bandwidth",
+    baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.")],
+    by: Annotated[str, option("Dotted key of the configuration whose values stand first.")] = "link.bandwidth",
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Annotated[bool, option("Print JSON instead of tables.", "--json")] = False,
 ) -> int:
     """How many times faster each arm reaches the target than the baseline, paired by seed, with 95 % intervals.
 
@@ -89,9 +88,7 @@ def compare(
 def publish(
     folder: ResultsFolder,
     *,
-    to: Annotated[
-        Path | None, typer.Option(help="Results folder for the files.", show_default="beside the records")
-    ] = None,
+    to: Annotated[Path | None, option("Results folder for the files.", show_default="beside the records")] = None,
     json: AsJson = False,
 ) -> int:
     """Pack the cells of each experiment into one small file, which can be committed and read like the folders.
@@ -128,7 +125,7 @@ def merge(
         list[Path],
         typer.Argument(metavar="DIR...", help="Results folders, or experiments in them.", show_default=False),
     ],
-    into: Annotated[Path, typer.Option(help="Results folder that gets them all; made where it is missing.")],
+    into: Annotated[Path, option("Results folder that gets them all; made where it is missing.")],
     *,
     json: AsJson = False,
 ) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-from bwbench.cli.option_classes import takes_options
+from bwbench.cli.option_classes import option, takes_options
 from bwbench.cli.run_options import Results, SweepOptions, TuneOptions
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _sweep(options: SweepOptions) -> int:
     without=("fail_fast", "notify", "on", "cells_per_machine", "dry_run"),
     helps={"retry": "Count cells that ended so as to be run; repeatable, or a|b."},
 )
-def plan(*, options: SweepOptions, json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+def plan(*, options: SweepOptions, json_: Annotated[bool, option("Print JSON.", "--json")] = False) -> int:
     """Show the cells of experiments: what is done, why each other one will run, bytes a step, predicted time.
 
     Without FILES those in experiments/. The time is that of a whole cell, from its start-up to the training limit: one
@@ -98,12 +98,9 @@ def launch_script(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Experiment files, or folders.", show_default=False)
     ],
-    slurm: Annotated[bool, typer.Option("--slurm", help="For Slurm: a batch file for sbatch.")] = False,
+    slurm: Annotated[bool, option("For Slurm: a batch file for sbatch.", "--slurm")] = False,
     array: Annotated[
-        int,
-        typer.Option(
-            "--array", metavar="N", help="Tasks of the array job, for launcher: local.", min=1, max=MOST_TASKS
-        ),
+        int, option("Tasks of the array job, for launcher: local.", "--array", metavar="N", min=1, max=MOST_TASKS)
     ] = 1,
     results: Results = Path("results"),
 ) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import ConfigError
+from bwbench.cli.option_classes import option
 
 if TYPE_CHECKING:
     from bwbench.running.cluster.ray_executor import RayCluster
@@ -19,7 +20,7 @@ EXPERIMENTS = Path("experiments")
 TUNING_SEED = 1000
 MAX_WIDEN = 10
 
-Results = Annotated[Path, typer.Option(help="Folder for results.")]
+Results = Annotated[Path, option("Folder for results.")]
 
 
 @dataclass(frozen=True)
@@ -31,51 +32,42 @@ class SweepOptions:
         typer.Argument(metavar="[FILES]…", help="Experiment files (YAML), or folders of them.", show_default=False),
     ] = None
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the files; repeatable.")
+        list[str] | None, option("Override a key of the files; repeatable.", "--set", metavar="KEY=VALUE")
     ] = None
     results: Results = Path("results")
     retry: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="STATUS",
-            help="Run cells again that ended as failed, timeout, diverged or invalid; repeatable, or a|b.",
+        option(
+            "Run cells again that ended as failed, timeout, diverged or invalid; repeatable, or a|b.", metavar="STATUS"
         ),
     ] = None
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Only cells with this value (or a|b) of a key: arm, repeat, link.bandwidth, …; repeatable.",
             metavar="KEY=VALUE",
-            help="Only cells with this value (or a|b) of a key: arm, repeat, link.bandwidth, …; repeatable.",
         ),
     ] = None
     shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="The I-th of N parts, from 1: one for each machine or array job.")
+        str | None, option("The I-th of N parts, from 1: one for each machine or array job.", metavar="I/N")
     ] = None
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first cell that is not done.")] = False
+    fail_fast: Annotated[bool, option("Stop after the first cell that is not done.", "--fail-fast")] = False
     notify: Annotated[
-        str | None,
-        typer.Option(metavar="CMD", help="Run this with sh for every cell that is not done, and at the end."),
+        str | None, option("Run this with sh for every cell that is not done, and at the end.", metavar="CMD")
     ] = None
-    order_seed: Annotated[int, typer.Option(help="Seed of the order of cells inside a block of repeats.")] = 0
+    order_seed: Annotated[int, option("Seed of the order of cells inside a block of repeats.")] = 0
     on: Annotated[
-        str | None,
-        typer.Option(metavar="WHERE", help="Run cells on the machines of a Ray cluster: ray, or ray://HOST:PORT."),
+        str | None, option("Run cells on the machines of a Ray cluster: ray, or ray://HOST:PORT.", metavar="WHERE")
     ] = None
     cells_per_machine: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="With --on: cells at a time on one machine, whose times disturb each other. [1]", min=1
-        ),
+        option("With --on: cells at a time on one machine, whose times disturb each other. [1]", metavar="N", min=1),
     ] = None
     mode: Annotated[
         str | None,
-        typer.Option(
-            metavar="full|composed", help="Run every cell whole, or compose most of them; in place of the key `mode`."
-        ),
+        option("Run every cell whole, or compose most of them; in place of the key `mode`.", metavar="full|composed"),
     ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run, as `bwbench plan` does.")] = (
-        False
-    )
+    dry_run: Annotated[bool, option("Only show what would run, as `bwbench plan` does.", "--dry-run")] = False
 
     def planned(self) -> SweepPlan:
         """What is to be done; raises ConfigError for anything that is wrong."""
@@ -103,28 +95,22 @@ class TuneOptions:
     """How learning rates are searched: the options of ``tune``, in the order of its help."""
 
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file; repeatable.")
+        list[str] | None, option("Override a key of the file; repeatable.", "--set", metavar="KEY=VALUE")
     ] = None
-    results: Annotated[Path, typer.Option(help="Folder for results; trials lie in .tuning in it.")] = Path("results")
+    results: Annotated[Path, option("Folder for results; trials lie in .tuning in it.")] = Path("results")
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Table to write; by default the one that FILE names, or experiments/tuning/NAME.yaml.",
+        option(
+            "Table to write; by default the one that FILE names, or experiments/tuning/NAME.yaml.", "--output", "-o"
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all trials; no seed that is reported.")] = (
-        TUNING_SEED
-    )
-    widen: Annotated[
-        int, typer.Option(min=0, max=MAX_WIDEN, help="Powers of two to add at both ends of every grid.")
-    ] = 0
+    seed: Annotated[int, option("Of all trials; no seed that is reported.", min=0, max=2**32 - 1)] = TUNING_SEED
+    widen: Annotated[int, option("Powers of two to add at both ends of every grid.", min=0, max=MAX_WIDEN)] = 0
     retry: Annotated[
-        list[str] | None, typer.Option(help="Run trials again that ended as failed, timeout or invalid; repeatable.")
+        list[str] | None, option("Run trials again that ended as failed, timeout or invalid; repeatable.")
     ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run, and for how long.")] = False
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    dry_run: Annotated[bool, option("Only show what would run, and for how long.", "--dry-run")] = False
+    json_: Annotated[bool, option("Print JSON.", "--json")] = False
 
 
 def retried(retry: Sequence[str] | None, allowed: Sequence[str], hints: Mapping[str, str] | None = None) -> list[str]:

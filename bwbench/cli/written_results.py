@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import io
 import sys
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from bwbench.base.errors import EXIT_OK, ConfigError, RecordError
+from bwbench.cli.option_classes import option
 from bwbench.cli.results_folder import ResultsFolder, check_folder, say_unreadable
 
 if TYPE_CHECKING:
@@ -33,26 +30,22 @@ _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.t
 def plot(
     folder: ResultsFolder,
     *,
-    out: Annotated[Path | None, typer.Option(help="Folder for the pictures.", show_default="DIR/figures")] = None,
+    out: Annotated[Path | None, option("Folder for the pictures.", show_default="DIR/figures")] = None,
     figure: Annotated[
-        list[str] | None, typer.Option(help="Draw this figure only; repeatable.", show_default="all that apply")
+        list[str] | None, option("Draw this figure only; repeatable.", show_default="all that apply")
     ] = None,
-    width: Annotated[Width, typer.Option(help="7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.")] = Width.page,
     at: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SETTING",
-            help="Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
+        option(
+            "Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
             "repeatable: all parts of the name have to be given.",
+            metavar="SETTING",
             show_default="every setting",
         ),
     ] = None,
-    format: Annotated[
-        list[PictureFormat] | None, typer.Option(help="Pictures of this format only.", show_default="both")
-    ] = None,
-    folders: Annotated[
-        bool, typer.Option("--folders", help="A folder for each experiment even where there is only one.")
-    ] = False,
+    format: Annotated[list[PictureFormat] | None, option("Pictures of this format only.", show_default="both")] = None,
+    folders: Annotated[bool, option("A folder for each experiment even where there is only one.", "--folders")] = False,
 ) -> int:
     """Draw the figures of an experiment as PNG and PDF, each with a JSON file of its numbers and cells.
 
@@ -89,11 +82,9 @@ def plot(
 
 def report(
     folder: ResultsFolder,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write.", show_default="DIR/report.html, .tex or .md")
-    ] = None,
+    out: Annotated[Path | None, option("File to write.", show_default="DIR/report.html, .tex or .md")] = None,
     format: Annotated[
-        ReportFormat, typer.Option(help="A page for the browser, or a results section for a paper.")
+        ReportFormat, option("A page for the browser, or a results section for a paper.")
     ] = ReportFormat.html,
 ) -> int:
     """Write one HTML file to explore the cells in: no server, no network. Or a section for a paper.
@@ -105,11 +96,12 @@ def report(
     out = out or folder / _REPORT_NAMES[format]
     if out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _REPORT_NAMES[format]}")
+    from bwbench.records.files import write_bytes_atomic
+
     text = _report(folder, format)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with _replaced(out) as part:
-            part.write_text(text, encoding="utf-8")
+        write_bytes_atomic(out, text.encode(), sync=False)
     except OSError as error:
         raise ConfigError(f"--out: {out} cannot be written: {error.strerror}; name another file") from error
     print(out)
@@ -135,17 +127,18 @@ def _report(folder: Path, format: ReportFormat) -> str:
 
 def export(
     folder: ResultsFolder,
-    to: Annotated[TableFormat, typer.Option(help="Format of the table.")],
+    to: Annotated[TableFormat, option("Format of the table.")],
     out: Annotated[
-        Path | None, typer.Option(help="File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
+        Path | None, option("File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
     ] = None,
-    what: Annotated[TableRows, typer.Option(help="What a row is.")] = TableRows.cells,
+    what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
 ) -> int:
     """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps.
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
     """
     from bwbench.records import iter_cells, readable
+    from bwbench.records.files import write_bytes_atomic
     from bwbench.results.analysis.export import WHAT
 
     check_folder(folder)
@@ -169,39 +162,36 @@ def export(
         print(f"note: left out: {line}", file=sys.stderr)
     if out is None and to is TableFormat.parquet:
         out = Path(f"bwbench-{what.value}.parquet")
+    content = _parquet(rows) if to is TableFormat.parquet else _text(rows, to).encode()
     if out is None:
-        _write_rows(rows, to, sys.stdout)
+        sys.stdout.write(content.decode())
         return EXIT_OK
     try:
-        with _replaced(out) as part:
-            if to is TableFormat.parquet:
-                _frame(rows).to_parquet(part, index=False)
-            else:
-                with part.open("w", encoding="utf-8", newline="") as file:
-                    _write_rows(rows, to, file)
+        write_bytes_atomic(out, content, sync=False)
     except OSError as error:
         raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
     print(out)
     return EXIT_OK
 
 
-def _write_rows(rows: list[Row], to: TableFormat, file: Any) -> None:
+def _text(rows: list[Row], to: TableFormat) -> str:
     from csv import DictWriter  # `bwbench --help` can do without these two
     from json import dumps
 
     if to is TableFormat.json:
-        file.write('{"rows": [\n' + ",\n".join(dumps(row, allow_nan=False) for row in rows) + "\n]}\n")
-        return
-    writer = DictWriter(file, _columns(rows), lineterminator="\n")
+        return '{"rows": [\n' + ",\n".join(dumps(row, allow_nan=False) for row in rows) + "\n]}\n"
+    text = io.StringIO()
+    writer = DictWriter(text, _columns(rows), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+    return text.getvalue()
 
 
 def _columns(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))
 
 
-def _frame(rows: list[Row]) -> Any:
+def _parquet(rows: list[Row]) -> bytes:
     """A column of unlike values (a model's option that is a number here and a word there) becomes text."""
     import pandas as pd
 
@@ -212,16 +202,4 @@ def _frame(rows: list[Row]) -> Any:
                  for value in values}  # fmt: skip
         if len(kinds) > 1:
             frame[column] = frame[column].map(lambda value: None if pd.isna(value) else str(value))
-    return frame
-
-
-@contextlib.contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    """A file beside ``path`` that takes its place at the end, and is gone where that fails: half a page would lie."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    return bytes(frame.to_parquet(index=False))

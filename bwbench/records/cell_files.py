@@ -8,8 +8,9 @@ import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from bwbench.base.plain_data import Json
 from bwbench.records.files import read_json, read_record, read_tail
-from bwbench.records.schema import Digest, Json
+from bwbench.records.schema import Digest
 from bwbench.records.schema.record import R
 
 OF_ATTEMPTS = ("link.json", "environment.json")

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
+from bwbench.base.plain_data import JsonObject
 from bwbench.records.files import read_record, write_record
 from bwbench.records.lock import CLAIM, claim_of, locked
 from bwbench.records.packed import PACKED, PackedExperiment, PackedFiles, dump, id_of, read_packed, write_packed
-from bwbench.records.schema import CellRecord, JsonObject, PlanRecord
+from bwbench.records.schema import CellRecord, PlanRecord
 from bwbench.records.store import CellFolder
 
 COPIED, SAME, REPLACED, KEPT, SKIPPED, REFUSED = "copied", "already there", "replaced", "kept", "skipped", "refused"

@@ -20,9 +20,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from bwbench.base.errors import PackedRecordsError, RecordError
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.records.cell_files import AbstractCellFiles
 from bwbench.records.files import write_bytes_atomic
-from bwbench.records.schema import Digest, Json, JsonObject, PublishedHead, PublishedPlan, PublishedRun, parse_content
+from bwbench.records.schema import Digest, PublishedHead, PublishedPlan, PublishedRun, parse_content
 from bwbench.records.schema.record import R, refusal
 
 PACKED = "cells.jsonl.gz"
@@ -89,6 +90,13 @@ def read_packed(experiment_folder: Path) -> PackedExperiment | None:
     except OSError:
         return None
     return _read(path, found.st_mtime_ns, found.st_size)
+
+
+def find_packed(cell_folder: Path) -> tuple[Path, PackedFiles] | None:
+    """The published cell whose folder is or would be there, and that folder by its published name."""
+    packed = read_packed(cell_folder.parent)
+    found = packed.find(cell_folder.name) if packed is not None else None
+    return None if found is None else (cell_folder.with_name(found[0]), found[1])
 
 
 def write_packed(

@@ -16,21 +16,11 @@ from functools import cached_property
 from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
+from bwbench.base.plain_data import Json, JsonObject, leaves
 from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.files import REMEDIES, read_events
-from bwbench.records.packed import PACKED, id_of, read_packed
-from bwbench.records.schema import (
-    CellRecord,
-    Composed,
-    Digest,
-    Environment,
-    Event,
-    Json,
-    JsonObject,
-    LinkRecord,
-    Status,
-)
-from bwbench.records.schema.record import R
+from bwbench.records.packed import PACKED, find_packed, id_of, read_packed
+from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
@@ -68,12 +58,19 @@ class CellFolder:
     @cached_property
     def flat_config(self) -> JsonObject:
         """The cell's configuration by flat names (``link.latency``); lists as JSON."""
-        return dict(_flatten(self.cell.config))
+        return {  # thousands of cells have the same names
+            sys.intern(key): json.dumps(value, sort_keys=True) if isinstance(value, list) else value
+            for key, value in leaves(self.cell.config)
+        }
 
     @cached_property
     def status(self) -> Status | None:
         """How the cell ended (status.json); None while it is not finished. Raises RecordError where it does not fit."""
         return self._files.read(Status, "status.json")
+
+    @property
+    def _attempt(self) -> int | None:
+        return self.status.attempt if self.status is not None else None
 
     @cached_property
     def problem(self) -> RecordError | None:
@@ -119,21 +116,14 @@ class CellFolder:
         """The newest attempt folder."""
         return self.attempts[-1] if self.attempts else None
 
-    @cached_property
-    def ranks(self) -> list[int]:
-        """Ranks that wrote records in the last attempt."""
-        if self.last_attempt is None:
-            return []
-        return sorted(
-            int(match[1]) for entry in os.scandir(self.last_attempt) if (match := _RANK_FILE.fullmatch(entry.name))
-        )
-
-    def events(self, rank: int) -> list[Event]:
-        """The events that one rank recorded in the last attempt; none of a published or a composed cell.
+    def events(self) -> dict[int, list[Event]]:
+        """The events of the last attempt by rank; none of a published or a composed cell.
 
         Raises RecordError where a line is none.
         """
-        return read_events(self.last_attempt / f"rank{rank}.jsonl") if self.last_attempt else []
+        files = os.listdir(self.last_attempt) if self.last_attempt is not None else ()
+        ranks = sorted(int(match[1]) for name in files if (match := _RANK_FILE.fullmatch(name)))
+        return {rank: read_events(self.attempts[-1] / f"rank{rank}.jsonl") for rank in ranks}
 
     @cached_property
     def digest(self) -> Digest | None:
@@ -151,7 +141,7 @@ class CellFolder:
     def raw(self, name: str) -> Json:
         """A file as it stands, with fields that this version ignores: for those who only hand it on; of an attempt that
         of the one that counts. None where it is missing or no JSON."""
-        return self._files.raw(name, self.status.attempt if self.status is not None else None)
+        return self._files.raw(name, self._attempt)
 
     @property
     def composed_file(self) -> Path:
@@ -181,18 +171,18 @@ class CellFolder:
     @cached_property
     def link(self) -> LinkRecord | None:
         """What was asked of the link and what it did (link.json of the last attempt, or of the timing run)."""
-        return self.composed.link if self.composed is not None else self._of_last_attempt(LinkRecord, "link.json")
+        return (
+            self.composed.link
+            if self.composed is not None
+            else self._files.read_of_attempt(LinkRecord, self._attempt, "link.json")
+        )
 
     @cached_property
     def environment(self) -> Environment | None:
         """Host, kernel and versions (environment.json of the last attempt, or of the timing run)."""
         if self.composed is not None:
             return self.composed.environment
-        return self._of_last_attempt(Environment, "environment.json")
-
-    def _of_last_attempt(self, model: type[R], name: str) -> R | None:
-        number = self.status.attempt if self.status is not None else None
-        return self._files.read_of_attempt(model, number, name)
+        return self._files.read_of_attempt(Environment, self._attempt, "environment.json")
 
     def new_attempt(self) -> Path:
         """Make and return the next attempt folder."""
@@ -222,12 +212,8 @@ def cell_at(path: Path) -> CellFolder:
 
     Raises PackedRecordsError where the experiment's published file is broken.
     """
-    if not os.path.lexists(path / "status.json"):
-        packed = read_packed(path.parent)
-        found = packed.find(path.name) if packed is not None else None
-        if found is not None:
-            return CellFolder(path.with_name(found[0]), found[1])
-    return CellFolder(path)
+    found = None if os.path.lexists(path / "status.json") else find_packed(path)
+    return CellFolder(path) if found is None else CellFolder(*found)
 
 
 def iter_cells(folder: Path) -> Iterator[CellFolder]:
@@ -273,12 +259,3 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
             cells[packed_name] = CellFolder(folder / packed_name, files)
     for name in sorted(cells):
         yield cells.pop(name)  # what has been looked at need not stay in memory
-
-
-def _flatten(config: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:
-    for name, value in config.items():
-        key = sys.intern(f"{prefix}{name}")  # thousands of cells have the same names
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{key}.")
-        else:
-            yield key, json.dumps(value, sort_keys=True) if isinstance(value, list) else value

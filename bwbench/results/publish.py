@@ -13,8 +13,7 @@ from bwbench.records.lock import locked
 from bwbench.records.packed import PACKED, PackedFiles, columns_of, read_packed, write_packed
 from bwbench.records.schema import Digest, Json, JsonObject, PlanRecord, PublishedPlan
 from bwbench.results.analysis.cells import state_of
-from bwbench.results.analysis.clocks import Clocks
-from bwbench.results.analysis.ledger import summarise_ledger
+from bwbench.results.analysis.ledger import Clocks, summarise_ledger
 from bwbench.results.analysis.runs import runs_of
 from bwbench.results.analysis.scale import gradient_bytes_of
 from bwbench.results.analysis.trial import curve_of
@@ -62,7 +61,7 @@ def _composed(content: JsonObject, cell: CellFolder) -> JsonObject:
 
 def _digest(cell: CellFolder) -> JsonObject:
     """As composed.json holds it for a composed cell."""
-    events = {rank: cell.events(rank) for rank in cell.ranks}
+    events = cell.events()
     ledger = summarise_ledger(events, Clocks.of_link(cell.link))
     curve = curve_of(events)
     digest = Digest(curve=tuple(curve), ledger=ledger, gradient_bytes=gradient_bytes_of(cell)).to_json()

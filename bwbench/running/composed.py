@@ -223,8 +223,8 @@ def put_together(cell: Cell, made: _Made) -> Composition:
     """The cell's run as it would have been. Raises NotComposableError where the parts do not fit."""
     config = cell.config
     return compose(
-        _events(made.convergence),
-        _events(made.timing),
+        made.convergence.events(),
+        made.timing.events(),
         made.parts.phases,
         made.parts.timing_phases,
         has_target=config.target is not None,
@@ -247,7 +247,7 @@ def composed_record(cell: Cell, made: _Made, found: Composition) -> Composed:
         reason=found.reason,
         kinds=found.kinds,
         curve=found.curve,
-        ledger=weighted_ledger(_events(made.timing), made.parts.timing_phases, found.kinds),
+        ledger=weighted_ledger(made.timing.events(), made.parts.timing_phases, found.kinds),
         gradient_bytes=gradient_bytes_of(made.convergence),
         link=link.model_copy(update={"wire": None}),  # whose bytes are those of the timing run
         environment=made.timing.environment,
@@ -349,7 +349,3 @@ def _sources(made: _Made, found: Composition) -> ComposedFrom:
         timed_steps=sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
         max_payload_ratio=finite(found.max_payload_ratio),
     )
-
-
-def _events(folder: CellFolder) -> EventsByRank:
-    return {rank: folder.events(rank) for rank in folder.ranks}

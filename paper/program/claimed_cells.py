@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bwbench.base.errors import BwbenchError, RecordError
-from bwbench.base.plain_data import mapping_at
+from bwbench.base.plain_data import leaves, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.network.link import Link
 from bwbench.records import CellFolder, iter_cells
@@ -129,21 +129,13 @@ def _missing(
 def _check_alike(claim: str, folders: Sequence[CellFolder]) -> None:
     seen: dict[str, set[str]] = {}
     for folder in folders:
-        for key, value in _flat(folder.cell.config):
+        for key, value in leaves(folder.cell.config):
             if not any(key == free or key.startswith(free) for free in _FREE_TO_DIFFER):
                 seen.setdefault(key, set()).add(str(value))
     differing = {key: values for key, values in seen.items() if len(values) > 1}
     if differing:
         shown = "; ".join(f"{key}: {', '.join(sorted(values))}" for key, values in sorted(differing.items())[:4])
         raise AmbiguousClaimError(f"claim {claim!r} means several settings; name one of each under `where:` ({shown})")
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _is_preset(link: Mapping[str, Any], name: str) -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bwbench.base.registry import FIGURES
 from bwbench.results.analysis.results import Results, load_results, regrouped
+from bwbench.results.figures.album import save
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.save import save
 from bwbench.results.figures.style import COLUMN_IN, PAGE_IN
 from bwbench.results.section.content import Block, Table
 from bwbench.results.section.speedups import baseline_of, speedup_blocks

@@ -9,11 +9,11 @@ import typer
 
 from bwbench.cli.link import LINK_HELP
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions, RecordOptions, Shaping
-from bwbench.cli.option_classes import takes_options
+from bwbench.cli.option_classes import option, takes_options
 
 app = typer.Typer(help=LINK_HELP, no_args_is_help=True)
 
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+_AsJson = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 
 # A line a paragraph: typer keeps the line breaks of longer ones.
 APPLY_HELP = "\n\n".join(
@@ -57,8 +57,8 @@ def _group() -> None:
 @takes_options()
 def verify(
     *,
-    nodes: Annotated[int, typer.Option(help="How many nodes; each one sends to its neighbour.")] = 4,
-    tolerance: Annotated[float, typer.Option(help="Relative error of goodput and round trip that is fine.")] = 0.05,
+    nodes: Annotated[int, option("How many nodes; each one sends to its neighbour.")] = 4,
+    tolerance: Annotated[float, option("Relative error of goodput and round trip that is fine.")] = 0.05,
     json_: _AsJson = False,
     options: LinkOptions,
 ) -> int:
@@ -88,7 +88,7 @@ def run(
 @app.command()
 def presets(
     *,
-    sources: Annotated[bool, typer.Option("--sources", help="Say where the figures of each come from.")] = False,
+    sources: Annotated[bool, option("Say where the figures of each come from.", "--sources")] = False,
     json_: _AsJson = False,
 ) -> int:
     """List the links that have a name: for --preset here, and 'link: {preset: NAME}' in an experiment.
@@ -104,11 +104,9 @@ def presets(
 @takes_options()
 def show(
     *,
-    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 4,
-    hosts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: what is shaped on these hosts now, by ssh.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    nodes: Annotated[int, option("How many nodes.")] = 4,
+    hosts: Annotated[Path | None, option("Instead: what is shaped on these hosts now, by ssh.", metavar="FILE")] = None,
+    json_: Annotated[bool, option("Print JSON instead of tables.", "--json")] = False,
     options: LinkOptions,
 ) -> int:
     """Show a link node by node, what to expect of it, which back end would carry it, and the tc commands for the same.
@@ -144,9 +142,9 @@ def apply(*, shaping: Shaping, options: LinkOptions) -> int:
 @app.command()
 def clear(
     *,
-    dev: Annotated[str | None, typer.Option(metavar="IFACE", help="The interface: wlan0.")] = None,
-    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="On all these hosts instead, by ssh.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    dev: Annotated[str | None, option("The interface: wlan0.", metavar="IFACE")] = None,
+    hosts: Annotated[Path | None, option("On all these hosts instead, by ssh.", metavar="FILE")] = None,
+    json_: Annotated[bool, option("Print JSON instead of text.", "--json")] = False,
 ) -> int:
     """Take off what 'bwbench link apply' has put on an interface, and nothing else; there may be nothing.
 

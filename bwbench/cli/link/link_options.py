@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bwbench.cli.option_classes import option
+
 _LINK, _DISTURBANCES, _AIR, _NODES = "Link", "Disturbances", "Shared air", "Nodes and back end"
 
 
@@ -81,66 +83,51 @@ class LinkOptions:
 class NodeRunOptions:
     """How ``link run`` runs its command in the nodes."""
 
-    nodes: Annotated[int, typer.Option(help="How many nodes; each runs the command once.")] = 4
-    timeout: Annotated[str | None, typer.Option(help="End all after this time: '30 s'; exit status 124.")] = None
-    verify: Annotated[bool, typer.Option("--verify", help="Measure the link first; exit status 3 if it is off.")] = (
-        False
-    )
-    torch_env: Annotated[
-        bool, typer.Option("--torch-env", help="Set RANK, WORLD_SIZE, MASTER_ADDR, … as torchrun does.")
-    ] = False
-    no_prefix: Annotated[bool, typer.Option("--no-prefix", help="Print lines without the node's number.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line about the link at the end.")] = False
+    nodes: Annotated[int, option("How many nodes; each runs the command once.")] = 4
+    timeout: Annotated[str | None, option("End all after this time: '30 s'; exit status 124.")] = None
+    verify: Annotated[bool, option("Measure the link first; exit status 3 if it is off.", "--verify")] = False
+    torch_env: Annotated[bool, option("Set RANK, WORLD_SIZE, MASTER_ADDR, … as torchrun does.", "--torch-env")] = False
+    no_prefix: Annotated[bool, option("Print lines without the node's number.", "--no-prefix")] = False
+    quiet: Annotated[bool, option("No line about the link at the end.", "--quiet")] = False
 
 
 @dataclass(frozen=True)
 class RecordOptions:
     """What ``link record`` measures, and where that goes."""
 
-    to: Annotated[str | None, typer.Option(metavar="HOST", help="The other host, on which 'record --listen' runs.")] = (
-        None
-    )
-    listen: Annotated[bool, typer.Option("--listen", help="Be that other host.")] = False
-    port: Annotated[int | None, typer.Option(help="TCP port; 5210, and 5201 with --iperf3.")] = None
-    duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of each direction: '60 s'; of listening: '1 h'.")
-    ] = None
-    direction: Annotated[str, typer.Option(help="up, down or both (one after the other).")] = "both"
-    out: Annotated[Path, typer.Option(help="Trace file; for both NAME.up.EXT and NAME.down.EXT.")] = Path(
-        "recorded.tsv"
-    )
+    to: Annotated[str | None, option("The other host, on which 'record --listen' runs.", metavar="HOST")] = None
+    listen: Annotated[bool, option("Be that other host.", "--listen")] = False
+    port: Annotated[int | None, option("TCP port; 5210, and 5201 with --iperf3.")] = None
+    duration: Annotated[str | None, option("Of each direction: '60 s'; of listening: '1 h'.", metavar="TIME")] = None
+    direction: Annotated[str, option("up, down or both (one after the other).")] = "both"
+    out: Annotated[Path, option("Trace file; for both NAME.up.EXT and NAME.down.EXT.")] = Path("recorded.tsv")
     token: Annotated[
-        str | None, typer.Option(help="Which the listener asks for; it makes one up unless told. '' lets everyone in.")
+        str | None, option("Which the listener asks for; it makes one up unless told. '' lets everyone in.")
     ] = None
-    bind: Annotated[str, typer.Option(metavar="ADDRESS", help="Of this host, to measure from or to listen on.")] = ""
-    iperf3: Annotated[bool, typer.Option("--iperf3", help="The other host runs 'iperf3 --server' instead.")] = False
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    bind: Annotated[str, option("Of this host, to measure from or to listen on.", metavar="ADDRESS")] = ""
+    iperf3: Annotated[bool, option("The other host runs 'iperf3 --server' instead.", "--iperf3")] = False
+    json_: Annotated[bool, option("Print JSON instead of a table.", "--json")] = False
 
 
 @dataclass(frozen=True)
 class Shaping:
     """What ``link apply`` shapes, and for how long: its options beside those of the link."""
 
-    dev: Annotated[str | None, typer.Option(metavar="IFACE", help="The interface: wlan0.")] = None
+    dev: Annotated[str | None, option("The interface: wlan0.", metavar="IFACE")] = None
     peer: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ADDRESS", help="IP address (or network) of another machine. Repeatable."),
+        list[str] | None, option("IP address (or network) of another machine. Repeatable.", metavar="ADDRESS")
     ] = None
     hosts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: these hosts among each other, by ssh, until Ctrl-C.")
+        Path | None, option("Instead: these hosts among each other, by ssh, until Ctrl-C.", metavar="FILE")
     ] = None
     port: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N[-M]", help="Only TCP and UDP with these ports at either end. Repeatable."),
+        list[str] | None, option("Only TCP and UDP with these ports at either end. Repeatable.", metavar="N[-M]")
     ] = None
     except_port: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N[-M]", help="Not TCP and UDP with these ports, such as 22. Repeatable."),
+        list[str] | None, option("Not TCP and UDP with these ports, such as 22. Repeatable.", metavar="N[-M]")
     ] = None
-    for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Take it back after this time: '10 min'.")
-    ] = None
-    hold: Annotated[bool, typer.Option("--hold", help="Stay, and take it back when this process ends.")] = False
-    only_up: Annotated[bool, typer.Option("--only-up", help="Leave alone what comes in.")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tc commands and change nothing.")] = False
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
+    for_: Annotated[str | None, option("Take it back after this time: '10 min'.", "--for", metavar="TIME")] = None
+    hold: Annotated[bool, option("Stay, and take it back when this process ends.", "--hold")] = False
+    only_up: Annotated[bool, option("Leave alone what comes in.", "--only-up")] = False
+    dry_run: Annotated[bool, option("Print the tc commands and change nothing.", "--dry-run")] = False
+    json_: Annotated[bool, option("Print JSON instead of text.", "--json")] = False

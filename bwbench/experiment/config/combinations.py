@@ -56,17 +56,15 @@ class MethodConfig(BaseModel):
 NamedMethod: TypeAlias = MethodConfig | CellConfig
 
 
-def method_refusals(point: NamedMethod) -> list[Finding]:
-    """Everything about a method that cannot work, whatever it trains."""
-    return [finding for check in _METHOD_CHECKS for finding in check(point)]
-
-
-def refusals(config: CellConfig) -> list[Finding]:
-    """Everything about a cell that cannot work."""
+def refusals(config: NamedMethod) -> list[Finding]:
+    """Everything about a method that cannot work, whatever it trains; of a cell all that cannot work."""
     try:
-        return [*method_refusals(config), *(finding for check in _CHECKS for finding in check(config))]
+        found = [finding for check in _METHOD_CHECKS for finding in check(config)]
+        if isinstance(config, CellConfig):
+            found += [finding for check in _CHECKS for finding in check(config)]
+        return found
     except Exception as error:
-        if not config.plugins:
+        if isinstance(config, MethodConfig) or not config.plugins:
             raise
         text = f"a component could not be asked what it goes with: {type(error).__name__}: {error}"
         return [Finding(("plugins",), f"{text}; derive it from the base class of its kind")]

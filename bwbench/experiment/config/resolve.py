@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,14 +16,7 @@ from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
-from bwbench.experiment.config.combinations import (
-    Finding,
-    MethodConfig,
-    auto_collective,
-    method_refusals,
-    refusals,
-    remarks,
-)
+from bwbench.experiment.config.combinations import Finding, MethodConfig, auto_collective, refusals, remarks
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -86,9 +79,8 @@ def resolve(
     if "target" not in content:
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
-    refused_keys = {finding.loc[0] for finding in findings}
-    config, errors = _validated({**LEFT_OUT, **content, "plugins": list(plugins)}, CellConfig)
-    errors = [_where_written(error, expanded) for error in errors if not refused_keys & set(error.loc[:1])]
+    content = {**LEFT_OUT, **content, "plugins": list(plugins)}
+    config, errors = _validated(content, CellConfig, expanded, findings)
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None:
         config, found, said = _with_traces_read(config, folder)
@@ -140,12 +132,11 @@ def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Compone
     content: JsonObject = {key: value for key, value in expanded.content.items() if key in ("nodes", *METHOD_KEYS)}
     findings = _unknown_name(expanded, asked.get("algorithm"))
     notes = _settle_collective(content, may_fail=False)
-    refused = {finding.loc[0] for finding in findings}
-    config, errors = _validated(content, MethodConfig)
-    findings += [_where_written(error, expanded) for error in errors if not refused & set(error.loc[:1])]
+    config, errors = _validated(content, MethodConfig, expanded, findings)
+    findings += errors
     if config is not None and not findings and optimizer is not None:
         config = config.model_copy(update={"optimizer": optimizer})
-        findings += method_refusals(config)
+        findings += refusals(config)
         notes += [] if findings else remarks(config)
     if config is None or findings:
         raise ConfigError([Problem(finding.message) for finding in findings])
@@ -206,23 +197,25 @@ def _unknown_name(expanded: Expanded, algorithm: object) -> list[Finding]:
     )
     if expanded.preset in PRESETS or expanded.preset in ALGORITHMS or not is_spelled:
         return []
-    return [Finding(("algorithm",), _unknown_algorithm(expanded.preset))]
+    name, names = expanded.preset, dict.fromkeys([*PRESETS, *ALGORITHMS.names()])
+    text = f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{elsewhere(name, ALGORITHMS)}"
+    return [Finding(("algorithm",), text)]
 
 
-def _unknown_algorithm(name: str) -> str:
-    """The message for a name that is neither an algorithm nor a preset."""
-    names = [*PRESETS, *(name for name in ALGORITHMS.names() if name not in PRESETS)]
-    hint = elsewhere(name, ALGORITHMS)
-    return f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{hint}"
+def _validated(
+    content: JsonObject, model: type[Config], expanded: Expanded, known: Sequence[Finding]
+) -> tuple[Config | None, list[Finding]]:
+    """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number.
 
-
-def _validated(content: JsonObject, model: type[Config]) -> tuple[Config | None, list[Finding]]:
-    """Check types strictly: JSON mode takes a list for a tuple, and neither text nor true for a number."""
-    text = json.dumps(whole_floats_as_int(content))
+    Args:
+        known: what is wrong already; nothing more is said of these keys.
+    """
+    text, refused = json.dumps(whole_floats_as_int(content)), {finding.loc[0] for finding in known}
     try:
         return model.model_validate_json(text, strict=True, by_alias=True, by_name=False), []
     except ValidationError as error:
-        return None, [Finding(loc, _with_key(loc, message)) for loc, message in explain(error, model)]
+        found = [(loc, message) for loc, message in explain(error, model) if not refused & set(loc[:1])]
+        return None, [_where_written(Finding(loc, _with_key(loc, message)), expanded) for loc, message in found]
 
 
 def _with_key(loc: Location, message: str) -> str:

@@ -11,7 +11,7 @@ from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
 from bwbench.records import CellFolder, read_record, write_json_atomic, write_record
-from bwbench.records.packed import PackedFiles, read_packed
+from bwbench.records.packed import PackedFiles, find_packed, read_packed
 from bwbench.records.schema import PlanAbout, PlannedEntry, PlanOrder, PlanRecord, Status
 
 _HOW = {WHOLE: "", COMPOSED: "; to be composed", CHECKED: "; to run whole, and to be composed for comparison"}
@@ -48,13 +48,12 @@ def assess(
     """
     experiment = results / cells[0].experiment if cells else results
     folders = _folders_by_id(experiment) if cells else {}
-    packed = read_packed(experiment) if cells else None
     found = []
     for cell in cells:
         folder = experiment / folders.get(cell.id, cell.folder_name)
-        published = packed.find(cell.folder_name) if packed is not None else None
+        published = find_packed(experiment / cell.folder_name)
         if published is not None and cell.id not in folders:
-            folder = experiment / published[0]
+            folder = published[0]
         way = (ways or {}).get(cell.id, WHOLE)
         item = replace(_assess(cell, folder, published[1] if published else None, retry, way), way=way)
         found.append(replace(item, why=f"{item.why}{_HOW[way]}") if item.runs else item)

@@ -13,8 +13,7 @@ from bwbench.base.plain_data import Json, JsonObject
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.method_names import standing_of
 from bwbench.methods.roles import Role, Topology, topology_by_name
-
-SCHEMA = 1
+from bwbench.records import SCHEMA
 
 
 @dataclass(frozen=True)

@@ -23,18 +23,16 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
     """
     found: dict[str, None] = {}
     has_netem: bool | None = None
-    for item in planned:
-        config = item.cell.config
+    for config in (item.cell.config for item in planned if item.runs):
         longest_s = max((outage.duration_s for outage in config.link.outages), default=0.0)
-        if item.runs and longest_s > LONGEST_OUTAGE_S:
+        if longest_s > LONGEST_OUTAGE_S:
             found[
                 f"an outage of {DURATION.format(longest_s)} ends a cell that needs the link meanwhile as failed: "
                 f"outages are waited for about {DURATION.format(LONGEST_OUTAGE_S)}"
             ] = None
-        if item.runs and (doubt := _momentum_doubt(config)) is not None:
+        if (doubt := _momentum_doubt(config)) is not None:
             found[doubt] = None
-        text = beyond_relay(config.link, config.nodes) if item.runs else None
-        if text is None:
+        if (text := beyond_relay(config.link, config.nodes)) is None:
             continue
         if config.link.backend != "relay" and not beyond_netem(config.link):
             has_netem = netem_available() if has_netem is None else has_netem

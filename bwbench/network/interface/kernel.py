@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -23,21 +23,8 @@ from pyroute2.netlink.rtnl.tcmsg import cls_u32, plugins
 from pyroute2.netlink.rtnl.tcmsg.common_act import get_tca_action
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
+from bwbench.network.interface import settings
 from bwbench.network.interface.match import Match
-from bwbench.network.interface.settings import (
-    PRIORITIES,
-    QUANTUM_BYTES,
-    UNLIMITED_BURST_BYTES,
-    UNLIMITED_BYTES_PER_S,
-    Fifo,
-    Filter,
-    Htb,
-    HtbClass,
-    Plain,
-    Qdisc,
-    Setting,
-    Tbf,
-)
 from bwbench.network.interface.steps import MakeIfb, Step
 from bwbench.network.namespaces.isolation import CAP_NET_ADMIN, has_capability
 from bwbench.network.netem import netem_netlink
@@ -134,9 +121,9 @@ class Kernel:
         except NetlinkError as error:
             raise LinkError(_refusal(step, error)) from error
 
-    def qdiscs(self, index: int) -> list[Qdisc]:
+    def qdiscs(self, index: int) -> list[settings.Qdisc]:
         """All qdiscs of an interface."""
-        return [Qdisc(found["handle"], found["parent"], _setting_in(found)) for found in self._qdiscs(index)]
+        return [settings.Qdisc(found["handle"], found["parent"], _setting_in(found)) for found in self._qdiscs(index)]
 
     def described(self, index: int) -> list[tuple[str, int, int, str]]:
         """Kind, handle, parent and settings of all qdiscs of an interface, sorted: to be compared."""
@@ -145,59 +132,45 @@ class Kernel:
             for found in self._qdiscs(index)
         )
 
-    def classes(self, index: int) -> list[HtbClass]:
+    def classes(self, index: int) -> list[settings.HtbClass]:
         """The classes of an interface that are like ours."""
         return [found for message in self._netlink.get_classes(index=index) if (found := _class_in(message))]
 
-    def filters(self, index: int, parent: int) -> list[Filter]:
+    def filters(self, index: int, parent: int) -> list[settings.Filter]:
         """Our filters below ``parent``."""
         found = []
         for message in self._netlink.get_filters(index=index, parent=parent):
-            versions = [version for version in PRIORITIES if _filter_info(version) == message["info"]]
+            versions = [version for version in settings.PRIORITIES if _filter_info(version) == message["info"]]
             options = message.get_attr("TCA_OPTIONS")
             selector = options.get_attr("TCA_U32_SEL") if versions and options is not None else None
             if selector is not None:
                 ifb = _mirrored_to(options)
                 target = options.get_attr("TCA_U32_CLASSID") if ifb is None else self.name_of(ifb) or ""
-                found.append(Filter(parent, Match.read(versions[0], selector), target))
+                found.append(settings.Filter(parent, Match.read(versions[0], selector), target))
         return found
 
     def has_foreign_filters(self, index: int, parent: int) -> bool:
         """Whether there are filters below ``parent`` that are not ours."""
-        ours = {_filter_info(version) for version in PRIORITIES}
+        ours = {_filter_info(version) for version in settings.PRIORITIES}
         return any(found["info"] not in ours for found in self._netlink.get_filters(index=index, parent=parent))
 
     def delete_qdisc(self, index: int, handle: int, parent: int) -> bool:
         """Whether it was there, with this handle, and could be deleted with everything below it."""
-        return self._deleted("del", index, handle=handle, parent=parent)
+        return _deleted(self._netlink.tc, "del", None, index, handle=handle, parent=parent)
 
     def delete_filters(self, index: int, parent: int) -> bool:
         """Whether there were filters of ours below ``parent``; there are none then."""
-        infos = [_filter_info(version) for version in PRIORITIES]
-        deleted = [self._deleted("del-filter", index, parent=parent, info=info) for info in infos]
+        infos = [_filter_info(version) for version in settings.PRIORITIES]
+        deleted = [_deleted(self._netlink.tc, "del-filter", None, index, parent=parent, info=info) for info in infos]
         return any(deleted)
 
     def delete_interface(self, name: str) -> bool:
         """Whether there was such an interface; there is none then."""
         index = self.index_of(name)
-        try:
-            return index is not None and bool(self._netlink.link("del", index=index))
-        except NetlinkError as error:
-            if error.code not in _GONE:
-                raise
-            return False
+        return index is not None and _deleted(self._netlink.link, "del", index=index)
 
     def _qdiscs(self, index: int) -> list[Any]:
         return [found for found in self._netlink.get_qdiscs() if found["index"] == index]
-
-    def _deleted(self, command: str, index: int, **arguments: Any) -> bool:
-        try:
-            self._netlink.tc(command, None, index, **arguments)
-        except NetlinkError as error:
-            if error.code not in _GONE:
-                raise
-            return False
-        return True
 
     def _take(self, step: Step) -> None:
         if isinstance(step, MakeIfb):
@@ -207,20 +180,20 @@ class Kernel:
         index, what = self.index_of(step.dev), step.what
         if index is None:
             raise LinkError(f"interface {step.dev} is gone")
-        if isinstance(what, Qdisc):
+        if isinstance(what, settings.Qdisc):
             kind, arguments = _arguments_of(what.setting)
             self._netlink.tc("add", kind, index, handle=what.handle, parent=what.parent, **arguments)
-        elif isinstance(what, HtbClass):
+        elif isinstance(what, settings.HtbClass):
             self._netlink.tc(
                 "add-class",
                 "htb",
                 index,
                 handle=what.handle,
                 parent=what.handle & 0xFFFF_0000,
-                rate=UNLIMITED_BYTES_PER_S,
-                burst=UNLIMITED_BURST_BYTES,  # without its bursts pyroute2 makes up some of 1600 B
-                cburst=UNLIMITED_BURST_BYTES,
-                quantum=QUANTUM_BYTES,
+                rate=settings.UNLIMITED_BYTES_PER_S,
+                burst=settings.UNLIMITED_BURST_BYTES,  # without its bursts pyroute2 makes up some of 1600 B
+                cburst=settings.UNLIMITED_BURST_BYTES,
+                quantum=settings.QUANTUM_BYTES,
             )
         else:
             version, target = what.match.version, dict[str, object](target=what.target)
@@ -232,11 +205,21 @@ class Kernel:
                 "u32",
                 index,
                 parent=what.parent,
-                prio=PRIORITIES[version],
+                prio=settings.PRIORITIES[version],
                 protocol=_PROTOCOLS[version],
                 selector=what.match.selector(),
                 **target,
             )
+
+
+def _deleted(delete: Callable[..., object], *what: object, **more: object) -> bool:
+    try:
+        delete(*what, **more)
+    except NetlinkError as error:
+        if error.code not in _GONE:
+            raise
+        return False
+    return True
 
 
 def _refusal(step: Step, error: Any) -> str:
@@ -267,41 +250,41 @@ def require_rights(command: str) -> None:
         )
 
 
-def _arguments_of(setting: Setting) -> tuple[str, dict[str, object]]:
+def _arguments_of(setting: settings.Setting) -> tuple[str, dict[str, object]]:
     """Kind of a qdisc, and what pyroute2's ``tc`` takes beside it; nothing makes it the kernel's own."""
-    if isinstance(setting, Htb):
+    if isinstance(setting, settings.Htb):
         return "htb", {"default": setting.default}
-    if isinstance(setting, Tbf):
+    if isinstance(setting, settings.Tbf):
         return "tbf", {"setting": setting}
     if isinstance(setting, NetemQdisc):
         return "netem", {"qdisc": setting}
-    if isinstance(setting, Fifo):
+    if isinstance(setting, settings.Fifo):
         return setting.kind, {"limit": setting.limit}
     return setting.kind, {}
 
 
-def _setting_in(message: Any) -> Setting:
+def _setting_in(message: Any) -> settings.Setting:
     """What the kernel says of a qdisc; of kinds that are never ours the kind alone."""
     kind, options = message.get_attr("TCA_KIND"), message.get_attr("TCA_OPTIONS")
     if kind == "htb":
-        return Htb(options.get_attr("TCA_HTB_INIT")["defcls"])
+        return settings.Htb(options.get_attr("TCA_HTB_INIT")["defcls"])
     if kind == "tbf":
         fields = _TBF.unpack_from(options.get_attr("TCA_TBF_PARMS"))
         rate, burst_ticks = fields[5], fields[13]
-        return Tbf(rate, round(rate * burst_ticks * _TICK_S), 0)  # it does not tell where super-packets are cut
+        return settings.Tbf(rate, round(rate * burst_ticks * _TICK_S), 0)  # where it cuts super-packets is not told
     if kind == "netem":
         return netem_netlink.read(options)
     if kind in ("bfifo", "pfifo"):
-        return Fifo(options["limit"], "bytes" if kind == "bfifo" else "packets")
-    return Plain(kind)
+        return settings.Fifo(options["limit"], "bytes" if kind == "bfifo" else "packets")
+    return settings.Plain(kind)
 
 
-def _class_in(message: Any) -> HtbClass | None:
+def _class_in(message: Any) -> settings.HtbClass | None:
     """The class that a message speaks of; None where it is none that is never short of anything."""
     options = message.get_attr("TCA_OPTIONS")
-    if message.get_attr("TCA_KIND") != "htb" or options.get_attr("TCA_HTB_RATE64") != UNLIMITED_BYTES_PER_S:
+    if message.get_attr("TCA_KIND") != "htb" or options.get_attr("TCA_HTB_RATE64") != settings.UNLIMITED_BYTES_PER_S:
         return None
-    return HtbClass(message["handle"])
+    return settings.HtbClass(message["handle"])
 
 
 def _text_of_options(message: Any) -> str:
@@ -311,7 +294,7 @@ def _text_of_options(message: Any) -> str:
 
 def _filter_info(version: int) -> int:
     """Priority and protocol of our filters, as the header of a message has them."""
-    return PRIORITIES[version] << 16 | socket.htons(_PROTOCOLS[version])
+    return settings.PRIORITIES[version] << 16 | socket.htons(_PROTOCOLS[version])
 
 
 def _mirrored_to(options: Any) -> int | None:
@@ -339,18 +322,18 @@ def teach() -> None:
     plugins["u32"] = SimpleNamespace(fix_msg=cls_u32.fix_msg, options=_U32Options, get_parameters=_u32_parameters)
 
 
-def _tbf_parameters(arguments: Mapping[str, Tbf]) -> dict[str, object]:
+def _tbf_parameters(arguments: Mapping[str, settings.Tbf]) -> dict[str, object]:
     """What ``tc("add", "tbf", index, setting=...)`` sends; called by pyroute2."""
     tbf = arguments["setting"]
     rate = (0, _ETHERNET, 0, 0, 0, tbf.rate_bytes_per_s)
-    peak = (0, _ETHERNET, 0, 0, 0, min(UNLIMITED_BYTES_PER_S, _MAX_U32))
+    peak = (0, _ETHERNET, 0, 0, 0, min(settings.UNLIMITED_BYTES_PER_S, _MAX_U32))
     # The two bursts come in bytes below; the kernel wants them in ticks as well, without using those.
     burst_ticks = round(tbf.burst_bytes / tbf.rate_bytes_per_s / _TICK_S)
     return {
         "attrs": [
             ["TCA_TBF_PARMS", _TBF.pack(*rate, *peak, tbf.burst_bytes, burst_ticks, 1)],
             ["TCA_TBF_BURST", tbf.burst_bytes],
-            ["TCA_TBF_PRATE64", UNLIMITED_BYTES_PER_S],
+            ["TCA_TBF_PRATE64", settings.UNLIMITED_BYTES_PER_S],
             ["TCA_TBF_PBURST", tbf.cut_bytes],
         ]
     }

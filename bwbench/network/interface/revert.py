@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import select
 import signal
@@ -22,8 +23,6 @@ from types import FrameType
 
 from bwbench.base.errors import BwbenchError
 from bwbench.network.interface.guard import OWNER, socket_name
-from bwbench.network.interface.kernel import Kernel
-from bwbench.network.interface.remove import not_restored, remove
 from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state
 from bwbench.network.namespaces import isolation
 
@@ -54,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError:  # another one guards this run
             return 0
         listener.listen()
+        # Heavy (pyroute2), so not before it can be reached, which the owner waits for; nor later, when it may be gone.
+        importlib.import_module("bwbench.network.interface.remove")
         reason = _Watch(listener, options.state_file, state).until_due()
         return 0 if _take_back(options.state_file, state, reason) else 1
 
@@ -119,6 +120,9 @@ def _take_back(state_file: Path, state: RunState, reason: str) -> bool:
 
 def _try_to_take_back(state_file: Path, state: RunState, reason: str) -> bool:
     """False where another process holds the lock: it may be about to add to what was taken off just now."""
+    from bwbench.network.interface.kernel import Kernel
+    from bwbench.network.interface.remove import not_restored, remove
+
     with contextlib.ExitStack() as stack, Kernel() as kernel:
         alone = True
         try:

@@ -45,16 +45,6 @@ class QdiscSnapshot:
         return ", ".join(_show(*qdisc[:3]) for qdisc in self.qdiscs) or "none"
 
     @property
-    def root(self) -> str | None:
-        """Kind of the root qdisc."""
-        return next((kind for kind, _, parent, _ in self.qdiscs if parent == ROOT), None)
-
-    @property
-    def has_ingress(self) -> bool:
-        """Whether somebody looks at what comes in."""
-        return any(parent == INGRESS_PARENT for _, _, parent, _ in self.qdiscs)
-
-    @property
     def leaf(self) -> str | None:
         """What the kernel queues with here, to be used for the traffic that is left alone; None: nothing special."""
         kinds = {kind for kind, _, parent, _ in self.qdiscs if parent != INGRESS_PARENT} - {_PER_QUEUE}
@@ -66,7 +56,7 @@ class QdiscSnapshot:
         Its own have the handle 0; nobody else can make such ones.
         """
         theirs = [qdisc for qdisc in self.qdiscs if qdisc[2] != INGRESS_PARENT and qdisc[1] != 0]
-        if theirs or self.root is None:
+        if theirs or not any(parent == ROOT for _, _, parent, _ in self.qdiscs):
             raise LinkError(
                 f"{dev} has qdiscs that somebody has set up ({self}), and the kernel would not make them again. "
                 f"Nothing was changed; if nobody needs them, take them off: tc qdisc del dev {dev} root"
@@ -81,7 +71,7 @@ class QdiscSnapshot:
                 "its place. Nothing was changed; say for the time being what it is to make: "
                 f"sysctl -w net.core.default_qdisc={min(made - {again})}"
             )
-        if both and self.has_ingress:
+        if both and any(parent == INGRESS_PARENT for _, _, parent, _ in self.qdiscs):
             raise LinkError(
                 f"{dev} has an ingress qdisc already ({self}): somebody else looks at what comes in. Nothing was "
                 "changed; --only-up shapes what goes out alone"

@@ -80,7 +80,7 @@ def read_trace(trace: Trace) -> TraceFile:
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
         raise ConfigError(f"trace {trace.file}: is {kind}; name a file with {_FORMATS}")
     version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-    found = _read(path, trace.file, version, trace.format, trace.measures, trace.column, trace.unit)
+    found = _read(path, version, trace.model_copy(update={"start_s": 0.0, "sha256": None, "mean_bps": None}))
     if trace.sha256 is not None and trace.sha256 != found.sha256:
         raise ConfigError(
             f"trace {trace.file} has changed since it was planned (sha256 {trace.sha256[:12]}… then, "
@@ -99,24 +99,17 @@ def _near(path: str) -> str:
 
 
 @lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files
-def _read(
-    path: str,
-    shown: str,
-    version: tuple[int, ...],
-    asked_format: str,
-    measures: Measures | None,
-    column: str | None,
-    unit: str | None,
-) -> TraceFile:
+def _read(path: str, version: tuple[int, ...], trace: Trace) -> TraceFile:
+    shown, measures = trace.file, trace.measures
     raw = _raw_bytes(path, shown)
     text = _text(raw, shown)
-    kind = _detect(text, shown) if asked_format == "auto" else asked_format
+    kind = _detect(text, shown) if trace.format == "auto" else trace.format
     if kind == "csv":
         if measures is None:
             allowed = "'measures: link' (whole frames) or 'measures: tcp-goodput' (what TCP made of it)"
             raise ConfigError(Problem(f"a CSV trace has to say what it measures: {allowed}", shown))
-    elif column is not None or unit is not None:
-        key = "column" if column is not None else "unit"
+    elif trace.column is not None or trace.unit is not None:
+        key = "column" if trace.column is not None else "unit"
         raise ConfigError(Problem(f"'{key}' belongs to CSV traces; this one is {kind}: leave it out", shown))
     if kind == "wifi":
         measures = measures or "tcp-goodput"
@@ -127,7 +120,7 @@ def _read(
         parsed = parse_mahimahi(text, shown, packet_bytes)
     else:
         assert measures is not None
-        parsed = parse_csv(text, shown, column, unit)
+        parsed = parse_csv(text, shown, trace.column, trace.unit)
     scale = ETHERNET_FRAME_BYTES / TCP_PAYLOAD_BYTES if measures == "tcp-goodput" else 1.0
     rates = _checked(parsed, scale, shown)
     return TraceFile(rates, hashlib.sha256(raw).hexdigest(), kind, measures, parsed.notes)

@@ -157,7 +157,7 @@ class Agent:
         try:
             namespace_fd = self._wiring.node_fds[request.node]
             targets = dict(zip(request.targets, passed, strict=True))
-            inner, outer = self._children.spawn(namespace_fd, request.argv, request.env, request.cwd, targets, pipe)
+            inner, outer = self._children.spawn(namespace_fd, request, targets, pipe)
         finally:
             for fd in passed:
                 os.close(fd)
@@ -170,16 +170,8 @@ class Children:
     def __init__(self) -> None:
         self._exit_pipes: dict[int, int] = {}
 
-    def spawn(
-        self,
-        namespace_fd: int,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        cwd: str,
-        fds: Mapping[int, int],
-        pipe: int,
-    ) -> tuple[int, int]:
-        """Start ``argv`` in a session of its own inside ``namespace_fd``.
+    def spawn(self, namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], pipe: int) -> tuple[int, int]:
+        """Start what is asked for in a session of its own inside ``namespace_fd``.
 
         Args:
             fds: descriptor numbers in the child to descriptors here; 0, 1 and 2 not named are /dev/null.
@@ -193,13 +185,13 @@ class Children:
         pid = os.fork()
         if pid == 0:
             os.close(report_read)
-            _become(namespace_fd, argv, env, cwd, fds, report_write)
+            _become(namespace_fd, asked, fds, report_write)
         os.close(report_write)
         self._exit_pipes[pid] = pipe
         with open(report_read, "rb") as report:
             outer, _, failure = report.read().partition(b"\n")
         if failure:
-            raise LaunchError(f"cannot start {argv[0]!r} in a node: {failure.decode(errors='replace')}")
+            raise LaunchError(f"cannot start {asked.argv[0]!r} in a node: {failure.decode(errors='replace')}")
         return pid, int(outer or pid)
 
     def signal(self, pid: int, number: int) -> None:
@@ -224,10 +216,8 @@ class Children:
                 os.close(pipe)
 
 
-def _become(
-    namespace_fd: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[int, int], report: int
-) -> None:
-    """In the forked child: turn into ``argv``, or report why not. Never returns."""
+def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], report: int) -> None:
+    """In the forked child: turn into what is asked for, or report why not. Never returns."""
     try:
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, FIRST_SPARE_FD)
         outer_pid = str(os.getpid())
@@ -241,8 +231,8 @@ def _become(
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
-        os.chdir(cwd)
-        os.execvpe(argv[0], list(argv), dict(env))
+        os.chdir(asked.cwd)
+        os.execvpe(asked.argv[0], list(asked.argv), dict(asked.env))
     except BaseException as error:  # noqa: B036 - nothing may escape into the agent's own code
         with contextlib.suppress(OSError):
             os.write(report, str(error).encode())

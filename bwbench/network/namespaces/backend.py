@@ -54,14 +54,9 @@ class PairCounter:
 
     def plus(self, other: PairCounter, sign: int = 1) -> PairCounter:
         """The sum of both (``sign=-1``: the difference)."""
-        unknown = self.ack_frames is None or other.ack_frames is None
-        return PairCounter(
-            self.frames + sign * other.frames,
-            self.bytes + sign * other.bytes,
-            None if unknown else (self.ack_frames or 0) + sign * (other.ack_frames or 0),
-            None if unknown else (self.ack_bytes or 0) + sign * (other.ack_bytes or 0),
-            self.drops + sign * other.drops,
-        )
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        figures: list[Any] = [None if None in (one, two) else one + sign * two for one, two in both]
+        return PairCounter(*figures)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
@@ -80,7 +80,7 @@ def examine_machine() -> list[MachineFinding]:
     findings = [MachineFinding("system", "ok", system), _namespaces()]
     if findings[-1].verdict != "unfit":
         findings += [_netem(), _relay()]
-    return [*findings, _cores(), _socket_buffers(), _congestion_control(), _leftovers()]
+    return [*findings, *_settings(), _leftovers()]
 
 
 def _namespaces() -> MachineFinding:
@@ -101,43 +101,37 @@ def _netem() -> MachineFinding:
 
 def _relay() -> MachineFinding:
     try:
-        capacity = relay_capacity()
+        single, super_packets = relay_capacity()
     except BwbenchError as error:
         return MachineFinding("relay", "unfit", str(error))
-    singly, super_packets = map(_rate, (capacity.single_bps, capacity.super_bps))
-    how = f"of all nodes together (99 % of the packets within {LATE_S * 1e3:g} ms, scheduling {capacity.priority})"
-    if not capacity.single_bps:
-        text = f"not on time even at {_rate(LIGHTEST_BPS)} {how}: the machine is busy, or too slow for many nodes"
+    how = f"of all nodes together (99 % of the packets within {LATE_S * 1e3:g} ms, scheduling {single.priority})"
+    if not single.kept_up:
+        lightest = BANDWIDTH.show(LIGHTEST_BPS, 2)
+        text = f"not on time even at {lightest} {how}: the machine is busy, or too slow for many nodes"
         return MachineFinding("relay", "limited", text)
-    most = f"{singly} packet by packet, and {super_packets} on fast links" if capacity.super_bps else singly
+    most = BANDWIDTH.show(single.wire_bps, 2)
+    if super_packets.kept_up:
+        most += f" packet by packet, and {BANDWIDTH.show(super_packets.wire_bps, 2)} on fast links"
     return MachineFinding("relay", "ok", f"carries {most} {how}")
 
 
-def _rate(rate_bps: float) -> str:
-    return BANDWIDTH.show(rate_bps, 2)
-
-
-def _cores() -> MachineFinding:
+def _settings() -> Iterator[MachineFinding]:
     cores = len(os.sched_getaffinity(0))
     if cores >= _COMFORTABLE_CORES:
-        return MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
-    text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
-    return MachineFinding("cores", "limited", text)
-
-
-def _socket_buffers() -> MachineFinding:
+        yield MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
+    else:
+        text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
+        yield MachineFinding("cores", "limited", text)
     limit = int(sysctl("net/core/rmem_max") or 0)
     if limit >= 1 << 20 or os.geteuid() == 0:
-        return MachineFinding("socket buffers", "ok", f"net.core.rmem_max {limit} B")
-    advice = "fast links may drop frames in the relay; sysctl -w net.core.rmem_max=4194304 helps"
-    return MachineFinding("socket buffers", "limited", f"net.core.rmem_max {limit} B: {advice}")
-
-
-def _congestion_control() -> MachineFinding:
+        yield MachineFinding("socket buffers", "ok", f"net.core.rmem_max {limit} B")
+    else:
+        advice = "fast links may drop frames in the relay; sysctl -w net.core.rmem_max=4194304 helps"
+        yield MachineFinding("socket buffers", "limited", f"net.core.rmem_max {limit} B: {advice}")
     allowed = (sysctl("net/ipv4/tcp_allowed_congestion_control") or "").split()
     taken = "cubic" if "cubic" in allowed else "reno"
     text = f"{taken} is used (allowed here: {', '.join(allowed)})"
-    return MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
+    yield MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
 
 
 def _leftovers() -> MachineFinding:
@@ -149,7 +143,12 @@ def _leftovers() -> MachineFinding:
 
 
 class Load(NamedTuple):
-    """What one load made of the relay: bits carried a second, and the 99th percentile of lateness."""
+    """What one load made of the relay: bits carried a second, of all nodes together, acknowledgements included.
+
+    Attributes:
+        late_s: the 99th percentile of lateness.
+        priority: how the relay's process is scheduled.
+    """
 
     wire_bps: float
     late_s: float
@@ -162,48 +161,25 @@ class Load(NamedTuple):
         return self.late_s <= LATE_S and not self.lost
 
 
-class RelayCapacity(NamedTuple):
-    """The most that the relay carries, of all nodes together, acknowledgements included; 0: not even the least tried.
+def relay_capacity() -> tuple[Load, Load]:
+    """The most that the relay carries here, packet by packet and as super-packets; takes some 10 s.
 
-    Attributes:
-        single_bps: packet by packet.
-        super_bps: as super-packets.
-        priority: how its process is scheduled.
+    Where it did not keep up even with the least that was tried, that. Raises a BwbenchError where no network can be
+    opened.
     """
-
-    single_bps: float
-    super_bps: float
-    priority: str
-
-
-def relay_capacity() -> RelayCapacity:
-    """The most that the relay carries here while 99 % of the frames leave within 1 ms of their time; takes some 10 s.
-
-    Raises a BwbenchError where no network can be opened.
-    """
-    single = _most(_SINGLE_BPS, _SINGLY)
-    super_packets = _most(_SUPER_BPS, {})
-    return RelayCapacity(
-        single_bps=single.wire_bps if single.kept_up else 0.0,
-        super_bps=super_packets.wire_bps if super_packets.kept_up else 0.0,
-        priority=single.priority,
-    )
+    return _most(_SINGLE_BPS, _SINGLY), _most(_SUPER_BPS, {})
 
 
 def _most(ladder_bps: tuple[float, ...], keys: Mapping[str, float]) -> Load:
     """The heaviest load of the ladder with which the relay kept up; the lightest where it kept up with none."""
     step = len(ladder_bps) // 2
     best = _try(ladder_bps[step], keys)
-    if best.kept_up:
-        for total_bps in ladder_bps[step + 1 :]:
-            load = _try(total_bps, keys)
-            if not load.kept_up:
-                break
-            best = max(best, load)
-        return best
-    for total_bps in ladder_bps[:step][::-1]:
-        best = _try(total_bps, keys)
-        if best.kept_up:
+    goes_well = best.kept_up
+    for total_bps in ladder_bps[step + 1 :] if goes_well else ladder_bps[:step][::-1]:
+        load = _try(total_bps, keys)
+        if load.kept_up or not goes_well:
+            best = max(best, load) if goes_well else load
+        if load.kept_up is not goes_well:
             break
     return best
 
@@ -235,43 +211,31 @@ def _load(total_bps: float, keys: Mapping[str, float]) -> Load:
         )
 
 
-@dataclass(frozen=True)
-class Leftover:
-    """A process that nobody supervises any more."""
-
-    pid: int
-    command: str
-
-
-def find_leftovers() -> list[Leftover]:
-    """Agents, probes and workers that no living ``bwbench`` is an ancestor of."""
+def find_leftovers() -> list[psutil.Process]:
+    """Agents, probes and workers that no living ``bwbench`` is an ancestor of, with ``pid`` and ``cmdline`` as info."""
     found = []
     for process in psutil.process_iter(["pid", "cmdline"]):
-        command = process.info["cmdline"] or []
-        if not any(module in command for module in _MODULES):
+        if not set(_MODULES) & set(process.info["cmdline"] or ()):
             continue
         try:
             ancestors = [" ".join(parent.cmdline()) for parent in process.parents()]
         except psutil.Error:
             continue
-        if not any("bwbench" in ancestor for ancestor in ancestors) and not any("pytest" in a for a in ancestors):
-            found.append(Leftover(process.pid, " ".join(command)))
+        if not any("bwbench" in ancestor or "pytest" in ancestor for ancestor in ancestors):
+            found.append(process)
     return found
 
 
-def end_leftovers(leftovers: list[Leftover]) -> None:
+def end_leftovers(leftovers: list[psutil.Process]) -> None:
     """Kill them; raises UnfitMachineError where one does not end."""
-    processes = []
-    for leftover in leftovers:
+    for process in leftovers:
         try:
-            process = psutil.Process(leftover.pid)
             process.kill()
-            processes.append(process)
         except psutil.NoSuchProcess:
             continue
         except psutil.AccessDenied as error:
-            message = f"process {leftover.pid} belongs to another user; run clean as that user"
+            message = f"process {process.pid} belongs to another user; run clean as that user"
             raise UnfitMachineError(message) from error
-    _, alive = psutil.wait_procs(processes, timeout=_END_LIMIT_S)
+    _, alive = psutil.wait_procs(leftovers, timeout=_END_LIMIT_S)
     if alive:
         raise UnfitMachineError(f"processes {[process.pid for process in alive]} do not end; look at them with ps")

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
+from bwbench.base.plain_data import leaves
 from bwbench.records import CellFolder
-from bwbench.records.schema import (
-    OUTCOMES,
-    CurvePoint,
-    Environment,
-    JsonObject,
-    LinkRecord,
-    Measurement,
-    Step,
-    TrialSummary,
-)
+from bwbench.records.schema import OUTCOMES, CurvePoint, Environment, LinkRecord, Measurement, Step, TrialSummary
 from bwbench.results.analysis.cells import Row, cell_row, is_composed, setting_of, state_of
 from bwbench.results.analysis.provenance import commit_of, host_of
 from bwbench.results.analysis.trial import curve_of
@@ -39,7 +30,10 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         status = folder.status or TrialSummary()
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
         row |= _achieved(folder.link or LinkRecord())
-        yield row | _provenance(folder) | dict(_flat(folder.cell.config, "config."))
+        row |= _provenance(folder)
+        for key, value in leaves(folder.cell.config, "config."):
+            row[key] = json.dumps(value) if isinstance(value, list) else value
+        yield row
 
 
 def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
@@ -49,7 +43,7 @@ def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
         if folder.digest is not None:
             curve: Iterable[CurvePoint] = folder.digest.curve
         else:
-            curve = curve_of({rank: folder.events(rank) for rank in folder.ranks})
+            curve = curve_of(folder.events())
         for point in curve:
             yield _who(folder) | point.to_json()
 
@@ -61,8 +55,8 @@ def export_steps(folders: Iterable[CellFolder]) -> Iterator[Row]:
         if folder.digest is not None:
             continue
         who = _who(folder)
-        for rank in folder.ranks:
-            for event in folder.events(rank):
+        for rank, events in folder.events().items():
+            for event in events:
                 if isinstance(event, Step):
                     ledger = event.ledger.to_json() if event.ledger is not None else {}
                     yield {**who, "rank": rank, **{key: getattr(event, key) for key in _OF_A_STEP}, **ledger}
@@ -99,11 +93,3 @@ def _provenance(folder: CellFolder) -> Row:
     row: Row = {"host": host_of(environment) or None, "commit": commit_of(environment) or None}
     row |= {key: getattr(environment, key) for key in ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")}
     return row | {"torch": environment.packages.get("torch"), "folder": str(folder.path)}
-
-
-def _flat(config: JsonObject, prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", json.dumps(value) if isinstance(value, list) else value

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bwbench.records.schema import PARTS, Event, LedgerParts, LedgerSummary, Start, Step
-from bwbench.results.analysis.clocks import Clocks
+from bwbench.records.schema import PARTS, ComparedClock, Event, LedgerParts, LedgerSummary, LinkRecord, Start, Step
 
 RECORDED_PARTS = tuple(part for part in PARTS if part in LedgerParts.model_fields)
 PART_NAMES = {
@@ -26,6 +26,55 @@ PART_NAMES = {
     "other_s": "other",
 }
 SAME_BOOT_S = 5.0  # wall clock minus monotonic clock at the start: equal on one boot, hours apart on two
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Monotonic clocks of ranks on several hosts beside rank 0's, by what was found of them during the run.
+
+    Attributes:
+        found: of each rank, in the order of time. Between two the clocks drift evenly; before the first and after the
+            last one they are taken to stay apart as they were.
+    """
+
+    found: Mapping[int, Sequence[ComparedClock]]
+
+    @classmethod
+    def of_link(cls, link: LinkRecord | None) -> Clocks | None:
+        """From link.json; None where nothing was compared, as on one machine."""
+        found: dict[int, list[ComparedClock]] = {}
+        for measured in (*link.achieved_during, *link.measurements) if link is not None else ():
+            for one in measured.clocks:
+                found.setdefault(one.rank, []).append(one)
+        if not found:
+            return None
+        return cls({rank: sorted(ofs, key=lambda one: one.mono_s) for rank, ofs in found.items()})
+
+    def covers(self, ranks: Sequence[int]) -> bool:
+        """Whether all of these can be compared."""
+        return all(rank == 0 or rank in self.found for rank in ranks)
+
+    def on_first(self, rank: int, mono_s: float) -> float:
+        """What rank 0's clock showed when that of ``rank`` showed ``mono_s``."""
+        if rank == 0:
+            return mono_s
+        of_rank = self.found[rank]
+        after = bisect_left(of_rank, mono_s, key=lambda one: one.mono_s + one.offset_s)
+        if after == 0 or after == len(of_rank):
+            return mono_s - of_rank[min(after, len(of_rank) - 1)].offset_s
+        left, right = of_rank[after - 1], of_rank[after]
+        began_s = left.mono_s + left.offset_s
+        share = (mono_s - began_s) / (right.mono_s + right.offset_s - began_s)
+        return left.mono_s + share * (right.mono_s - left.mono_s)
+
+    @property
+    def uncertainty_s(self) -> float:
+        """The most by which times of two ranks may be misplaced, one beside the other, where they were compared.
+
+        In between it is as good as their drift is even.
+        """
+        worst = sorted(max(one.uncertainty_s for one in of_rank) for of_rank in self.found.values())
+        return sum(worst[-2:])
 
 
 @dataclass(frozen=True)

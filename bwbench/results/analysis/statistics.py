@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bwbench.results.analysis.arrival import SHORTEST_TIME_S, Arrival
+from bwbench.results.analysis.arrival import Arrival
 
 CONFIDENCE = 0.95
 
@@ -51,9 +51,6 @@ def _two_sided(t: float, degrees_of_freedom: int) -> float:
         total += term
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
-
-__all__ = ["CONFIDENCE", "SHORTEST_TIME_S", "Arrival", "Estimate", "Ratio", "estimate", "geometric_interval",
-           "log_interval", "paired_logs", "paired_ratio", "student_t"]  # fmt: skip
 
 _NORMAL = 1.96  # two-sided 95 % in standard deviations, for errors that all repeats share and none of them shows
 

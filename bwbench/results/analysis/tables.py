@@ -11,11 +11,10 @@ import pandas as pd
 
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
-from bwbench.records.schema import PARTS, CurvePoint, LedgerSummary
+from bwbench.records.schema import PARTS, Digest
 from bwbench.results.analysis.arrival import COLUMNS, Arrival, by_seed, number
 from bwbench.results.analysis.cells import Row, cell_row
-from bwbench.results.analysis.clocks import Clocks
-from bwbench.results.analysis.ledger import summarise_ledger
+from bwbench.results.analysis.ledger import Clocks, summarise_ledger
 from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
 from bwbench.results.analysis.trial import curve_of
 
@@ -37,34 +36,22 @@ COMPARED_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What the tables need of one cell's event files.
-
-    Attributes:
-        curve: its validation evaluations.
-        ledger: summary of its steps; None where none was recorded.
-    """
-
-    curve: tuple[CurvePoint, ...]
-    ledger: LedgerSummary | None
-
-
-@dataclass(frozen=True)
 class Reader:
     """Reads a cell's event files once, however many tables and pictures show it; of a composed or published
     cell what stands for them: a curve and a ledger, of a composed one that of the timing run."""
 
-    _readings: dict[Path, Reading] = field(default_factory=dict)
+    _digests: dict[Path, Digest] = field(default_factory=dict)
 
-    def read(self, folder: CellFolder) -> Reading:
+    def read(self, folder: CellFolder) -> Digest:
         """Curve and ledger of the cell's last attempt."""
-        if folder.path not in self._readings and (digest := folder.digest) is not None:
-            self._readings[folder.path] = Reading(digest.curve, digest.ledger)
-        if folder.path not in self._readings:
-            events = {rank: folder.events(rank) for rank in folder.ranks}
-            ledger = summarise_ledger(events, Clocks.of_link(folder.link))
-            self._readings[folder.path] = Reading(tuple(curve_of(events)), ledger)
-        return self._readings[folder.path]
+        if folder.path not in self._digests:
+            self._digests[folder.path] = folder.digest or _digest_of(folder)
+        return self._digests[folder.path]
+
+
+def _digest_of(folder: CellFolder) -> Digest:
+    events = folder.events()
+    return Digest(curve=tuple(curve_of(events)), ledger=summarise_ledger(events, Clocks.of_link(folder.link)))
 
 
 def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from bwbench.base.plain_data import mapping_at
@@ -16,13 +15,6 @@ from bwbench.results.analysis.ledger import additivity_error
 EventsByRank = Mapping[int, Sequence[Event]]
 
 DEFAULT_METRICS = ("accuracy", "loss")  # what a cell without a target is reported by, first one found
-
-
-@dataclass(frozen=True)
-class _Arrival:
-    step: int
-    samples: int
-    clock_s: float
 
 
 def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> TrialSummary:
@@ -35,7 +27,8 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
     """
     target = target_of(config)
     metric = target[0] if target else _usual_metric(events)
-    arrival = _arrival(events) if target else None
+    # Decided on the mean over ranks, so that all ranks agree on it.
+    arrival = next((point for point in curve_of(events) if point.target_met), None) if target else None
     ends = [_end_of(rank_events) for rank_events in events.values()]
     finished = bool(ends) and all(end is not None and end.status == "done" for end in ends)
     clock_s = max((_clock_s(rank_events) for rank_events in events.values()), default=0.0)
@@ -114,16 +107,6 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
 def _usual_metric(events: EventsByRank) -> str | None:
     recorded = [set(one.mean) for rank_events in events.values() for one in evaluations(rank_events, "validation")]
     return next((metric for metric in DEFAULT_METRICS if any(metric in metrics for metrics in recorded)), None)
-
-
-def _arrival(events: EventsByRank) -> _Arrival | None:
-    """The first validation evaluation that met the target: decided on the mean over ranks, so all ranks agree on it."""
-    found = [one for rank_events in events.values() for one in evaluations(rank_events, "validation")]
-    step = min((one.step for one in found if one.target_met), default=None)
-    if step is None:
-        return None
-    same = [one for one in found if one.step == step]
-    return _Arrival(step, max(one.samples for one in same), max(one.clock_s for one in same))
 
 
 def _clock_s(events: Sequence[Event]) -> float:

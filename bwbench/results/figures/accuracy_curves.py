@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import Arrival, estimate
+from bwbench.results.analysis.statistics import estimate
 from bwbench.results.analysis.tables import OF_STEPS, with_wire_bytes
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
@@ -47,7 +48,6 @@ def _unit_of(longest_s: float) -> tuple[str, float]:
 
 
 def _labels(results: Results, arms: list[str]) -> list[tuple[str, str]]:
-    """The arms in order of arrival, each with its label: name and time at the target."""
     ordered = results.times.sort_values(["time_s", "at_least_s", "arm"])
     times = {str(row["arm"]): row for row in ordered.to_dict("records")}
     labels = []

@@ -1,23 +1,40 @@
-"""The album of many cells, drawn by as many processes as there are cores: what is read is read once, before them."""
+"""The album of many cells, drawn by as many processes as there are cores: what is read is read once, before them.
+
+A picture is written as PNG and PDF, with the cells that it was made of: every number can be traced to a record.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
+import math
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from fontTools import subset  # type: ignore[import-untyped]
+from matplotlib.figure import Figure
 
 from bwbench.base.errors import RecordError
 from bwbench.base.registry import FIGURES
+from bwbench.records import SCHEMA
+from bwbench.results.analysis.cells import PLANNED, state_of
 from bwbench.results.analysis.results import Results, by_experiment, regrouped
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.save import FORMATS, save
-from bwbench.results.figures.style import PAGE_IN
+from bwbench.results.figures.style import PAGE_IN, look
+
+FORMATS = ("png", "pdf")
+PNG_DPI = 200
+_OF_LAYOUT = ["GDEF", "GPOS", "GSUB"]  # tables of a font
+MANY_CELLS = 30  # with fewer a second process saves little: a picture takes half a second
 
 
 @dataclass(frozen=True)
@@ -77,9 +94,6 @@ def _draw_figure(
     stem = folder / "_".join(text for text in (figure.name, part.label) if text)
     drawn.paths.extend(save(figure.draw(part, width_in), figure.table(part), part, figure.name, stem, formats))
     drawn.notes.extend(note for note in part.notes if note not in drawn.notes)
-
-
-MANY_CELLS = 30  # with fewer a second process saves little: a picture takes half a second
 
 
 def draw_albums(
@@ -149,3 +163,71 @@ def _joined(drawn: Iterable[Drawn]) -> Drawn:
         whole.skipped.extend(one.skipped)
         whole.notes.extend(note for note in one.notes if note not in whole.notes)
     return whole
+
+
+def save(
+    figure: Figure, table: pd.DataFrame, results: Results, name: str, stem: Path, formats: Collection[str] = FORMATS
+) -> list[Path]:
+    """Write ``stem``.png, .pdf (those of ``formats``) and .json; returns their paths. Equal records give equal bytes.
+
+    The JSON file holds the numbers that the picture shows and the ids of the cells behind them; the ids stand in the
+    metadata of the pictures too. Raises RecordError where the folder cannot be written.
+    """
+    cell_ids = sorted(str(folder.cell.id) for folder in results.done)
+    title = f"{name} of {results.experiment}"
+    subject = f"bwbench cells: {' '.join(cell_ids)}"
+    sidecar = {
+        "schema": SCHEMA,
+        "figure": name,
+        "experiment": results.experiment,
+        "group": dict(results.group.key),
+        "cells": cell_ids,
+        "not_drawn": [
+            {"id": folder.cell.id, "arm": folder.cell.arm, "repeat": folder.cell.repeat, "status": state}
+            for folder in results.folders
+            if (state := state_of(folder)) != "done" and state != PLANNED
+        ],
+        "notes": results.notes,
+        "table": [{str(key): plain(value) for key, value in row.items()} for row in table.to_dict("records")],
+    }
+    png, pdf, numbers = (stem.with_name(f"{stem.name}.{ending}") for ending in (*FORMATS, "json"))
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        # A date in the file would make every run differ; matplotlib leaves out what is None.
+        with look(), _fonts_without_layout():
+            if "png" in formats:
+                figure.savefig(png, dpi=PNG_DPI, metadata={"Title": title, "Description": subject, "Software": None})
+            if "pdf" in formats:
+                figure.savefig(pdf, metadata={"Title": title, "Subject": subject, "CreationDate": None})
+        numbers.write_text(json.dumps(sidecar, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
+    return [path for path in (png, pdf, numbers) if path is numbers or path.suffix[1:] in formats]
+
+
+@contextmanager
+def _fonts_without_layout() -> Iterator[None]:
+    """Embed in PDFs no tables of how to lay text out, which is done by then: cutting them took a sixth of all time."""
+    load = subset.load_font
+
+    def load_without_layout(*args: Any, **kwargs: Any) -> Any:
+        font = load(*args, **kwargs)
+        for tag in _OF_LAYOUT:
+            if tag in font:
+                del font[tag]
+        return font
+
+    subset.load_font = load_without_layout
+    try:
+        yield
+    finally:
+        subset.load_font = load
+
+
+def plain(value: Any) -> Any:
+    """A cell of a table as JSON knows it: numpy's numbers as Python's, NaN and infinity as null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

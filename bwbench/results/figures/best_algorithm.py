@@ -153,7 +153,6 @@ def _names(races: Sequence[Fastest], room_in: float) -> dict[str, str]:
 
 
 def _legend(races: Sequence[Fastest], names: Mapping[str, str], roles: Mapping[str, str]) -> list[Patch]:
-    """What codes stand for, and what a tie looks like."""
     legend = [
         Patch(facecolor=arm_style(arm, roles[arm]).color, label=f"{name}  {captions.arm_label(arm, roles[arm])}")
         for arm, name in names.items()

@@ -42,7 +42,12 @@ def shown_crossovers(rows: Sequence[CrossoverRow], lines: Sequence[ArmLine]) -> 
         for line in lines
         if line.arm in by_arm
     ]
-    return sorted(crossing, key=lambda row: _place(row.found[0]))
+
+    def place(row: StripRow) -> float:
+        first = row.found[0]
+        return next((end for end in (first.bandwidth_bps, first.low_bps, first.high_bps) if end is not None), math.inf)
+
+    return sorted(crossing, key=place)
 
 
 def draw_strip(figure: Figure, axes: Axes, rows: Sequence[StripRow], baseline: str) -> None:
@@ -128,8 +133,3 @@ def _interval(crossover: Crossover) -> str:
 
 def _rate(bps: float | None) -> str:
     return BANDWIDTH.show(bps, _DIGITS) if bps else "all measured"
-
-
-def _place(crossover: Crossover) -> float:
-    known = [end for end in (crossover.bandwidth_bps, crossover.low_bps, crossover.high_bps) if end is not None]
-    return known[0] if known else math.inf

@@ -182,7 +182,6 @@ def _draw_arm(
 
 
 def _finish_metric(axes: Axes, results: Results, metric: str) -> None:
-    """The vertical axis: label, per cents, and a line at the target."""
     axes.grid(True)
     axes.set_ylabel(metric_words(metric))
     if metric == "accuracy":
@@ -193,7 +192,6 @@ def _finish_metric(axes: Axes, results: Results, metric: str) -> None:
 
 
 def _legend_entries(results: Results, labels: Sequence[tuple[str, str]], *, with_target: bool) -> list[Line2D]:
-    """The target, then the arms as (name, label) in the order given."""
     entries = []
     if with_target:
         words = captions.target_words(results).removesuffix("validation accuracy").strip()

@@ -70,15 +70,13 @@ def _words_on_nodes(link: Asked) -> list[str]:
     wired, overrides = list_at(link, "wired"), mapping_at(link, "overrides")
     alike: dict[str, list[Any]] = {}
     for node in sorted(overrides, key=int):
-        given = [_own_word(key, value) for key, value in mapping_at(overrides, node).items() if value is not None]
+        given = [
+            key if isinstance(value, Mapping) else str(value) if key == "bandwidth" else f"{key} {value}"
+            for key, value in mapping_at(overrides, node).items()
+            if value is not None
+        ]
         alike.setdefault(", ".join(given), []).append(node)
     return [*([f"{_nodes(wired)} wired"] if wired else []), *(f"{_nodes(who)}: {own}" for own, who in alike.items())]
-
-
-def _own_word(key: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        return key
-    return str(value) if key == "bandwidth" else f"{key} {value}"
 
 
 def _nodes(numbers: Sequence[Any]) -> str:

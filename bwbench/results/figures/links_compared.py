@@ -206,7 +206,6 @@ def _limit_handle(row: Mapping[Any, Any], label: str, role: str, wide: bool) -> 
 
 
 def _draw_limit(axes: Axes, row: Mapping[Any, Any], style: ArmStyle, unit: float) -> None:
-    """A line through all rows, with its interval as a band."""
     axes.axvline(row["at_least_s"] / unit, color=style.color, linestyle=style.line, linewidth=1.1, zorder=2)
     if not math.isnan(row["low_s"]):
         axes.axvspan(row["low_s"] / unit, row["high_s"] / unit, color=style.color, alpha=0.1, linewidth=0, zorder=1)

@@ -152,7 +152,6 @@ class SpeedUpByNodes(AbstractFigure):
 
 
 def _why_not(results: Results) -> str | None:
-    """Why nothing can be said of speed-ups over one node alone; None where it can."""
     if results.times.empty:
         return "the cells have no target"
     if not (results.cells["role"] == REFERENCE).any():
@@ -171,7 +170,6 @@ def families(table: pd.DataFrame) -> list[Family]:
 
 
 def _how_to_read(rows: pd.DataFrame) -> str:
-    """What marks, whiskers and the shaded part mean."""
     words = ["Grey: slower than one node alone, which has the same batch and the same step as each of the nodes."]
     several = "Marks: geometric mean of the repeats, paired by seed; whiskers: 95 % interval (Student's t on logs)."
     words.append(captions.on_repeats(rows["num"], several))

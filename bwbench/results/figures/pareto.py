@@ -26,7 +26,7 @@ from bwbench.results.figures.curve_lines import metric_words
 from bwbench.results.figures.frame import framed_panels
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.marks import draw_arrow, draw_point
-from bwbench.results.figures.point_names import Named, name_points
+from bwbench.results.figures.point_names import Named, name_points, whisker_places
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
 
 _ARROWS_PT = ((0.0, 7.0), (0.0, 13.0), (7.0, 0.0), (13.0, 0.0))  # where a point's arrows lie
@@ -206,20 +206,10 @@ def _name_arms(figure: Figure, axes: Axes, table: pd.DataFrame, results: Results
     named = []
     for row in table[table["wire_bytes"].notna()].to_dict("records"):
         label = captions.arm_label(row["arm"], results.roles[row["arm"]], row["num_composed"], row["num"])
-        clear_pt = _ARROWS_PT if row["y_bound"] else ()
-        bold = bool(row["front"])
-        named.append(Named(row["wire_bytes"] / unit, row["y"] / scale, label, bold=bold, clear_pt=clear_pt))
-    name_points(figure, axes, named, [*avoid, *_whiskers(table, unit, scale), *_along_front(table, unit, scale)])
-
-
-def _whiskers(table: pd.DataFrame, unit: float, scale: float) -> list[tuple[float, float]]:
-    """Places along the intervals, in data coordinates."""
-    known = table[table["low"].notna() & table["wire_bytes"].notna()]
-    return [
-        (row["wire_bytes"] / unit, (row["low"] + share * (row["high"] - row["low"])) / scale)
-        for row in known.to_dict("records")
-        for share in np.linspace(0, 1, 5)
-    ]
+        clear_pt, x = _ARROWS_PT if row["y_bound"] else (), row["wire_bytes"] / unit
+        named.append(Named(x, row["y"] / scale, label, bold=bool(row["front"]), clear_pt=clear_pt))
+        avoid += whisker_places(x, row["low"] / scale, row["high"] / scale)
+    name_points(figure, axes, named, [*avoid, *_along_front(table, unit, scale)])
 
 
 def _along_front(table: pd.DataFrame, unit: float, scale: float) -> list[tuple[float, float]]:

@@ -75,6 +75,11 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
         note.set_in_layout(False)
 
 
+def whisker_places(x: float, low: float, high: float) -> list[tuple[float, float]]:
+    """Places along a whisker that no name may cover; none where it has no ends."""
+    return [] if math.isnan(low) else [(x, low + share * (high - low)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+
+
 def _place(
     point: tuple[float, float],
     size: tuple[float, float],

@@ -28,7 +28,7 @@ from bwbench.results.figures.curve_lines import metric_of
 from bwbench.results.figures.frame import framed_panels
 from bwbench.results.figures.labels import label_log_axis
 from bwbench.results.figures.marks import draw_point
-from bwbench.results.figures.point_names import Named, name_points
+from bwbench.results.figures.point_names import Named, name_points, whisker_places
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, arm_style
 
 _REFERENCES = ("ring", "torch", "scatter-gather", "parameter-server")  # the first one there is, else any other
@@ -141,7 +141,10 @@ class Precision(AbstractFigure):
         legend = [Line2D([], [], label="residual kept, or none needed", **marks)]
         if (table["residual"] == False).any():  # noqa: E712 (of three values)
             legend.append(Line2D([], [], label=_WITHOUT, markerfacecolor="white", **marks))
-        notes = [_how_to_read(table, metric), *_which_link(results, shown), *shown.notes]
+        notes = [_how_to_read(table, metric), *shown.notes]
+        if shown is not results:
+            rate = BANDWIDTH.format(float(shown.cells["bandwidth_bps"].dropna().iloc[0]))
+            notes.insert(1, f"Runs at {rate}; neither bytes nor accuracy hang on the link.")
         figure, grid = framed_panels(width_in, 3.3 if wide else 3.1, (1, 1), title, setting, notes, legend)
         axes: Axes = grid[0, 0]
         symbol, unit = captions.bytes_unit(math.sqrt(table["wire_bytes"].max() * table["wire_bytes"].min()))
@@ -152,41 +155,36 @@ class Precision(AbstractFigure):
             if len(pair) > 1:
                 axes.plot(pair["wire_bytes"] / unit, scale * pair["lost"], color=FAINT, linewidth=0.9, zorder=2,
                           linestyle=(0, (2, 1.3)))  # fmt: skip
+        named = []
         for row in table.to_dict("records"):
             hidden = row["is_reference"] or math.isnan(row["low"])
             ends = (math.nan, math.nan) if hidden else (scale * row["low"], scale * row["high"])
             style = arm_style(row["arm"], results.roles[row["arm"]])
             at = (row["wire_bytes"] / unit, scale * row["lost"])
-            draw_point(axes, at, ends, style, hollow=row["residual"] is False)
+            hollow = row["residual"] is False
+            draw_point(axes, at, ends, style, hollow=hollow)
+            codec = f"{row['codec']}, {_WITHOUT}" if hollow else str(row["codec"])
+            named.append(Named(*at, captions.marked(codec, row["num_composed"], row["num"])))
         axes.margins(x=0.14, y=0.1)
         axes.autoscale_view()
         label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - 1.0)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
         axes.set_xlabel(f"bytes on the wire, all nodes ({symbol})")
         axes.set_ylabel("accuracy less fp32's (percentage points)" if metric == "accuracy" else f"{metric} less fp32's")
-        named = [Named(row["wire_bytes"] / unit, scale * row["lost"], _label(row)) for row in table.to_dict("records")]
         name_points(figure, axes, named, _lines(axes, table, unit, scale))
         return figure
 
 
 def _lines(axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> list[tuple[float, float]]:
     """Places on whiskers, on the lines that join pairs, and on the one at 0: no name may cover them."""
-    places = [
-        (row["wire_bytes"] / unit, scale * (row["low"] + share * (row["high"] - row["low"])))
-        for row in table.to_dict("records")
-        if not math.isnan(row["low"])
-        for share in np.linspace(0, 1, 5)
-    ]
+    places = []
+    for row in table.to_dict("records"):
+        places += whisker_places(row["wire_bytes"] / unit, scale * row["low"], scale * row["high"])
     for _, pair in table.groupby("pair"):
         x = pair["wire_bytes"].mean() / unit
         places += [(x, scale * level) for level in np.linspace(pair["lost"].min(), pair["lost"].max(), 12)]
     left, right = axes.get_xlim()
     return places + [(left ** (1 - share) * right**share, 0.0) for share in np.linspace(0, 1, 60)]
-
-
-def _label(row: dict[Any, Any]) -> str:
-    codec = f"{row['codec']}, {_WITHOUT}" if row["residual"] is False else str(row["codec"])
-    return captions.marked(codec, row["num_composed"], row["num"])
 
 
 def _how_to_read(table: pd.DataFrame, metric: str) -> str:
@@ -197,10 +195,3 @@ def _how_to_read(table: pd.DataFrame, metric: str) -> str:
     if table.groupby("pair").size().max() > 1:
         words.append("Dotted lines join the same codec with and without a residual.")
     return " ".join(words)
-
-
-def _which_link(results: Results, shown: Results) -> list[str]:
-    if shown is results:
-        return []
-    bandwidth = float(shown.cells["bandwidth_bps"].dropna().iloc[0])
-    return [f"Runs at {BANDWIDTH.format(bandwidth)}; neither bytes nor accuracy hang on the link."]

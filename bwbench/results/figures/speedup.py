@@ -88,7 +88,11 @@ class SpeedUp(AbstractFigure):
         usual = arm_handle(style, f"{baseline} (baseline)")
         extra_in = (STRIP_ROW_IN * len(strip) + 0.3 if strip else 0.0) + (0.4 if scale.at(1.0) else 0.0)
         figure, axes = lines_frame(width_in, title, setting, notes, lines, [usual], extra_in)
-        below = _strip_axes(figure, axes, len(strip)) if strip else None
+        below = None
+        if strip:
+            grid = figure.add_gridspec(2, 1, height_ratios=[2.2, STRIP_ROW_IN * len(strip) + 0.06])
+            axes.set_subplotspec(grid[0])
+            below = figure.add_subplot(grid[1], sharex=axes)
         bandwidths = sorted(table["bandwidth_bps"].unique())
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -155,13 +159,6 @@ def _scale_axis(axes: Axes, scale: Scale, width_in: float) -> None:
     label_log_axis(top.xaxis, unit / right, unit / left, length_in=max(1.0, width_in - _BESIDE_IN - 2.0))
     top.set_xlabel("S/(B·T): gradient on the link, in steps of computing", fontsize=SMALL_PT)
     top.tick_params(labelsize=SMALL_PT)
-
-
-def _strip_axes(figure: Figure, axes: Axes, num_rows: int) -> Axes:
-    strip_in = STRIP_ROW_IN * num_rows + 0.06
-    grid = figure.add_gridspec(2, 1, height_ratios=[2.2, strip_in])
-    axes.set_subplotspec(grid[0])
-    return figure.add_subplot(grid[1], sharex=axes)
 
 
 def _how_to_read(table: pd.DataFrame, baseline: str, comparison: Comparison) -> list[str]:

@@ -120,7 +120,6 @@ def _row_label(row: dict[Any, Any], role: str, usual_batch: float, narrow: bool)
 def _write_inside(
     figure: Figure, axes: Axes, rows: list[dict[Any, Any]], parts: list[str], unit: captions.TimeUnit
 ) -> None:
-    """Numbers inside the parts that are wide enough for them."""
     lay_out(figure)
     inches_per_unit = axes.get_window_extent().width / figure.dpi / axes.get_xlim()[1]
     for position, row in enumerate(rows):

@@ -127,11 +127,11 @@ def topology_table(results: Results) -> pd.DataFrame:
         step_s, low_s, high_s = geometric_interval(steps)
         composed, num = int(part["composed"].sum()), len(part)
         variant = str(arm) if wires == "[]" else f"{arm}, wired"
-        row: Row = {"arm": str(arm), "variant": variant, "topology": topology.name if topology else "",
-                               "averaging": topology.averaging if topology else "",
-                               "place": topology.place if topology else "",
-                               "medium": medium if isinstance(medium, str) else "", "wired": wires,
-                               "nodes": int(str(nodes)), "num": num, "num_composed": composed}  # fmt: skip
+        about = {"topology": "", "averaging": "", "place": ""}
+        if topology is not None:
+            about = {"topology": topology.name, "averaging": topology.averaging, "place": topology.place}
+        row: Row = {"arm": str(arm), "variant": variant, **about, "medium": medium if isinstance(medium, str) else "",
+                    "wired": wires, "nodes": int(str(nodes)), "num": num, "num_composed": composed}  # fmt: skip
         row |= ends_of("time", estimate(arrivals) if arrivals else None)
         rows.append(row | ends_of("step", Estimate(step_s, low_s, high_s, step_s, num, 0)))
     table = pd.DataFrame(rows)

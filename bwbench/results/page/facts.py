@@ -73,11 +73,6 @@ def environment_facts(folder: CellFolder) -> Facts | None:
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
-def recorded_at_s(folder: CellFolder) -> float | None:
-    """When the cell ran, in seconds since 1970; None where its environment does not say."""
-    return folder.environment.time_unix_s if folder.environment is not None else None
-
-
 def log_tail(folder: CellFolder) -> str | None:
     """The last lines of the logs: of the rank that failed, else of rank 0; None where none was kept."""
     tails = {name: lines for name, lines in sorted(folder.log_tails().items()) if any(line.strip() for line in lines)}

@@ -1,14 +1,17 @@
 """All that the page knows, as one dictionary for JSON: a pure function of the records.
 
 Cells come as rows of ``CELL_COLUMNS``; what many of them share (curves, machines, logs) stands in pools, by number.
+An arm has the colour that it has in figures, lifted where it would drown in the dark.
 """
 
 from __future__ import annotations
 
+import colorsys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
@@ -21,7 +24,7 @@ from bwbench.results.analysis.ledger import PART_NAMES
 from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.tables import Reader
 from bwbench.results.analysis.trial import DEFAULT_METRICS
-from bwbench.results.figures.style import PART_COLORS
+from bwbench.results.figures.style import PART_COLORS, arm_style
 from bwbench.results.page.facts import (
     DIGITS,
     Facts,
@@ -30,10 +33,8 @@ from bwbench.results.page.facts import (
     ledger_facts,
     link_facts,
     log_tail,
-    recorded_at_s,
     rounded,
 )
-from bwbench.results.page.look import arm_look
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1
@@ -55,6 +56,17 @@ _OWN = (
 CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
 
 
+DARK_BACKGROUND = "#161b22"  # --surface of page.css in the dark
+CONTRAST = 4.5  # on it, at least: thin lines need as much as text
+
+_SYMBOLS = {
+    "s": "square", "o": "circle", "^": "triangle-up", "v": "triangle-down", "D": "diamond", "P": "cross", "X": "x",
+    "*": "star", "h": "hexagon", "H": "hexagon2", "p": "pentagon", "<": "triangle-left", ">": "triangle-right",
+    "d": "diamond-tall", "8": "octagon",
+}  # fmt: skip
+_LINE_PX = 2.0
+
+
 def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | None = None) -> Facts:
     """What the page is made of.
 
@@ -65,7 +77,8 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
     """
     rows = {folder.path: cell_row(folder) for folder in folders}
     # Day of the newest record: the page says how old it is, and equal records make equal pages.
-    recorded = [time_s for folder in folders if (time_s := recorded_at_s(folder)) is not None]
+    environments = [folder.environment for folder in folders]
+    recorded = [one.time_unix_s for one in environments if one is not None and one.time_unix_s is not None]
     experiments = sorted({folder.cell.experiment for folder in folders})
     roles = {str(row["arm"]): str(row["role"]) for row in rows.values()}
     arms = sorted(roles)
@@ -92,8 +105,8 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
 def _cell(
     folder: CellFolder, row: Row, experiments: list[str], arms: list[str], pools: dict[str, Pool], reader: Reader
 ) -> list[object]:
-    reading = reader.read(folder)
-    curve = reading.curve
+    digest = reader.read(folder)
+    curve = digest.curve
     metric = _metric(row, curve)
     row["reason"] = str(row["reason"]).strip()[:500] if row["reason"] else None
     own: Row = {
@@ -103,7 +116,7 @@ def _cell(
         "composed": int(is_composed(folder)),
         "stops_at_target": int(folder.cell.config.get("stop") == "target"),
         "metric": metric,
-        "ledger": ledger_facts(reading.ledger),
+        "ledger": ledger_facts(digest.ledger),
         "link_facts": pools["link_facts"].add(link_facts(folder)),
         "environment": pools["environment"].add(environment_facts(folder)),
         "log": pools["log"].add(log_tail(folder)),
@@ -155,7 +168,6 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
 
 
 def _words(name: str, value: object) -> str:
-    """A setting in words: ``4 nodes``, ``batch size 32``, ``medium shared``."""
     if name == "nodes":
         return f"{value} {'node' if value == 1 else 'nodes'}"
     phrase = name.removesuffix(".name").removeprefix("link.").replace(".", " ").replace("_", " ")
@@ -169,3 +181,48 @@ def _notes(folders: Iterable[CellFolder]) -> list[str]:
     errors = [error.error for error in composed_errors(done)]
     composed = composed_note(sum(map(is_composed, done)), len(done), errors)
     return [*left_out_notes(cells), *(note for note in (composed, provenance_note(done)) if note)]
+
+
+def arm_look(arm: str, role: str) -> dict[str, str]:
+    """Colours, symbol and dashes of an arm, in plotly's words."""
+    style = arm_style(arm, role)
+    return {
+        "light": style.color,
+        "dark": on_dark(style.color),
+        "symbol": _SYMBOLS.get(style.marker, "circle"),
+        "dash": _dash(style.line),
+    }
+
+
+def on_dark(color: str) -> str:
+    """``color``, or the nearest lighter one of its hue that can be told from the dark background."""
+    hue, lightness, saturation = colorsys.rgb_to_hls(*_channels(color))
+    found = color
+    while contrast(found, DARK_BACKGROUND) < CONTRAST and lightness < 1.0:
+        lightness = min(1.0, lightness + 0.01)
+        red, green, blue = colorsys.hls_to_rgb(hue, lightness, saturation)
+        found = f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
+    return "#e6edf3" if color == "#000000" else found  # black is the ink, and stays it
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colours by WCAG: 1 for equal ones, 21 for black and white."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: str) -> float:
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in _channels(color)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _channels(color: str) -> tuple[float, float, float]:
+    red, green, blue = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    return red, green, blue
+
+
+def _dash(line: Any) -> str:
+    """A matplotlib line style, whose dashes count in widths of the line, as plotly's list of pixels."""
+    if isinstance(line, str):
+        return "solid"
+    return ",".join(f"{_LINE_PX * length:g}px" for length in line[1])

@@ -74,7 +74,9 @@ def grid_tables(
         bandwidths: in bit/s, in the order of the columns; None is a column for arms without a link.
         cell: the lines of an arm at a bandwidth; none where it has no value.
     """
-    parts = _parts(bandwidths)
+    count = -(-len(bandwidths) // _MOST_COLUMNS)
+    size = -(-len(bandwidths) // max(1, count))  # parts of nearly equal width
+    parts = [bandwidths[start : start + size] for start in range(0, len(bandwidths), size)]
     for number, part in enumerate(parts, start=1):
         rows = []
         for arm in arms:
@@ -97,13 +99,6 @@ def column_title(bandwidth_bps: float | None) -> Phrase:
 def place(bandwidth_bps: float | None) -> str:
     """Where a number comes from, as part of its key."""
     return "no link" if bandwidth_bps is None else BANDWIDTH.show(bandwidth_bps, 4)
-
-
-def _parts(bandwidths: Sequence[float | None]) -> list[Sequence[float | None]]:
-    """Parts of nearly equal width."""
-    count = -(-len(bandwidths) // _MOST_COLUMNS)
-    size = -(-len(bandwidths) // max(1, count))
-    return [bandwidths[start : start + size] for start in range(0, len(bandwidths), size)]
 
 
 @dataclass(frozen=True)

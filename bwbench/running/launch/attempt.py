@@ -138,7 +138,7 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
     """
     folder, wall_s = CellFolder(attempt.parent), resumption.wall_s
     config = cell.config.model_dump(mode="json", by_alias=True)
-    summary = summarise({rank: folder.events(rank) for rank in folder.ranks}, config, link.wire)
+    summary = summarise(folder.events(), config, link.wire)
     declared_s = cell.config.compute.step_time_s
     if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
         reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"

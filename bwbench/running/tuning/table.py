@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from bwbench.experiment.config.tuned_table import (
     without_rate,
 )
 from bwbench.records.environment import capture_environment
+from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Environment
 from bwbench.results.analysis.provenance import commit_of, host_of
 from bwbench.running.tuning.search import Search, on_edge
@@ -108,15 +108,8 @@ def merged(old: Sequence[Row], new: Sequence[TunedEntry]) -> list[TunedEntry]:
 def write_table(path: Path, experiment: str, seed: int, entries: Sequence[TunedEntry]) -> None:
     """Write the table by rename. Raises OSError where the disk is full or not writable."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(as_yaml(TableFile(experiment=experiment, seed=seed, entries=tuple(entries))))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    text = as_yaml(TableFile(experiment=experiment, seed=seed, entries=tuple(entries)))
+    write_bytes_atomic(path, text.encode())
 
 
 def as_yaml(table: TableFile) -> str:

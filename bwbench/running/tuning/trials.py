@@ -95,7 +95,7 @@ def trial_of(item: PlannedCell, lr: float) -> RateTrial | None:
         return None
     folder = CellFolder(item.folder)
     samples = folder.status.samples_to_target if folder.status is not None else None
-    last = [found[-1] for rank in folder.ranks if (found := evaluations(folder.events(rank), "validation"))]
+    last = [found[-1] for events in folder.events().values() if (found := evaluations(events, "validation"))]
     loss = last[0].mean.get("loss") if last else None  # over the nodes; None where it is not finite
     return RateTrial(lr=lr, status=item.status, samples_to_target=samples, loss=loss, id=item.cell.id)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bwbench.network.namespaces.applied import AlikeNodes, AppliedLink, AppliedNode
 from rich.console import Console
 
 from bwbench.cli.link.measure import measured_table

@@ -70,7 +70,7 @@ def test_cells_come_out_by_name_and_are_found_by_id(experiment: Path) -> None:
     found = cell_at(experiment / "another-slug-b")
     assert found.is_packed
     assert found.path.name == "ring-b"
-    assert found.attempts == [] and found.ranks == [] and found.num_attempts == 1
+    assert found.attempts == [] and found.events() == {} and found.num_attempts == 1
     assert [cell.path.name for cell in iter_cells(experiment / "ring-b")] == ["ring-b"]
 
 

@@ -14,10 +14,7 @@ def compose(folder, factor: float, whole: bool) -> float:
     from bwbench.results.analysis.trial import curve_of
 
     time_s = factor * status["time_to_target_s"]
-    curve = [
-        {**point.to_json(), "clock_s": factor * point.clock_s}
-        for point in curve_of({r: events.events(r) for r in events.ranks})
-    ]
+    curve = [{**point.to_json(), "clock_s": factor * point.clock_s} for point in curve_of(events.events())]
     content = {
         "id": folder.name,
         "convergence": "a",

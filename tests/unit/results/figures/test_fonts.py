@@ -5,7 +5,7 @@ from __future__ import annotations
 from fontTools import subset
 from matplotlib import font_manager
 
-from bwbench.results.figures.save import _fonts_without_layout
+from bwbench.results.figures.album import _fonts_without_layout
 
 _OF_LAYOUT = {"GDEF", "GPOS", "GSUB"}
 

@@ -15,8 +15,7 @@ from PIL import Image
 
 from bwbench.base.errors import ConfigError, RecordError
 from bwbench.results.analysis.results import load_results
-from bwbench.results.figures.album import draw_album
-from bwbench.results.figures.save import plain
+from bwbench.results.figures.album import draw_album, plain
 
 STUDY = Study(arms=("ring", "single"), repeats=2, bandwidths_mbps=(1.0, 10.0), limit_s=2.0)
 
