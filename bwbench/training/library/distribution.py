@@ -17,10 +17,9 @@ from bwbench.methods.algorithms import AbstractAlgorithm, Context
 from bwbench.methods.algorithms.buckets import trainable
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
-from bwbench.training.library import host_copies, replicas
+from bwbench.training.library import replicas
 from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed
-from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import choose
 from bwbench.training.loop.clock import TrainingClock
 
@@ -62,7 +61,7 @@ def distribute(
         ConfigError: a name, an option, a combination, a parameter or the environment is not usable; says which.
         RuntimeError: (torch's) a peer does not come, or is gone.
     """
-    replicas.check(model, optimizer)
+    replicas.check_model(model, optimizer)
     groups = join(group, timeout_s)
     with ExitStack() as on_error:
         on_error.callback(groups.leave, together=False)
@@ -74,9 +73,9 @@ def distribute(
         algorithm_: AbstractAlgorithm = method.algorithm.build(registry.ALGORITHMS)
         collective_: AbstractCollective = method.collective.build(registry.COLLECTIVES)
         parameters = trainable(model)
-        host = HostCopies(parameters) if host_copies.needed(parameters) else None
+        host = replicas.HostCopies(parameters) if replicas.needed(parameters) else None
         if host is not None:
-            host_copies.check(algorithm_, collective_)
+            replicas.check_method(algorithm_, collective_)
         replicas.make_equal(model, groups.control)
         handle = Distributed(optimizer, parameters, method)  # hooks into the parameters before the algorithm does
         collective_.connect(groups.data)

@@ -17,8 +17,8 @@ from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractRunning
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.training.library.groups import ScriptGroups
-from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import Method
+from bwbench.training.library.replicas import HostCopies
 from bwbench.training.library.user_steps import UserSteps
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
-from bwbench.training.library.host_copies import HostCopies
+from bwbench.training.library.replicas import HostCopies
 
 
 class Moment(enum.Enum):
