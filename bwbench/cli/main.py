@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
@@ -18,8 +19,25 @@ from bwbench.cli.link import LINK_HELP, LinkGroup
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__
 
+
+class _Interrupted(Exception):
+    """Ctrl-C, or a signal that ends us as it does."""
+
+
+class _Commands(TyperGroup):
+    """All commands. Of an interruption newer versions of typer make an exit status, so that nothing would be said."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
+
+
 app = typer.Typer(
     name="bwbench",
+    cls=_Commands,
     help="On my link, which way of data-parallel training reaches my target accuracy first?",
     no_args_is_help=True,
     add_completion=True,
@@ -79,7 +97,7 @@ def _run(arguments: list[str]) -> int:
         where = error.ctx.command_path if error.ctx else "bwbench"
         print(f"error: {error.format_message()} (see '{where} --help')", file=sys.stderr)
         return EXIT_USER_INPUT
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, _Interrupted, typer.Abort):
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, e.g. `bwbench status | head`
