@@ -1,1 +1,1 @@
-"""The command line: one file a command, which parses, calls and prints."""
+"""The command line: one file a group of commands, which parse, call and print."""

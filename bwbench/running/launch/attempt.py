@@ -110,7 +110,7 @@ class LaunchOutcome:
     """Status of the group with the reason, the ranks' end events, and the traffic counted where shaping happens.
 
     Attributes:
-        lateness: of the emulator between the same two moments, see ``network/lateness.py``.
+        lateness: of the emulator between the same two moments, see ``network/namespaces/backend.py``.
     """
 
     status: Ending

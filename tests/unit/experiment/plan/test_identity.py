@@ -155,7 +155,7 @@ def test_a_new_key_changes_no_id_until_it_is_used(monkeypatch: pytest.MonkeyPatc
     added: dict[str, object] = {"sites": "one"}
     monkeypatch.setattr(CellConfig, "model_dump", lambda self, **how: {**dump(self, **how), **added})
     assert identity(config()) != before  # not in a table: counted, rather than two unlike cells under one id
-    monkeypatch.setitem(DEFAULTS, "", {"sites": "one"})
+    monkeypatch.setitem(DEFAULTS, "", {**DEFAULTS.get("", {}), "sites": "one"})
     assert identity(config()) == before
     added["sites"] = "two"
     assert identity(config()) != before
