@@ -108,7 +108,7 @@ class Replica:
             self.running.begin_step()
             for micro_step in range(accumulate):
                 last = micro_step == accumulate - 1
-                with self.running.micro_step(last):
+                with self.running.micro_step(last=last):
                     loss = loss_of(self.running.module, self.rank, self.num_steps + 100 * micro_step)
                     torch.autograd.backward(loss / accumulate)
             self.running.gradients_ready()

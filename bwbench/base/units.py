@@ -104,7 +104,7 @@ MEMORY = Dimension(
 SAMPLES = Dimension("number of samples", {"samples": 1.0}, ("samples",), "2000 samples")
 
 
-def _quantity(dimension: Dimension, low: float = 0.0, exclusive: bool = False, high: float = math.inf) -> Any:
+def _quantity(dimension: Dimension, low: float = 0.0, *, exclusive: bool = False, high: float = math.inf) -> Any:
     def validate(value: Any) -> float:
         try:
             number = dimension.parse(value)

@@ -68,7 +68,13 @@ def plot(
     cells, refused = read_cells(folder, reader)
     say_unreadable(refused)
     drawn = draw_albums(
-        results_of(cells, reader), out or folder / "figures", figure, WIDTHS_IN[width.value], at or (), folders, formats
+        results_of(cells, reader),
+        out or folder / "figures",
+        figure,
+        WIDTHS_IN[width.value],
+        at or (),
+        folders=folders,
+        formats=formats,
     )
     if not drawn.paths:
         raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))

@@ -76,7 +76,7 @@ def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int]
             phase = remaining.pop(0)
         begins = phase.begins(number - begun_at)
         late = [begun for begun in under_way if number - begun >= phase.overlap]
-        kind = _kind(phase, begins, bool(under_way), bool(late))
+        kind = _kind(phase, begins=begins, under_way=bool(under_way), late=bool(late))
         under_way = [begun for begun in under_way if begun not in late]
         if begins and phase.overlap:
             under_way.append(number)
@@ -92,7 +92,7 @@ def timing_steps(phases: Sequence[Phase], least: int = LEAST_STEPS) -> int:
     )
 
 
-def _kind(phase: Phase, begins: bool, under_way: bool, late: bool) -> str:
+def _kind(phase: Phase, *, begins: bool, under_way: bool, late: bool) -> str:
     if phase.overlap == 0:
         what = "step" if phase.period == 1 else "exchange" if begins else "local"
     else:

@@ -87,7 +87,7 @@ def as_role(text: str) -> Role:
     return cast(Role, text) if text in get_args(Role) else METHOD
 
 
-def needs_no_link(role: str, shaped: bool) -> bool:
+def needs_no_link(role: str, *, shaped: bool) -> bool:
     """Whether no link concerns a cell: one node alone has none, and free averages need none unless told to wait."""
     return role == REFERENCE or (role == HEADROOM and not shaped)
 

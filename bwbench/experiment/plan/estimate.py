@@ -169,7 +169,7 @@ def _probing_s(link: Link, num_nodes: int) -> float:
     """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate."""
     pairs = probe_plan.pairs_of(link, num_nodes)
     each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
-    total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, link.medium == "shared"))
+    total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, is_shared=link.medium == "shared"))
     flows = probe_plan.rate_flows(link, num_nodes)
     total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows) + probe_plan.drain_s(link, flows)
     if (losses := probe_plan.loss_flows(link, num_nodes)) is not None:

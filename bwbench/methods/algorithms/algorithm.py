@@ -252,7 +252,7 @@ class AbstractRunning(Memory, abc.ABC):
     def begin_step(self) -> None:
         """Begin an optimizer step: gradients are zero."""
 
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+    def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Stands around one forward and backward pass; sending begins in the last micro-step only, while it runs."""
         return nullcontext()
 

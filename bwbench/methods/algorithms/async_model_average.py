@@ -106,9 +106,9 @@ class RunningAsync(BucketExchange):
         self._num_steps = 0
         self._running = False
 
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+    def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Gradients are sent while warming up only."""
-        return super().micro_step(last and self._warming_up)
+        return super().micro_step(last=last and self._warming_up)
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; while warming up they are looked at before they leave."""
@@ -337,7 +337,7 @@ class BackgroundAveraging:
             mean.copy_(copy)
             self._collective.average(mean, self._codecs[bucket], self._rounds[bucket])
 
-    def _vote(self, go: bool) -> bool:
+    def _vote(self, go: bool) -> bool:  # noqa: FBT001 (the vote itself)
         """Whether every rank votes to go on: N-1 messages of 8 bytes from each."""
         ranks, place, size = self._members.ranks, self._members.place, self._members.size
         own, votes = torch.tensor([int(go)]), torch.ones(size, dtype=torch.int64)

@@ -80,7 +80,7 @@ class GradientBuffers:
         for index in self._views:
             self.keep(index, copy=False)
 
-    def keep(self, index: int, copy: bool = True) -> None:
+    def keep(self, index: int, *, copy: bool = True) -> None:
         """Put a parameter's gradient back into its buffer, where something has given it one elsewhere."""
         parameter, view = self.parameters[index], self._views[index]
         if parameter.grad is view:
@@ -215,9 +215,9 @@ class BucketExchange(AbstractRunning):
             self._missing[bucket] += 1
         self._num_launched = 0
 
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+    def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Only the last micro-step's gradients are complete, so only there are buckets handed over."""
-        return self._sends(last)
+        return self._sends(last=last)
 
     def finish(self) -> ExchangeReport:
         """Wait for all buckets; raises at once what a communication thread raised."""
@@ -270,7 +270,7 @@ class BucketExchange(AbstractRunning):
         self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
 
     @contextmanager
-    def _sends(self, last: bool) -> Iterator[None]:
+    def _sends(self, *, last: bool) -> Iterator[None]:
         self._sending = last
         try:
             yield
@@ -289,7 +289,7 @@ class BucketExchange(AbstractRunning):
 
         return gradient_is_there
 
-    def _launch(self, all_that_is_left: bool = False) -> None:
+    def _launch(self, *, all_that_is_left: bool = False) -> None:
         """Hand over what is complete, never a bucket before its predecessor."""
         while self._num_launched < len(self._missing):
             if self._missing[self._num_launched] > 0 and not all_that_is_left:

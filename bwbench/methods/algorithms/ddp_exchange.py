@@ -81,7 +81,7 @@ class DdpExchange(AbstractRunning):
         """As torch's optimizers do it."""
         self._ddp.zero_grad(set_to_none=True)
 
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+    def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """``no_sync`` for all but the last micro-step."""
         return nullcontext() if last else self._ddp.no_sync()
 

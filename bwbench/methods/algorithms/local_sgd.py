@@ -71,9 +71,9 @@ class RunningPostLocalSgd(RunningPeriodic):
         else:
             super().begin_step()
 
-    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+    def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Gradients are sent in the last micro-step of the warm-up's steps only."""
-        return self._warm_up.micro_step(last) if self._warming_up else nullcontext()
+        return self._warm_up.micro_step(last=last) if self._warming_up else nullcontext()
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; what is sent while warming up is looked at before it leaves."""

@@ -198,7 +198,7 @@ class Exchange:
         begin, end = self._pieces[piece][chunk if chunk < self._size else self._place]
         number = piece * (self._size + 1) + chunk
         back = chunk == self._size
-        return self._parts.part(self._codec, self._round.tag, number, end - begin, self._place, back)
+        return self._parts.part(self._codec, self._round.tag, number, end - begin, self._place, back=back)
 
     def _send(self, payload: torch.Tensor, peers: list[int]) -> None:
         message = frame(self._codec, payload)
@@ -226,7 +226,7 @@ class PartCodecs:
         self._waiting: dict[str, dict[str, torch.Tensor]] = {}
 
     def part(
-        self, codec: AbstractCodec, tag: int, number: int, length: int, rank: int, back: bool = False
+        self, codec: AbstractCodec, tag: int, number: int, length: int, rank: int, *, back: bool = False
     ) -> AbstractCodec:
         """The codec of part ``number`` of the bucket ``tag``, ``length`` elements long; ``back``: of a mean's way back.
 

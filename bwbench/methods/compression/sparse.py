@@ -214,7 +214,7 @@ def at_least(x: np.ndarray, threshold_bits: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def largest(x: np.ndarray, count: int, exact: bool = False) -> np.ndarray:
+def largest(x: np.ndarray, count: int, *, exact: bool = False) -> np.ndarray:
     """Indices of the ``count`` largest entries by magnitude that are not zero; of equal ones all, or none are left out.
 
     By default a sample gives a threshold that lies somewhat too low; the entries above it, few as they are, are then
@@ -266,7 +266,7 @@ def entries_at(ratio: float, num_elements: int) -> int:
     return min(num_elements, max(1, round(ratio * num_elements)))
 
 
-def top_k(x: np.ndarray, num_entries: int, exact: bool) -> np.ndarray:
+def top_k(x: np.ndarray, num_entries: int, *, exact: bool) -> np.ndarray:
     """Indices, ascending, of the ``num_entries`` largest of ``x``: ``largest``, of equal entries the first.
 
     Args:
@@ -276,7 +276,7 @@ def top_k(x: np.ndarray, num_entries: int, exact: bool) -> np.ndarray:
     """
     if len(x) == 0 or num_entries == len(x):
         return at_least(x, 1)
-    indices = largest(x, num_entries, exact)
+    indices = largest(x, num_entries, exact=exact)
     surplus = len(indices) - num_entries
     if surplus > 0:
         magnitudes = x[indices].view(np.int32) & MAGNITUDE_BITS

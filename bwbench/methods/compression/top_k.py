@@ -37,4 +37,4 @@ class TopK(AbstractSparseCodec):
         return entries_at(self.options.ratio, num_elements)
 
     def _selected(self, x: np.ndarray) -> np.ndarray:
-        return top_k(x, entries_at(self.options.ratio, len(x)), self.options.exact)
+        return top_k(x, entries_at(self.options.ratio, len(x)), exact=self.options.exact)

@@ -152,7 +152,7 @@ class Link(BaseModel):
         """Everyone's, then those of the nodes that differ, in their order; None where there is none."""
         return self.trace, *(override.trace for override in self.overrides.values())
 
-    def describe(self, short: bool = False) -> str:
+    def describe(self, *, short: bool = False) -> str:
         """One line for tables: ``10 Mbit/s, 2.5 ms one way (RTT 5 ms), switched``; short ``10 Mbit/s, RTT 5 ms, …``."""
         if not self.shaped:
             return "unshaped"

@@ -96,7 +96,7 @@ class NetemBackend(AbstractBackend):
                 raise
             raise LinkError(f"cannot build the netem link: {error}; 'bwbench doctor' says what is missing") from error
         seeds_taken = [taken[index].seed == qdisc.seed for index, qdisc in asked.items() if qdisc.seed is not None]
-        self.applied = applied_netem(self.link, self._shapes, all(seeds_taken) if seeds_taken else None)
+        self.applied = applied_netem(self.link, self._shapes, seed_applied=all(seeds_taken) if seeds_taken else None)
 
     def stop(self) -> None:
         """Remove what ``start`` made; the ports stay."""

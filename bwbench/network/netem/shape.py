@@ -172,7 +172,7 @@ def _rate(rate_bps: float, queue_bytes: int, packets: int | None) -> NetemQdisc:
     return NetemQdisc(queue_packets(queue_bytes, packets), max(1, round(rate_bps / 8)))
 
 
-def _delay(link: Link, path: Path, bursts: bool = False) -> NetemQdisc | None:
+def _delay(link: Link, path: Path, *, bursts: bool = False) -> NetemQdisc | None:
     burst = link.burst_loss if bursts else None
     qdisc = NetemQdisc(
         limit_packets=LINE_LIMIT_PACKETS,
@@ -230,7 +230,7 @@ def layout(port: Port, shape: NodeShape) -> NodeLayout:
     return NodeLayout(port, (bridge, second), ((up, up_peer), (out, down)), masters, qdiscs, down)
 
 
-def applied_netem(link: Link, shapes: Sequence[NodeShape], seed_applied: bool | None) -> JsonObject:
+def applied_netem(link: Link, shapes: Sequence[NodeShape], *, seed_applied: bool | None) -> JsonObject:
     """What netem was told, in the words of the link, and qdisc by qdisc.
 
     The figures are those of a node without an override (of node 0 where all have one) and of a path between two such

@@ -138,7 +138,7 @@ def num_pings(pair: Pair | None) -> int:
     return max(FEWEST_PINGS, min(NUM_PINGS, int(LONG_PINGS_S / max(rtt_s, 1e-6))))
 
 
-def ping_groups(pairs: Sequence[Pair], num_nodes: int, is_shared: bool = False) -> list[list[int]]:
+def ping_groups(pairs: Sequence[Pair], num_nodes: int, *, is_shared: bool = False) -> list[list[int]]:
     """Sources that ping at the same time, group after group: one at a time where that is quick or the air shared."""
     if is_shared:
         return [[node] for node in range(num_nodes)]

@@ -41,7 +41,7 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
     probe = _Probe(network, num_nodes)
     try:
         probe.start()
-        round_trips_s = _round_trips(probe, pairs, link.medium == "shared")
+        round_trips_s = _round_trips(probe, pairs, is_shared=link.medium == "shared")
         losses = _losses(probe, link)
         alone = _alone(probe, link)
         flows = probe_plan.rate_flows(link, num_nodes)
@@ -74,10 +74,10 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
     return judge(network.backend, link, measured, tolerance, alone)
 
 
-def _round_trips(probe: _Probe, pairs: Sequence[probe_plan.Pair], is_shared: bool) -> list[list[float]]:
+def _round_trips(probe: _Probe, pairs: Sequence[probe_plan.Pair], *, is_shared: bool) -> list[list[float]]:
     """Round-trip times from each node to the next, in seconds."""
     found: list[list[float]] = [[] for _ in range(probe.num_nodes)]
-    for group in probe_plan.ping_groups(pairs, probe.num_nodes, is_shared):
+    for group in probe_plan.ping_groups(pairs, probe.num_nodes, is_shared=is_shared):
         limits_s = {}
         for node in group:
             pair = pairs[node] if pairs else None

@@ -134,7 +134,7 @@ class RelayBackend(AbstractBackend):
     def _schedule(self, model: RelayModel) -> AbstractSchedule[bytes]:
         statistics = self._statistics
 
-        def on_drop(src: int, dst: int, frame: bytes, entered: bool) -> None:
+        def on_drop(src: int, dst: int, frame: bytes, *, entered: bool) -> None:
             frames, num_bytes, is_ack = charge(frame)
             statistics.dropped(src, dst, frames)
             if not entered:

@@ -104,7 +104,7 @@ class Relay:
                     tally.bytes += wire_bytes
                 else:
                     frames, wire_bytes, is_ack = charge(frame)
-                    tally.add(frames, wire_bytes, is_ack)
+                    tally.add(frames, wire_bytes, is_ack=is_ack)
                 if not tally.changed:
                     touch(tally)
                 came_s = earliest_s if came_s < earliest_s else now_s if came_s > now_s else came_s

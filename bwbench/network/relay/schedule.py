@@ -96,7 +96,7 @@ class OnDrop(Protocol[_LostT]):
     That is where the queue there has no room for it, or where an outage has killed that end.
     """
 
-    def __call__(self, src: int, dst: int, frame: _LostT, entered: bool) -> None:
+    def __call__(self, src: int, dst: int, frame: _LostT, *, entered: bool) -> None:
         """Called once a frame."""
 
 

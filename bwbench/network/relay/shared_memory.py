@@ -39,7 +39,7 @@ class PairTally:
         self.frames = self.bytes = self.ack_frames = self.ack_bytes = self.drops = 0
         self.changed = False
 
-    def add(self, frames: int, num_bytes: int, is_ack: bool) -> None:
+    def add(self, frames: int, num_bytes: int, *, is_ack: bool) -> None:
         """These frames have been sent; negative, where they have been counted but found no room."""
         self.frames += frames
         self.bytes += num_bytes
@@ -79,7 +79,7 @@ class RelayStatistics:
 
     def refused(self, src: int, dst: int, frames: int, num_bytes: int, *, is_ack: bool) -> None:
         """Frames counted as sent found no room in their sender's queue: they never entered the link."""
-        self._touched(src, dst).add(-frames, -num_bytes, is_ack)
+        self._touched(src, dst).add(-frames, -num_bytes, is_ack=is_ack)
 
     def dropped(self, src: int, dst: int, frames: int) -> None:
         """Frames from ``src`` to ``dst`` were lost."""

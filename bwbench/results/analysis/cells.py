@@ -121,7 +121,7 @@ def is_reference(cell: CellRecord) -> bool:
 def concerns_no_link(cell: CellRecord) -> bool:
     """Whether a cell belongs beside every link: see ``methods.roles.needs_no_link``."""
     role = standing_of(cell).role
-    return role != METHOD and needs_no_link(role, setting_of(cell.config).bandwidth_bps is not None)
+    return role != METHOD and needs_no_link(role, shaped=setting_of(cell.config).bandwidth_bps is not None)
 
 
 def name_of(component: object) -> str:

@@ -110,7 +110,7 @@ def compose(
         samples=steps[last - 1].samples,
         training_clock_s=clocks[last],
         interval_s=timed.interval(kinds, clocks[counted], seed),
-        reason=_reason(arrival is not None and ends_at_target, last < len(steps)),
+        reason=_reason(arrived=arrival is not None and ends_at_target, cut_off=last < len(steps)),
         payload_bytes=sum(payload[:last]),
         payload_bytes_to_target=sum(payload[: arrival.step]) if arrival else None,
         kinds=tuple(kinds),
@@ -133,7 +133,7 @@ def _last_step(clocks: Sequence[float], limit_s: float | None) -> int:
     return next((number for number, clock_s in enumerate(clocks) if number and clock_s >= limit_s), len(clocks) - 1)
 
 
-def _reason(arrived: bool, cut_off: bool) -> str:
+def _reason(*, arrived: bool, cut_off: bool) -> str:
     if arrived:
         return "target"
     return "time" if cut_off else "samples"

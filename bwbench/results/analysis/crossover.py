@@ -185,7 +185,7 @@ def _edge(a: _MeasuredPoint, b: _MeasuredPoint, near: float, far: float) -> list
     return [first, other]
 
 
-def _inside(samples: Sequence[_Sample], has_interval: bool) -> list[Crossover]:
+def _inside(samples: Sequence[_Sample], *, has_interval: bool) -> list[Crossover]:
     """Crossovers between stretches of certain sign, and in an uncertain one at an end of what was measured."""
     stretches = [(sign, list(part)) for sign, part in groupby(samples, key=lambda sample: sample.sign)]
     found = []

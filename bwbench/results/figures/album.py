@@ -102,6 +102,7 @@ def draw_albums(
     names: Sequence[str] | None = None,
     width_in: float = PAGE_IN,
     at: Sequence[str] = (),
+    *,
     folders: bool = False,
     formats: Sequence[str] = FORMATS,
     jobs: int | None = None,

@@ -64,7 +64,7 @@ class LinkAskedAndAchieved(AbstractFigure):
         ]  # fmt: skip
         figure, grid = framed_panels(width_in, body_in, shape, "Links: achieved over asked", setting, notes, legend)
         for column, (error, words) in enumerate(_TITLES.items()):
-            _draw_strip(grid[0, column], table, error, wide)
+            _draw_strip(grid[0, column], table, error, wide=wide)
             panel_title(grid[0, column], words)
             _draw_shares(grid[1, column], table, error)
         grid[0, 0].set_ylabel("error")
@@ -96,7 +96,7 @@ def errors_table(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, wide: bool) -> None:
+def _draw_strip(axes: Axes, table: pd.DataFrame, error: str, *, wide: bool) -> None:
     asked = [_NO_RATE if pd.isna(rate) else float(rate) for rate in table["bandwidth_bps"]]
     rates = sorted(set(asked))
     places = pd.Series([rates.index(rate) for rate in asked], index=table.index)

@@ -136,13 +136,13 @@ def _columns_that_fit(figure: Figure, legend: Sequence[Artist], handle: float, w
     return 1
 
 
-def wrap(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool = False) -> list[str]:
+def wrap(figure: Figure, text: str, size_pt: float, width_in: float, *, bold: bool = False) -> list[str]:
     """``text`` in lines that fit into ``width_in``; breaks at `` · `` before it breaks at blanks."""
     lines: list[str] = []
     for clause in re.split("(?<= ·) ", text):
-        for word in [clause] if _fits(figure, clause, size_pt, width_in, bold) else clause.split(" "):
+        for word in [clause] if _fits(figure, clause, size_pt, width_in, bold=bold) else clause.split(" "):
             joined = f"{lines[-1]} {word}" if lines else word
-            if lines and _fits(figure, joined, size_pt, width_in, bold):
+            if lines and _fits(figure, joined, size_pt, width_in, bold=bold):
                 lines[-1] = joined
             else:
                 lines.append(word)
@@ -156,21 +156,21 @@ def lay_out(figure: Figure) -> None:
         engine.execute(figure)
 
 
-def text_width_in(figure: Figure, text: str, size_pt: float, bold: bool = False) -> float:
+def text_width_in(figure: Figure, text: str, size_pt: float, *, bold: bool = False) -> float:
     """Width of one line of text as it will be drawn."""
-    return _text_width_px(text, size_pt, bold, figure.dpi) / figure.dpi
+    return _text_width_px(text, size_pt, bold=bold, dpi=figure.dpi) / figure.dpi
 
 
 @functools.lru_cache(maxsize=10_000)  # pictures of one experiment say much the same
-def _text_width_px(text: str, size_pt: float, bold: bool, dpi: float) -> float:
+def _text_width_px(text: str, size_pt: float, *, bold: bool, dpi: float) -> float:
     renderer: Any = RendererAgg(1, 1, dpi)  # type: ignore[no-untyped-call]
     font = FontProperties(size=size_pt, weight="bold" if bold else "normal")
     width, _, _ = renderer.get_text_width_height_descent(text, font, ismath=False)
     return float(width)
 
 
-def _fits(figure: Figure, text: str, size_pt: float, width_in: float, bold: bool) -> bool:
-    return text_width_in(figure, text, size_pt, bold) <= width_in
+def _fits(figure: Figure, text: str, size_pt: float, width_in: float, *, bold: bool) -> bool:
+    return text_width_in(figure, text, size_pt, bold=bold) <= width_in
 
 
 def _height_in(num_lines: int, size_pt: float) -> float:

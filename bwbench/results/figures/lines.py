@@ -141,12 +141,12 @@ def draw_lines(
     """
     crowded = len(lines) > NAMED_UP_TO or (width_in < PAGE_IN and len(lines) > 4)
     return [
-        _draw_line(figure, axes, line, dodge, crowded, bounds)
+        _draw_line(figure, axes, line, dodge, crowded=crowded, bounds=bounds)
         for line, dodge in zip(lines, _dodges(lines), strict=True)
     ]
 
 
-def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded: bool, bounds: bool) -> LineEnd:
+def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowded: bool, bounds: bool) -> LineEnd:
     """``crowded``: smaller marks, and repeats on the whisker instead of beside it."""
     style = line.style
     certain = [mark for mark in line.marks if not mark.bound]
@@ -162,12 +162,12 @@ def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, crowded:
     for mark in line.marks if bounds else ():
         if mark.bound:
             draw_bound(axes, (mark.bandwidth_bps * dodge, mark.value), style, mark.bound)
-    _draw_repeats(figure, axes, line, dodge, style.color, crowded)
+    _draw_repeats(figure, axes, line, dodge, style.color, crowded=crowded)
     last = line.marks[-1]
     return LineEnd(last.bandwidth_bps * dodge, last.value, line.label, style.color)
 
 
-def _draw_repeats(figure: Figure, axes: Axes, line: ArmLine, dodge: float, color: str, crowded: bool) -> None:
+def _draw_repeats(figure: Figure, axes: Axes, line: ArmLine, dodge: float, color: str, *, crowded: bool) -> None:
     """Every repeat as a small dot left of its mark, those that are a bound as a caret; in a crowd on the whisker."""
     shift_pt = 0.0 if crowded else -_DOTS_PT
     beside = axes.transData + ScaledTranslation(shift_pt / 72, 0, figure.dpi_scale_trans)

@@ -164,7 +164,7 @@ class LinksCompared(AbstractFigure):
         words = captions.arm_labels(table, results.roles)
         styles = {arm: arm_style(arm, role) for arm, role in results.roles.items()}
         legend = [arm_handle(styles[arm], words[arm], linestyle="none") for arm in arms]
-        legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide) for row in limits]
+        legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide=wide) for row in limits]
         shared = ", ".join(common_words(asked_links(results)))
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]),
                                         link=f"{len(links)} links" + (f": {shared}" if shared else ""))  # fmt: skip
@@ -198,7 +198,7 @@ def _wrapped(text: str, size_pt: float, room_in: float) -> str:
     return "\n".join(textwrap.wrap(", ".join(parts), letters, break_long_words=False, break_on_hyphens=False))
 
 
-def _limit_handle(row: Mapping[Any, Any], label: str, role: str, wide: bool) -> Line2D:
+def _limit_handle(row: Mapping[Any, Any], label: str, role: str, *, wide: bool) -> Line2D:
     style = arm_style(row["arm"], role)
     label = limit_name(label, row["arm"], role) if wide else label
     label = f"{label}, not reached" if math.isinf(row["time_s"]) else label

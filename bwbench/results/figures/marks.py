@@ -23,7 +23,7 @@ def arm_handle(style: ArmStyle, label: str, **changes: Any) -> Line2D:
 
 def draw_mark(
     axes: Axes, at: tuple[float, float], ends: tuple[float | None, float | None], style: ArmStyle, bound: str = "",
-    size: float = 5.0, hollow: bool = False, marker: str | None = None, sideways: bool = False,
+    size: float = 5.0, *, hollow: bool = False, marker: str | None = None, sideways: bool = False,
 ) -> None:  # fmt: skip
     """One value with its interval. ``bound`` ``>`` makes it a hollow mark with an arrow upwards, ``<`` downwards.
 

@@ -257,7 +257,7 @@ class Viability(AbstractFigure):
         switched = set(results.cells["medium"].dropna()) <= {"switched"}
         closed_form = [Line2D([], [], label="fp32 ring, closed form", **_IDEAL)] if switched else []
         legend = [*_legend(results, table), *closed_form]
-        notes = [_explain(switched), _how_to_read(table), *results.notes]
+        notes = [_explain(switched=switched), _how_to_read(table), *results.notes]
         title = "Speed-up over one node alone by load of the link"
         setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
         body_in = shape[0] * (2.3 if len(counts) > 1 or wide else 2.6) + 0.3
@@ -300,7 +300,7 @@ def _draw_closed_form(axes: Axes, nodes: float, loads: pd.Series) -> None:
     axes.plot(loads_shown, nodes / (1 + 2 * (nodes - 1) / nodes * loads_shown), zorder=1, **_IDEAL)
 
 
-def _explain(switched: bool) -> str:
+def _explain(*, switched: bool) -> str:
     words = (
         "S/(B·T): time of the gradient on the link, in steps of computing. S: bytes of the fp32 gradient, alike for "
         "all arms; B: bandwidth of the link; T: computing of a step."

@@ -53,7 +53,7 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
         places = [(float(x) + dx * scale, float(y) + dy * scale) for dx, dy in point.clear_pt]
         taken += [_box(*place, _MARK_PT * scale, _MARK_PT * scale) for place in places]
     for point, (x, y) in sorted(zip(points, marks, strict=False), key=lambda pair: (-pair[1][1], pair[1][0])):
-        width = text_width_in(figure, point.text, SMALL_PT, point.bold) * figure.dpi + _GAP_PT * scale
+        width = text_width_in(figure, point.text, SMALL_PT, bold=point.bold) * figure.dpi + _GAP_PT * scale
         height = SMALL_PT * 1.15 * scale
         others = [other for other in marks[: len(points)] if 0 < math.dist((x, y), other) < _CROWDED_PT * scale]
         away = sum(float(x - other[0]) for other in others), sum(float(y - other[1]) for other in others)

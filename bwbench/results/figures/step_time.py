@@ -97,7 +97,7 @@ def _finish(
     narrow = figure.get_figwidth() < PAGE_IN
     batch = Counter(row["global_batch"] for row in rows).most_common(1)[0][0]
     axes.set_yticks(
-        range(len(rows)), [_row_label(row, roles[row["arm"]], batch, narrow) for row in rows], linespacing=1.0
+        range(len(rows)), [_row_label(row, roles[row["arm"]], batch, narrow=narrow) for row in rows], linespacing=1.0
     )
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -110,7 +110,7 @@ def _finish(
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(1, min(6, room)), min_n_ticks=2))
 
 
-def _row_label(row: dict[Any, Any], role: str, usual_batch: float, narrow: bool) -> str:
+def _row_label(row: dict[Any, Any], role: str, usual_batch: float, *, narrow: bool) -> str:
     label = captions.arm_label(row["arm"], role, row["num_composed"], row["num"])
     if narrow and row["global_batch"] == usual_batch:
         return captions.in_two_lines(label)

@@ -145,7 +145,7 @@ def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: flo
         axes.axvline(scale.single_s / scale.unit.seconds, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=3)
 
 
-def _columns(axes: Axes, rows: list[dict[Any, Any]], wide: bool) -> None:
+def _columns(axes: Axes, rows: list[dict[Any, Any]], *, wide: bool) -> None:
     """Time and speed-up in figures, right of the bars; intervals under them."""
     has_speedup = any(not math.isnan(row["speedup"]) for row in rows)
     step_pt = 62 if wide else 43

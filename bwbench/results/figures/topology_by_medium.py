@@ -181,7 +181,7 @@ def _draw_panel(
             at = (row["nodes"] * dodge, row[f"{what}_at_least"] / unit)
             ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
             bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
-            draw_mark(axes, at, ends, style, bound, 4.8, row["place"] != CENTRAL, _marker(row, style))
+            draw_mark(axes, at, ends, style, bound, 4.8, hollow=row["place"] != CENTRAL, marker=_marker(row, style))
 
 
 def _draw_limits(axes: Axes, table: pd.DataFrame, roles: Mapping[str, str], unit: float) -> None:

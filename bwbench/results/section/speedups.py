@@ -43,7 +43,7 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
 
     def cell(arm: str, bps: float | None) -> Sequence[Phrase]:
         row = rows.get((arm, bps))
-        return [] if row is None else _ratio_lines(row, f"{key} {arm} {place(bps)}", len(counts) > 1)
+        return [] if row is None else _ratio_lines(row, f"{key} {arm} {place(bps)}", with_num=len(counts) > 1)
 
     same = len(counts) == 1
     pairs = phrase("n = ", Number(f"pairs {key}", str(*counts)), " (equal seeds are paired)") if same else ()
@@ -58,7 +58,7 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
         yield Bullets(found)
 
 
-def _ratio_lines(row: ArmRow, key: str, with_num: bool) -> Sequence[Phrase]:
+def _ratio_lines(row: ArmRow, key: str, *, with_num: bool) -> Sequence[Phrase]:
     words, ratio = ratio_words(row.ratio, f"speedup {key}"), row.ratio
     if words is None or ratio is None:
         return []

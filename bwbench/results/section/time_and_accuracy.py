@@ -38,7 +38,9 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     def cell(arm: str, bandwidth: float | None) -> Sequence[Phrase]:
         one = estimates.get((arm, bandwidth))
         at = f"{key} {arm} {place(bandwidth)}"
-        return [] if one is None else _time_lines(one, at, (arm, bandwidth) in composed, len(counts) > 1)
+        return (
+            [] if one is None else _time_lines(one, at, composed=(arm, bandwidth) in composed, with_num=len(counts) > 1)
+        )
 
     repeats = phrase("n = ", Number(f"repeats {key}", str(*counts)), ". ") if len(counts) == 1 else ()
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
@@ -68,7 +70,7 @@ def composed_at(group: Results) -> set[At]:
     return {(str(row["arm"]), number(row["bandwidth_bps"])) for row in rows if row["composed"]}
 
 
-def _time_lines(one: Estimate, at: str, composed: bool, with_num: bool) -> Sequence[Phrase]:
+def _time_lines(one: Estimate, at: str, *, composed: bool, with_num: bool) -> Sequence[Phrase]:
     mark = "†" if composed else ""
     bound = "> " if math.isinf(one.value) else ""
     lines = [phrase(Number(f"time {at}", f"{bound}{digits(one.at_least)}"), mark)]
@@ -163,10 +165,10 @@ def _lines(values: Sequence[float], key: str, show: Callable[[float], str]) -> l
     return lines
 
 
-def _shown(value: float, as_points: bool) -> str:
+def _shown(value: float, *, as_points: bool) -> str:
     return fixed(_POINTS * value, 2) if as_points else significant(value)
 
 
-def _signed(value: float, as_points: bool) -> str:
+def _signed(value: float, *, as_points: bool) -> str:
     text = fixed(_POINTS * value, 2, apart_from=0.0) if as_points else significant(value, apart_from=0.0)
     return f"+{text}" if value > 0 else text

@@ -56,7 +56,7 @@ def section_parts(results: Sequence[Results]) -> Iterator[Part]:
         yield from _part("Threats to validity", list(threat_blocks(folders)))
 
 
-def _group_parts(group: Results, key: str, baseline: str | None, alone: bool) -> Iterator[Part]:
+def _group_parts(group: Results, key: str, baseline: str | None, *, alone: bool) -> Iterator[Part]:
     where = "" if alone or not group.label else f" ({group.label.replace('_', ', ')})"
     yield from _part(f"Time to accuracy{where}", list(time_blocks(group, key)))
     if baseline is not None:
@@ -69,7 +69,7 @@ def _part(title: str, blocks: list[Block]) -> Iterator[Part]:
         yield Part(2, phrase(title), blocks)
 
 
-def _folders(groups: Sequence[Results], done: bool = False) -> list[CellFolder]:
+def _folders(groups: Sequence[Results], *, done: bool = False) -> list[CellFolder]:
     """Each cell once: one node alone stands in several groups."""
     found = {folder.path: folder for group in groups for folder in (group.done if done else group.folders)}
     return [found[path] for path in sorted(found)]

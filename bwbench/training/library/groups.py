@@ -48,7 +48,7 @@ class ScriptGroups:
         """As algorithms use it."""
         return ControlPath(self.control)
 
-    def leave(self, together: bool) -> None:
+    def leave(self, *, together: bool) -> None:
         """Take down what was made here.
 
         Args:

@@ -68,7 +68,7 @@ class Distributed:
             return plain_step(closure, **options) if self._closed else steps.step(closure, options)
 
         @functools.wraps(plain_zero_grad)
-        def zero_grad(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        def zero_grad(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 (torch's)
             if self._closed:
                 plain_zero_grad(set_to_none)
             else:
@@ -121,7 +121,7 @@ class Distributed:
         load_saved_state(self._running, state, self.rank, self.world_size, self.method.to_json())
         self._steps.restart()
 
-    def close(self, together: bool = True) -> None:
+    def close(self, *, together: bool = True) -> None:
         """End communication; the model stays as it is, and may be trained on without peers. Safe to call twice.
 
         Args:
@@ -139,7 +139,7 @@ class Distributed:
             self._running.close()
             self._undo()
             _TAKEN.difference_update(self._taken)
-            self._groups.leave(together)
+            self._groups.leave(together=together)
 
     def _close_at_exit(self) -> None:
         self.close(together=not hasattr(sys, "last_value"))  # after an error, nobody waits for the others

@@ -67,7 +67,7 @@ class ControlPath:
             self._group.allreduce([summed]).wait()
         return summed
 
-    def any(self, flag: bool) -> bool:
+    def any(self, flag: bool) -> bool:  # noqa: FBT001 (a value, as for the built-in)
         """Whether ``flag`` holds on any rank."""
         if self._group is None:
             return flag

@@ -146,7 +146,7 @@ class Stepper:
             last = micro_step == accumulate - 1
             inputs, targets = self._feed.next()
             ledger.lap("other_s")
-            with method.micro_step(last):
+            with method.micro_step(last=last):
                 loss = training_loss(method.module(inputs), targets)
                 loss_sum += loss.item()
                 ledger.lap("compute_s")

@@ -151,7 +151,7 @@ class TrainingLoop:
         )
         self._recorder.step(step)
 
-    def _evaluate(self, last: bool) -> Stop | None:
+    def _evaluate(self, *, last: bool) -> Stop | None:
         """Evaluate off the clock, and take a checkpoint where training goes on and it is time for one.
 
         Returns why training ends here, None where it does not.

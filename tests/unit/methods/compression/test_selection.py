@@ -25,7 +25,7 @@ def test_at_least_against_the_definition(value):
 @pytest.mark.parametrize("share", [0.0005, 0.01, 0.2, 1.0])
 def test_largest_are_the_largest(n, share, exact):
     x, count = normal(n), max(1, round(share * n))
-    indices = largest(x, count, exact)
+    indices = largest(x, count, exact=exact)
     assert 0.9 * count <= len(indices) <= count
     if exact:
         assert len(indices) == count
@@ -65,5 +65,5 @@ def test_what_has_diverged_is_largest():
     x = normal(100_000)
     x[3], x[4] = math.nan, -math.inf
     for exact in (False, True):
-        assert {3, 4} <= set(largest(x, 1_000, exact).tolist())
-        assert largest(x, 1, exact).tolist() == [3]
+        assert {3, 4} <= set(largest(x, 1_000, exact=exact).tolist())
+        assert largest(x, 1, exact=exact).tolist() == [3]

@@ -12,7 +12,7 @@ from bwbench.network.relay.shared_memory import RelayStatistics
 
 def send(statistics: RelayStatistics, src: int, dst: int, frames: int, num_bytes: int, is_ack: bool = False) -> None:
     tally = statistics.tally(src, dst)
-    tally.add(frames, num_bytes, is_ack)
+    tally.add(frames, num_bytes, is_ack=is_ack)
     if not tally.changed:
         statistics.touch(tally)
 
@@ -39,7 +39,7 @@ def test_a_pair_is_written_once_however_often_it_changed() -> None:
     statistics = RelayStatistics(2)
     tally = statistics.tally(0, 1)
     assert tally is statistics.tally(0, 1) and tally.dst == 1 and not tally.changed
-    tally.add(2, 3028, False)
+    tally.add(2, 3028, is_ack=False)
     statistics.touch(tally)
     statistics.dropped(0, 1, 1)
     statistics.flush()

@@ -53,7 +53,7 @@ def test_every_cell_is_there_with_what_its_records_say(cells, payload):
             assert cell[name] == row[name], name
         assert payload["arms"][cell["arm"]]["name"] == row["arm"]
         assert bool(cell["composed"]) == row["composed"]
-        assert bool(cell["needs_no_link"]) == needs_no_link(row["role"], row["bandwidth_bps"] is not None)
+        assert bool(cell["needs_no_link"]) == needs_no_link(row["role"], shaped=row["bandwidth_bps"] is not None)
         if row["status"] == "done":
             curve = payload["pools"]["values"][cell["values"]]
             assert len(curve) == len(payload["pools"]["clocks"][cell["clocks"]]) >= 1
