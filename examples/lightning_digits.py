@@ -37,7 +37,7 @@ class Digits(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=3e-3)
 
 
-def loader(begin: int, end: int, shuffle: bool) -> DataLoader:
+def loader(begin: int, end: int, *, shuffle: bool) -> DataLoader:
     """Digits from ``begin`` to ``end``."""
     digits = load_digits()
     inputs = torch.tensor(digits.data[begin:end], dtype=torch.float32) / 16
