@@ -6,7 +6,7 @@ beside those that torchrun or Slurm has started. ``tuning/`` is a sweep of its o
 
 **What Ctrl-C does.** SIGTERM and SIGHUP do the same: ``cli/main.py`` makes a KeyboardInterrupt of them. It comes up
 wherever the command waits, and every room that holds something lets go of it on its way out, in ``finally`` or at the
-end of a ``with``. Nobody catches it, so there is one way, and it is the way of every other error too:
+end of a ``with``. Nobody between keeps it, so there is one way, and it is the way of every other error too:
 
 1. The launcher ends what trains. ``launch/local.py`` kills the workers. ``launch/ssh/launcher.py`` has every host's
    keeper end its torchrun and take back what was shaped, waits for that up to a limit, and brings the records.

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-COMMANDS = re.findall(r"^    ((?:torchrun|python|bwbench .*torchrun).*)$", (EXAMPLES / "README.md").read_text(), re.M)
+PAGE = re.sub(r" \\\n\s+", " ", (EXAMPLES / "README.md").read_text())  # commands that go on in the next line
+COMMANDS = re.findall(r"^    ((?:torchrun|python|bwbench .*torchrun).*)$", PAGE, re.M)
 LIMIT_S = 170.0
 
 

@@ -1,4 +1,7 @@
-"""Local SGD: every node trains on its own, and every so many steps all go on from their mean."""
+"""Local SGD: every node trains on its own, and every so many steps all go on from their mean.
+
+When a round begins and ends, and what is averaged, stands in ``periodic.py``; here is what a warm-up adds.
+"""
 
 from __future__ import annotations
 
