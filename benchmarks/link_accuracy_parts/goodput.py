@@ -25,7 +25,7 @@ LONG_FROM_MBPS = 100
 LONG_QUEUE = "2 bdp"
 OMITTED_ROUND_TRIPS = 6  # with a full queue: slow start, and what it lost is repaired
 BURST_S = 0.002  # of the token bucket: what its timer may be late without losing rate
-_OFFLOADS_OFF = "from bwbench.network.namespaces.wiring import set_offloads; set_offloads('data0', False)"
+_OFFLOADS_OFF = "from bwbench.network.namespaces.wiring import set_offloads; set_offloads('data0', enabled=False)"
 
 
 def cases(options: Options) -> list[Case]:

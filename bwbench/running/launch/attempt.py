@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import CellFolder
 from bwbench.records.checkpoint import (
@@ -138,7 +139,12 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
     """
     folder, wall_s = CellFolder(attempt.parent), resumption.wall_s
     config = cell.config.model_dump(mode="json", by_alias=True)
-    summary = summarise(folder.events(), config, link.wire)
+    try:
+        events = folder.events()
+    except RecordError as error:  # a damaged disk: how it ended is recorded all the same
+        ended = "failed" if outcome.status == "done" else outcome.status
+        events, outcome = {}, LaunchOutcome(ended, f"{outcome.reason}; {error}")
+    summary = summarise(events, config, link.wire)
     declared_s = cell.config.compute.step_time_s
     if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
         reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"

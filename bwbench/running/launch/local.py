@@ -110,7 +110,7 @@ class LocalLauncher:
 
         def handle(rank: int, message: JsonObject) -> None:
             event = event_of(message)
-            if event is None:
+            if event is None and message.get("event") == "phase":
                 self._reach(channels, rank, str(message.get("phase")))
             elif isinstance(event, End):
                 self._ends[rank] = event

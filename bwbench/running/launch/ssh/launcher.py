@@ -146,9 +146,9 @@ class SshLauncher:
             return LaunchOutcome("timeout", reason)
         try:
             recorded = read_record(Status, received / "0" / "cell" / "status.json")
+            troubles: list[str] = []
         except RecordError as error:
-            return LaunchOutcome("failed", str(error))
-        troubles = []
+            recorded, troubles = None, [str(error)]
         for session in self._sessions:
             if session.lost is not None:
                 troubles.append(f"host {session.host.name} was lost: {session.lost}")

@@ -1,0 +1,26 @@
+"""How a cell ended is recorded whatever its events look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bwbench.experiment.config.resolve import resolve
+from bwbench.experiment.plan.cell import Cell
+from bwbench.records.schema import LinkRecord
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
+
+
+@pytest.mark.parametrize("ended, recorded", [("done", "failed"), ("interrupted", "interrupted"), ("failed", "failed")])
+def test_a_broken_line_among_the_events_ends_nothing_else(tmp_path: Path, ended: str, recorded: str) -> None:
+    content = {"nodes": 2, "link": "unshaped", "model": "logistic", "dataset": "digits", "limit": {"samples": 640}}
+    config = resolve({**content, "algorithm": "ring", "optimizer": {"sgd": {"lr": 0.1}}}, (), tmp_path).config
+    assert config is not None
+    attempt = tmp_path / "attempt-1"
+    attempt.mkdir()
+    (attempt / "rank0.jsonl").write_text('{"event": "st\n{"event": "end"}\n')
+    cell = Cell("0123456789", "slug", "study", "ring", 0, config)
+    status = cell_status(cell, attempt, LaunchOutcome(ended, "why"), LinkRecord(), Resumption())
+    assert status.status == recorded and status.steps in (None, 0)
+    assert status.reason is not None and status.reason.startswith("why; ") and "rank0.jsonl" in status.reason
