@@ -143,6 +143,9 @@ def dump_line(content: Mapping[str, object]) -> str:
     return json.dumps(_json_number(content), separators=(",", ":")) + "\n"
 
 
+_ERROR = b'"event":"error"'  # as ``dump_line`` writes it
+
+
 class EventWriter:
     """Append-only file of events, a line of JSON each.
 
@@ -153,6 +156,7 @@ class EventWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
         self._pending: list[Event] = []
+        self._torn = False
 
     def write(self, event: Event) -> None:
         """Keep ``event`` for the next flush."""
@@ -162,8 +166,10 @@ class EventWriter:
         """Hand everything kept so far to the operating system. Raises OSError on a full disk."""
         lines = "".join(dump_line(event.to_json()) for event in self._pending)
         self._pending.clear()
-        self._file.write(lines)
+        begun, self._torn = self._torn, True
+        self._file.write("\n" + lines if begun else lines)  # what could not be written whole stays a line of its own
         self._file.flush()
+        self._torn = False
 
     def sync(self) -> None:
         """Flush, then wait until the disk has it."""
@@ -178,14 +184,20 @@ class EventWriter:
 
 
 def read_events(path: Path) -> list[Event]:
-    """All events of a file; a torn last line (a killed writer) is left out, a missing file has none.
+    """All events of a file; a missing file has none.
+
+    A torn line is left out: the last one (a killed writer), or one behind which an error alone is told (a full disk).
 
     Raises RecordError where another line is no event.
     """
-    *lines, last = (read_bytes(path, MOST_EVENT_BYTES) or b"").split(b"\n")
-    events = [parse_event(line, f"{path}:{number}", REMEDY) for number, line in enumerate(lines, 1) if line]
-    with contextlib.suppress(RecordError):
-        events += [parse_event(last, path, REMEDY)] if last else []
+    lines = (read_bytes(path, MOST_EVENT_BYTES) or b"").split(b"\n")
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            events += [parse_event(line, f"{path}:{number}", REMEDY)] if line else []
+        except RecordError:
+            if not all(_ERROR in behind for behind in lines[number:] if behind):
+                raise
     return events
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import JsonObject
-from bwbench.records.files import read_record, write_record
+from bwbench.records.files import read_json, read_record, write_json_atomic, write_record
 from bwbench.records.lock import CLAIM, claim_of, locked
 from bwbench.records.packed import PACKED, PackedExperiment, PackedFiles, dump, id_of, read_packed, write_packed
 from bwbench.records.schema import CellRecord, PlanRecord
@@ -225,8 +225,9 @@ def _merge_plan(source: Path, target: Path) -> None:
             return
         planned = {cell.id for cell in ours.cells}
         more = [cell for cell in theirs.cells if cell.id not in planned]
-        if more:
-            write_record(target, ours.model_copy(update={"cells": (*ours.cells, *more)}))
+        if more:  # as the file stands, with what a later version may have written beside it
+            cells = [cell.to_json() for cell in (*ours.cells, *more)]
+            write_json_atomic(target, {**(read_json(target) or {}), "cells": cells})
 
 
 def _cells(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:

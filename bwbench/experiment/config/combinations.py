@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -75,6 +76,20 @@ def remarks(config: NamedMethod) -> list[str]:
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     said = COLLECTIVES.load(config.collective.name).remark(codecs)
     return [f"collective {config.collective.name!r}: {said}"] if said else []
+
+
+def _check_verbs(config: NamedMethod) -> Iterator[Finding]:
+    """Algorithms and collectives of plugins that were written for bwbench 0.1 would end in the worker, in odd ways."""
+    collective = COLLECTIVES.load(config.collective.name)
+    old = {
+        "algorithm": hasattr(ALGORITHMS.load(config.algorithm.name), "clear_gradients"),
+        "collective": "tag" in signature(collective._average).parameters
+        or len(signature(collective._flows).parameters) < 2,
+    }
+    for kind in (kind for kind, is_old in old.items() if is_old):
+        name = getattr(config, kind).name
+        text = f"{kind} {name!r} has the verbs of bwbench 0.1, which are others now"
+        yield Finding((kind,), f"{text}; 'A new method' in docs/architecture.md names them")
 
 
 def _check_peers(config: NamedMethod) -> Iterator[Finding]:
@@ -244,6 +259,7 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
 
 
 _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
+    _check_verbs,
     _check_peers,
     _check_collective,
     _check_installed,

@@ -121,7 +121,7 @@ class Distributed:
         load_saved_state(self._running, state, self.rank, self.world_size, self.method.to_json())
         self._steps.restart()
 
-    def close(self, *, together: bool = True) -> None:
+    def close(self, together: bool = True) -> None:  # noqa: FBT001, FBT002 (as scripts call it)
         """End communication; the model stays as it is, and may be trained on without peers. Safe to call twice.
 
         Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,9 +69,11 @@ def choose(
 def components_of(optimizer: torch.optim.Optimizer) -> list[Component]:
     """Each parameter group's optimizer as experiment files would name it: torch's own options are its options.
 
-    An optimizer that they do not know has the name of its class.
+    An optimizer that they do not know has the name of its class, and so has one that steps in its own way.
     """
-    names = (_NAMES.get(kind.__name__) for kind in type(optimizer).__mro__)
+    step = inspect.unwrap(type(optimizer).step)  # torch wraps it at the first use
+    kinds = (kind for kind in type(optimizer).__mro__ if "step" in vars(kind))
+    names = (_NAMES.get(kind.__name__) for kind in kinds if inspect.unwrap(vars(kind)["step"]) is step)
     name = next((name for name in names if name is not None), type(optimizer).__name__)
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     return [Component(name, OptimizerOptions(**group)) for group in groups]

@@ -58,7 +58,7 @@ def measure(data: dist.ProcessGroup, control: ControlPath, link: Link) -> LinkMe
     ]
     if not link.shaped:
         return LinkMeasurement("none", tuple(pairs), "ok", (), 0.0)
-    pairs = [_beside_asked(pair, asked) for pair, asked in zip(pairs, pairs_of(link, size), strict=False)]
+    pairs = [_beside_asked(pair, asked) for pair, asked in zip(pairs, pairs_of(link, size), strict=True)]
     reasons = tuple(reason for pair in pairs for reason in unlike(pair))
     return LinkMeasurement("interface", tuple(pairs), "out-of-tolerance" if reasons else "ok", reasons, MOST_ABOVE)
 

@@ -6,12 +6,12 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
 from bwbench.base.errors import RecordError
-from bwbench.records import files, iter_cells, read_events, read_record, readable, write_record
+from bwbench.records import EventWriter, files, iter_cells, read_events, read_record, readable, write_record
 from bwbench.records.schema import (
     Applied,
     CellRecord,
@@ -165,11 +165,45 @@ def test_no_file_hangs_or_floods_the_reader(tmp_path: Path, kind: str) -> None:
     assert files.read_first_event(path) is None
 
 
+class Full:
+    """A file on a disk that has room for some letters."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        self._file.write(text[:20])
+
+    def flush(self) -> None:
+        self._file.flush()
+        raise OSError("no room")
+
+
+def test_what_a_full_disk_cut_off_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rank0.jsonl"
+    writer = EventWriter(path)
+    writer.write(Start())
+    writer.flush()
+    whole = writer._file
+    monkeypatch.setattr(writer, "_file", Full(whole))
+    writer.write(Start())
+    with pytest.raises(OSError, match="no room"):
+        writer.flush()
+    monkeypatch.setattr(writer, "_file", whole)  # there is room again
+    writer.write(RankError(type="OSError", message="the disk is full"))
+    writer.close()
+    assert [event.event for event in read_events(path)] == ["start", "error"]
+    with path.open("a") as file:
+        file.write(files.dump_line(Start().to_json()))
+    with pytest.raises(RecordError):
+        read_events(path)
+
+
 def test_a_torn_last_line_is_left_out_and_another_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rank0.jsonl"
     path.write_text('{"event":"start"}\n{"event":"err')
     assert read_events(path) == [Start()]
-    path.write_text('{"event":"start"}\n{"event":"err\n{"event":"error"}\n')
+    path.write_text('{"event":"start"}\n{"event":"err\n{"event":"start"}\n')
     with pytest.raises(RecordError, match=r"rank0\.jsonl:2: not readable as JSON"):
         read_events(path)
-    assert files.read_last_events(path) == [Start(), RankError()]
+    assert files.read_last_events(path) == [Start(), Start()]

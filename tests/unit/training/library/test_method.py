@@ -71,6 +71,12 @@ class OwnAdam(torch.optim.Adam):
     """Somebody's own."""
 
 
+class OddAdam(torch.optim.Adam):
+    """Steps in its own way."""
+
+    def step(self, closure: Any = None) -> None: ...
+
+
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, OwnAdam])
 def test_qadam_goes_with_every_plain_adam(kind: type[torch.optim.Adam]) -> None:
     assert chosen("qadam", optimizer=kind(PARAMETERS)).algorithm.name == "qadam"
@@ -82,6 +88,7 @@ def test_qadam_goes_with_every_plain_adam(kind: type[torch.optim.Adam]) -> None:
         ("dgc", torch.optim.SGD(PARAMETERS, lr=0.1, momentum=0.9), "'sgd' does not go with compression 'dgc'"),
         ("dgc", torch.optim.RMSprop(PARAMETERS, momentum=0.9), "'RMSprop' does not go with compression 'dgc'"),
         ("qadam", torch.optim.RMSprop(PARAMETERS), "belongs to adam or adamw; .*got 'RMSprop'"),
+        ("qadam", OddAdam(PARAMETERS), "belongs to adam or adamw; .*got 'OddAdam'"),
         ("qadam", torch.optim.Adam(PARAMETERS, amsgrad=True), "Adam with amsgrad=True cannot go on"),
     ],
 )
