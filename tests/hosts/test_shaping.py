@@ -136,7 +136,9 @@ def test_clear_on_all_hosts_ends_what_holds_it(four: Lab) -> None:
     process = four.start("link", "apply", "--hosts", "ours.yaml", "--bandwidth", "20 Mbit/s")
     wait_for(lambda: "until Ctrl-C" in four.said, 60, "the link")
     code, said = four.run("link", "clear", "--hosts", "ours.yaml")
-    assert code == 0 and said.count("removed root qdisc") == 4, said
+    # What held it may take the rest back itself, as soon as it sees that one host is clear.
+    assert code == 0 and said.count("removed root qdisc") + said.count("nothing of bwbench") == 4, said
+    assert "removed root qdisc" in said
     assert process.wait(30) != 0
     assert "is no longer shaped" in four.messages
     assert four.shaping() == before
