@@ -112,7 +112,8 @@ class Link(BaseModel):
 
     def nodes(self, num_nodes: int) -> tuple[NodeLink, ...]:
         """The links of all nodes."""
-        return tuple(self.node(node) for node in range(num_nodes))
+        usual, given = self.base, self.overrides  # made once: a plan asks this of every cell
+        return tuple(self._node_link(given[node]) if node in given else usual for node in range(num_nodes))
 
     def path(self, src: int, dst: int) -> Path:
         """Latency, jitter and loss between two nodes."""
