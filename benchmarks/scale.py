@@ -76,7 +76,7 @@ sweep = plan_sweep([Path(sys.argv[1])], Path(sys.argv[2]))
 foreseen = foresee(sweep.foreseen)
 predicted_s = {name: found.predicted_s for name, found in foreseen.estimates.items()}
 freeze_sweep(sweep)
-with PlainProgress(TimeLeft(foreseen), sweep.todo) as progress:
+with PlainProgress(TimeLeft(foreseen, sweep.todo), len(sweep.todo)) as progress:
     account = Account(sweep.selected, progress, Notifier(None, print))
     Scheduler(ThisMachine(run), account, predicted_s).work_through(sweep.todo)
 assert account.tally.all_done, account.tally

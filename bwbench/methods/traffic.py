@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
@@ -72,7 +73,7 @@ def transfer_time_s(link: Link, traffic: Traffic) -> float:
         return 0.0
     pairs = list(zip(traffic.payload_bytes_per_rank, traffic.received_bytes_per_rank, strict=True))
     nodes = link.nodes(len(pairs))
-    latency_s = max((path_between(src, dst).latency_s for src in nodes for dst in nodes if src is not dst), default=0.0)
+    latency_s = max((path_between(src, dst).latency_s for src, dst in permutations(nodes, 2)), default=0.0)
     sending_s = 0.0
     if link.air is not None:
         stations = [number for number in range(len(pairs)) if number not in link.air.wired]
