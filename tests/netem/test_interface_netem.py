@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.timeout(120)]
 MODULES = "sch_htb sch_tbf sch_ingress cls_u32 act_mirred ifb"
 OF_THE_RIG = Path("/run/modules")  # where tests/netem/init keeps the user-mode kernel's modules
 # Sends full datagrams to argv[1] for argv[2] seconds, four times as fast as 8 Mbit/s.
+TRIES = 5  # a busy machine makes a transfer slower, and never faster
 FLOOD = """
 import socket, sys, time
 to = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -75,8 +76,12 @@ def test_latency_of_what_goes_out_alone(machine: Machine) -> None:
 
 def test_the_rate_holds_beside_the_latency(machine: Machine) -> None:
     machine.apply("--latency", "5 ms", "--queue", "100 kB")
+    asked_bps = 8e6 * 1448 / 1514
     for way in ("up", "down"):
-        assert machine.rate_bps(way, size=700_000) == pytest.approx(8e6 * 1448 / 1514, rel=0.15)
+        rates_bps = [machine.rate_bps(way, size=700_000)]
+        while rates_bps[-1] < 0.85 * asked_bps and len(rates_bps) < TRIES:
+            rates_bps.append(machine.rate_bps(way, size=700_000))
+        assert 0.85 <= max(rates_bps) / asked_bps <= 1.15, rates_bps
 
 
 def test_jitter_varies_the_round_trip(machine: Machine) -> None:
