@@ -202,9 +202,10 @@ def test_plans_are_joined(tmp_path: Path) -> None:
     for folder, ids in ((into, ["1", "2"]), (source, ["2", "3"])):
         cells = [{"id": one, "slug": "x", "folder": f"x-{one}"} for one in ids]
         plan = {"schema": 1, "experiment": {"name": "study"}, "cells": cells}
-        (folder / "study" / "plan.json").write_text(json.dumps(plan))
+        (folder / "study" / "plan.json").write_text(json.dumps(plan | {"of_later": 1}))
     merge([source], into)
     assert [cell["id"] for cell in json.loads((into / "study" / "plan.json").read_text())["cells"]] == ["1", "2", "3"]
+    assert json.loads((into / "study" / "plan.json").read_text())["of_later"] == 1
 
 
 def test_wrong_folders_are_refused(tmp_path: Path) -> None:
