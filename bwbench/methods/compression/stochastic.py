@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -95,8 +96,8 @@ class AbstractLevelsCodec(AbstractStochasticCodec):
     scale_type = "bfloat16"
 
     @property
-    def _levels(self) -> int:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _levels(self) -> int: ...
 
     @property
     def _base(self) -> int:
