@@ -128,7 +128,7 @@ def test_agents_meet_by_c10d_too(tmp_path: Path) -> None:
 def test_a_killed_worker_ends_the_cell_with_its_rank_named(tmp_path: Path) -> None:
     script = scripted(tmp_path, LONG)
     with hosts(tmp_path, script, 4) as (_, started):
-        wait_for(lambda: "after 0 samples" in messages(tmp_path), 150, "the start of training")
+        wait_for(lambda: " of training" in messages(tmp_path), 150, "the start of training")
         (worker,) = [
             process
             for process in family(tmp_path)

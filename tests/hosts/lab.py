@@ -136,7 +136,7 @@ class Lab:
 
     def await_training(self) -> None:
         """Until the program that was started last reports an evaluation."""
-        wait_for(lambda: "after 0 samples" in self.said or "failed" in self.said, 120, "the start of training")
+        wait_for(lambda: " of training" in self.said or "failed" in self.said, 120, "the start of training")
         assert "failed" not in self.said, self.said
 
     @property
