@@ -178,7 +178,7 @@ MODELS = Registry(
     "model",
     "bwbench.training.models",
     [
-        ("logistic", "logistic:Logistic", "one linear layer"),
+        ("logistic", "mlp:Logistic", "one linear layer"),
         ("mlp", "mlp:Mlp", "fully connected layers"),
         ("cnn", "cnn:Cnn", "small convolutional network, about 200 k parameters on 28x28"),
         ("cnn-large", "cnn:CnnLarge", "convolutional network of 1-2 M parameters"),

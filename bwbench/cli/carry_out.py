@@ -19,7 +19,7 @@ from bwbench.running.sweep.executor import ThisMachine
 from bwbench.running.sweep.notify import Notifier
 from bwbench.running.sweep.scheduler import Scheduler
 from bwbench.running.sweep.time_left import TimeLeft
-from bwbench.training.datasets.folder import data_folder
+from bwbench.training.datasets.dataset import data_folder
 
 if TYPE_CHECKING:
     from bwbench.running.cluster.ray_executor import RayCluster

@@ -95,7 +95,7 @@ def _left_in(cell: Path) -> list[Path]:
 @data.command("path")
 def data_path() -> None:
     """Print the data folder: BWBENCH_DATA, else the user's cache."""
-    from bwbench.training.datasets.folder import data_folder
+    from bwbench.training.datasets.dataset import data_folder
 
     typer.echo(data_folder())
 
@@ -107,8 +107,8 @@ def data_fetch(names: Annotated[list[str], typer.Argument(metavar="NAME…", hel
     What is there already with the right checksum is not downloaded again.
     """
     from bwbench.base.registry import DATASETS  # entry points: importlib.metadata takes 10 ms
+    from bwbench.training.datasets.dataset import data_folder
     from bwbench.training.datasets.fetch import fetch as fetch_files
-    from bwbench.training.datasets.folder import data_folder
 
     if "all" in names:
         names = [entry.name for entry in DATASETS if DATASETS.load(entry.name).files]

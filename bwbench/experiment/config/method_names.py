@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -155,7 +156,9 @@ def expand_preset(raw: JsonObject) -> Expanded:
     if preset is not None:
         options = {**preset.options, **spelling.options}
         content["algorithm"] = {preset.algorithm: options} if options else preset.algorithm
-    kind = _class_of(preset.algorithm if preset is not None else spelling.name)
+    kind: type[Any] | None = None
+    with contextlib.suppress(Exception):  # an unknown name, or a broken package: validation says so
+        kind = ALGORITHMS.load(preset.algorithm if preset is not None else spelling.name)
     if not getattr(kind, "sends", True):
         idle = [key for key in ("collective", "compression") if content.get(key, "none") not in ("none", "auto")]
         content.update(collective="none", compression="none")
@@ -170,24 +173,13 @@ def expand_preset(raw: JsonObject) -> Expanded:
     if content.get("collective", "auto") == "auto":
         content["collective"] = preset.collective
     content.setdefault("compression", preset.compression)
-    return Expanded(content, preset.name, (), tuple(_replaced(preset, content)))
-
-
-def _class_of(algorithm: str) -> type[Any] | None:
-    try:
-        return ALGORITHMS.load(algorithm)
-    except Exception:  # an unknown name, or a broken package: validation says so
-        return None
-
-
-def _replaced(preset: Preset, content: JsonObject) -> list[str]:
     meaning = " x ".join(preset.axes)
     notes = []
     for key, own in zip(("collective", "compression"), preset.axes[1:], strict=True):
         name = _codec_names(content[key])
         if own not in ("none", name):
             notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
-    return notes
+    return Expanded(content, preset.name, (), tuple(notes))
 
 
 def _codec_names(compression: object) -> str:

@@ -21,7 +21,7 @@ from bwbench.base.registry import OPTIMIZERS
 from bwbench.base.yaml_document import parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
-from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
+from bwbench.experiment.config.matrix import COMPONENT_KEYS
 
 SCHEMA = 1
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries

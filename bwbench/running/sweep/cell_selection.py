@@ -11,8 +11,7 @@ import yaml
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import show, unknown_key
-from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, lookup, parse_key, refusal_of_key, show_key
-from bwbench.experiment.config.matrix import means_the_same
+from bwbench.experiment.config.matrix import CELL_KEYS, Key, lookup, means_the_same, parse_key, refusal_of_key, show_key
 from bwbench.experiment.plan.cell import Cell
 
 NAMES = ("arm", "experiment", "repeat", "id", "slug")  # of a cell, beside the keys of its configuration

@@ -11,8 +11,7 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
-from bwbench.experiment.plan.build import Plan, build_plan
-from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell import Cell, Plan, build_plan
 from bwbench.experiment.plan.composing import ways
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import locked

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.forecast import Forecast
+from bwbench.experiment.plan.calibration import Forecast
 from bwbench.records.schema import Status
 
 FEW = 500  # cells that are predicted anew whenever one has finished …

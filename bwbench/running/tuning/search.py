@@ -18,9 +18,7 @@ from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tuned import with_rate
 from bwbench.experiment.config.tuned_table import RateTrial, Row, setting_of
-from bwbench.experiment.plan.build import MAX_SLUG, UNSAFE
-from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.cell_identity import identity
+from bwbench.experiment.plan.cell import MAX_SLUG, UNSAFE, Cell, identity
 from bwbench.network.link import UNSHAPED
 
 START = 3  # rates that are tried in any case

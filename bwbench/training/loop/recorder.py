@@ -68,9 +68,8 @@ class Channel:
         Raises WorkerError where none comes in time.
         """
         self.send(message)
-        return {} if self._connection is None else self._answer()
-
-    def _answer(self) -> JsonObject:
+        if self._connection is None:
+            return {}
         try:
             answer = self._reader.receive(ANSWER_LIMIT_S)
         except TimeoutError:

@@ -21,7 +21,7 @@ from bwbench.methods.collectives.transport import Members
 from bwbench.methods.compression import build_codec
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
-from bwbench.training.datasets.folder import data_folder
+from bwbench.training.datasets.dataset import data_folder
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.feed import BatchFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer

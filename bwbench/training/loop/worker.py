@@ -45,7 +45,11 @@ def main(arguments: list[str]) -> int:
         cell_file = Path(arguments[0])
         environment = WorkerEnvironment.read(os.environ)
         cell = Cell.from_json(_read_json(cell_file))
-        _check_world(cell, environment)
+        if environment.world_size != cell.config.nodes:
+            raise ConfigError(
+                f"the cell is for {cell.config.nodes} nodes, WORLD_SIZE is {environment.world_size}; start one worker "
+                f"a node, with WORLD_SIZE={cell.config.nodes}, RANK, MASTER_ADDR and MASTER_PORT set"
+            )
         is_external = cell.config.launcher != "local" and environment.attempt is None
         if is_external:
             environment = on_own_interfaces(environment)
@@ -71,7 +75,11 @@ def main(arguments: list[str]) -> int:
     except BaseException as error:
         _report(error, recorder, channel, external.explain(error) if external is not None else None)
         _exit(EXIT_USER_INPUT if isinstance(error, ConfigError) else EXIT_CELLS_FAILED)
-    _leave_together(groups)
+    if groups.data is not None:  # nobody leaves while a neighbour may still wait for its last bytes
+        try:
+            dist.group.WORLD.barrier().wait(LAST_BARRIER_LIMIT)  # type: ignore[union-attr]
+        except Exception as error:  # the result is on disk
+            print(f"the last barrier failed, which changes nothing: {error}", file=sys.stderr)
     _exit(0)
     return 0  # not reached
 
@@ -84,14 +92,6 @@ def _read_json(path: Path) -> JsonObject:
     if not isinstance(content, dict):
         raise ConfigError(f"{path} holds no JSON object; a cell's file is called cell.json")
     return content
-
-
-def _check_world(cell: Cell, environment: WorkerEnvironment) -> None:
-    if environment.world_size != cell.config.nodes:
-        raise ConfigError(
-            f"the cell is for {cell.config.nodes} nodes, WORLD_SIZE is {environment.world_size}; start one worker a "
-            f"node, with WORLD_SIZE={cell.config.nodes}, RANK, MASTER_ADDR and MASTER_PORT set"
-        )
 
 
 def _new_attempt(folder: Path, groups: Groups) -> Path:
@@ -121,16 +121,6 @@ def _report(error: BaseException, recorder: Recorder | None, channel: Channel, m
             recorder.error(error, message)
     except Exception as another:  # a full disk, most likely; what is printed above is what counts
         print(f"the error could not be recorded: {another}", file=sys.stderr)
-
-
-def _leave_together(groups: Groups) -> None:
-    """Nobody leaves while a neighbour may still wait for its last bytes; the result is on disk, so errors are idle."""
-    if groups.data is None:
-        return
-    try:
-        dist.group.WORLD.barrier().wait(LAST_BARRIER_LIMIT)  # type: ignore[union-attr]
-    except Exception as error:
-        print(f"the last barrier failed, which changes nothing: {error}", file=sys.stderr)
 
 
 def _exit(status: int) -> None:
