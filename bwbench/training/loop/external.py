@@ -195,11 +195,7 @@ class ExternalRun:
             die_with_parent()
         _die_by_signals(channel)
         asked: JsonObject = {"event": "phase", "phase": "claim"}
-        about = ("address", "interface")
-        asked["hosts"] = [
-            host.environment.model_copy(update={name: getattr(host, name) for name in about}).to_json()
-            for host in hosts
-        ]
+        asked["hosts"] = [host.to_record().to_json() for host in hosts]
         agreed: JsonObject = {}
         if environment.rank == 0:
             agreed = channel.ask({**asked, "attempt": None})
