@@ -325,14 +325,10 @@ def _by_bytes(chain: Sequence[Component], num_nodes: int) -> Iterator[tuple[str,
     sparse = bool(codec.carries)
     mean = min(num_nodes * payload, 1.0) if sparse else payload
     scatter = (num_nodes - 1) / num_nodes * (payload + mean)
-    sizes = f"each of {num_nodes} nodes sends {_percent(gather)} of the fp32 tensor with all-gather"
+    sizes = f"each of {num_nodes} nodes sends {100 * gather:.3g} % of the fp32 tensor with all-gather"
     filled = ", whose means are sparse no more," if sparse else ""
-    sizes += f", {_percent(scatter)} with scatter-gather{filled}"
+    sizes += f", {100 * scatter:.3g} % with scatter-gather{filled}"
     choices = [("all-gather", gather), ("scatter-gather", scatter)]
     # All-gather on a tie: it takes one round and compresses once.
     for name, _ in sorted(choices, key=lambda choice: round(choice[1], 9)):
         yield name, sizes
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"

@@ -276,12 +276,8 @@ def means_the_same(actual: Json, wanted: Json) -> bool:
         return all(bool(key in actual and means_the_same(actual[key], value)) for key, value in wanted.items())
     if isinstance(actual, list) and isinstance(wanted, list):
         return len(actual) == len(wanted) and all(map(means_the_same, actual, wanted))
-    comparable = type(actual) is type(wanted) or (_is_number(actual) and _is_number(wanted))
+    comparable = type(actual) is type(wanted) or {type(actual), type(wanted)} == {int, float}
     return bool(comparable and actual == wanted)
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _spelled_out(value: str | Mapping[str, Json]) -> JsonObject:

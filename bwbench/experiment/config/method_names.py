@@ -203,15 +203,16 @@ def arm_name(config: CellConfig) -> str:
     given = (config.algorithm, config.collective, *config.compression)
     names = "+".join(component.name for component in given)
     fitting = [preset for preset in PRESETS.values() if "+".join(preset.axes) == names]
-    if not fitting:
+    if fitting:
+        changes = [(_changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
+        options, name = min(changes, key=lambda change: len(change[0]))
+    else:
         codecs = "+".join(codec.name for codec in config.compression)
         parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
         name = "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
         usual = tuple(Component(part.name, type(part.options)()) for part in given)
-        return _with_options(name, _changed_options(given, usual))
-    changes = [(_changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
-    options, name = min(changes, key=lambda change: len(change[0]))
-    return _with_options(name, options)
+        options = _changed_options(given, usual)
+    return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
 
 
 def standing_of(config: CellConfig) -> ArmStanding:
@@ -231,10 +232,6 @@ def _changed_options(given: Components, usual: Components) -> dict[str, object]:
         values, others = (part.options.model_dump(mode="json", by_alias=True) for part in (component, other))
         changed |= {key: value for key, value in values.items() if value != others[key] and value is not None}
     return changed
-
-
-def _with_options(name: str, options: dict[str, object]) -> str:
-    return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
 
 
 @lru_cache(maxsize=256)

@@ -38,6 +38,7 @@ from bwbench.records import SCHEMA
 from bwbench.records.schema import PlanAbout
 
 ID_LENGTH = 10  # hex digits
+_NAMED = ("id", "slug", "experiment", "arm", "repeat")  # of a cell, as cell.json has them
 FIRST_REVISION = 1
 
 _TRACE = {**dict.fromkeys(("measures", "column", "unit", "sha256", "mean")), "format": "auto", "start": "0 us"}
@@ -192,11 +193,7 @@ class Cell:
         """What ``cell.json`` holds."""
         return {
             "schema": SCHEMA,
-            "id": self.id,
-            "slug": self.slug,
-            "experiment": self.experiment,
-            "arm": self.arm,
-            "repeat": self.repeat,
+            **{key: getattr(self, key) for key in _NAMED},
             "config": self.config.model_dump(mode="json", by_alias=True),
             "role": self.role,
             "kinship": self.kinship,
@@ -215,7 +212,7 @@ class Cell:
             raise ConfigError(
                 f"cell.json has schema {schema!r}, this version of bwbench reads {SCHEMA}; update bwbench"
             )
-        missing = [key for key in ("id", "slug", "experiment", "arm", "repeat", "config") if key not in data]
+        missing = [key for key in (*_NAMED, "config") if key not in data]
         if missing:
             raise ConfigError(f"cell.json lacks {', '.join(missing)}; plan the experiment again")
         try:

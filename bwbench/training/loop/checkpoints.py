@@ -202,7 +202,7 @@ class Checkpoints:
         )
         failed = False
         try:
-            self._recorder.sync()
+            self._recorder.writer.sync()
             file = io.BytesIO()
             torch.save(save(), file)
             write_rank(folder, rank, file.getbuffer(), place, self._attempt / f"rank{rank}.jsonl")

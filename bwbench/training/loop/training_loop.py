@@ -148,7 +148,7 @@ class TrainingLoop:
             duration_s=round(result.ledger.duration_s, 9),
             ledger=LedgerParts(**{part: round(time_s, 9) for part, time_s in result.ledger.parts.items()}),
         )
-        self._recorder.step(step)
+        self._recorder.writer.write(step)
 
     def _evaluate(self, *, last: bool) -> Stop | None:
         """Evaluate off the clock, and take a checkpoint where training goes on and it is time for one.
@@ -162,7 +162,7 @@ class TrainingLoop:
             clock_s = self._clock.now_s()
             event = self._evaluator.score("validation", clock_s).model_copy(update={"waited_s": waited_s})
             self._recorder.show(event)
-            self._recorder.write()
+            self._recorder.writer.flush()
             # Nobody can ask between the barriers.
             stop = self._evaluator.verdict(event) or self._control.published_stop(None)
             if stop is None and not last and self._checkpoints is not None:
