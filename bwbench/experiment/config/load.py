@@ -116,42 +116,35 @@ class _Reading:
 
     def _set(self, keys: tuple[Key, ...], value: Json, place: Place) -> None:
         if len(keys) > 1:
-            if not any(axis.keys == keys for axis in self._axes):
-                names = ", ".join(map(show_key, keys))
-                self._problems.append(place.problem(f"the matrix has no axis {names!r}; set one key at a time"))
-                return
             label = ", ".join(map(show_key, keys))
+            if not any(axis.keys == keys for axis in self._axes):
+                self._problems.append(place.problem(f"the matrix has no axis {label!r}; set one key at a time"))
+                return
             fresh = read_axes({label: value}, Place(place.document), self._problems)
             self._axes = [(fresh or [axis])[0] if axis.keys == keys else axis for axis in self._axes]
             return
-        key = keys[0]
+        key, whole = keys[0], self._content.get("whole") or {}
         if key[0] in OWN_KEYS and len(key) == 1:
             self._content[key[0]] = value
-            self._placed.append(((key[0],), place))
+            self._placed.append((key, place))
             if key[0] == "matrix":
                 self._axes = read_axes(value, place, self._problems)
-            return
-        whole = self._content.get("whole") or {}
-        if key[0] == "whole" and len(key) == 2 and isinstance(whole, Mapping):
+        elif key[0] == "whole" and len(key) == 2 and isinstance(whole, Mapping):
             self._content["whole"] = {**whole, key[1]: value}
             self._placed.append((key, place))
-            return
-        if key[0] not in CELL_KEYS:
+        elif key[0] not in CELL_KEYS:
             self._problems.append(place.problem(unknown_key(show_key(key), KNOWN_KEYS)))
-            return
-        if refusal := refusal_of_key(key):
+        elif refusal := refusal_of_key(key):
             self._problems.append(place.problem(refusal))
-            return
-        self._overridden.add(key)
-        axes = replace_axis(self._axes, Assignment(key, value, place))
-        stays_in_matrix = axes is not None and any(key in axis.keys for axis in axes)
-        self._axes = self._axes if axes is None else axes
-        if not stays_in_matrix:
-            try:
-                self._content, path = assign(self._content, key, value)
-                self._placed.append((path, place))
-            except ConfigError as error:
-                self._problems.append(place.problem(f"{show_key(key)}: {error}"))
+        else:
+            self._overridden.add(key)
+            self._axes = replace_axis(self._axes, Assignment(key, value, place))
+            if not any(key in axis.keys for axis in self._axes):
+                try:
+                    self._content, path = assign(self._content, key, value)
+                    self._placed.append((path, place))
+                except ConfigError as error:
+                    self._problems.append(place.problem(f"{show_key(key)}: {error}"))
 
     def experiment(self, path: Path, *, tuning: bool) -> Experiment:
         """The result; raises ConfigError with everything that was found wrong."""

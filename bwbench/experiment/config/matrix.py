@@ -235,15 +235,13 @@ def read_exclusions(value: Json, place: Place, problems: list[Problem]) -> list[
     return exclusions
 
 
-def replace_axis(axes: Sequence[Axis], assignment: Assignment) -> list[Axis] | None:
-    """The axes once ``--set`` gave a key of theirs another value; None where no axis has the key.
+def replace_axis(axes: Sequence[Axis], assignment: Assignment) -> list[Axis]:
+    """The axes once ``--set`` gave a key another value; the same ones where none has the key.
 
     A list replaces the values of the axis. Anything else takes the key out of its axis, and with it the axis, or its
     column where several keys vary together; the value then belongs to the base configuration.
     """
     key = assignment.key
-    if not any(key in axis.keys for axis in axes):
-        return None
     replaced = []
     for axis in axes:
         if key not in axis.keys:
