@@ -136,7 +136,6 @@ class Row:
 class TunedTable:
     """A file of tuned rates, ready for looking up."""
 
-    path: Path
     content: TableFile
     rows: tuple[Row, ...]
     _by_setting: dict[str, list[Row]] = field(default_factory=dict)
@@ -213,7 +212,7 @@ def _read(path: Path, mtime_ns: int, size: int, plugins: tuple[str, ...]) -> Tun
         except (ValidationError, ConfigError) as error:
             text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             problems.append(document.problem(f"optimizer: {text}", ("entries", number, "optimizer")))
-    return _first(problems) or TunedTable(path, content, tuple(rows))
+    return _first(problems) or TunedTable(content, tuple(rows))
 
 
 def row_of(entry: TunedEntry) -> Row:

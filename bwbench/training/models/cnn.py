@@ -61,8 +61,12 @@ class Cnn(AbstractPictureModel):
         for stage, factor in enumerate(self.factors):
             num_outputs = factor * self.options.width
             groups = math.gcd(num_outputs, 4)  # 1, 4 and 8 groups learn digits alike; 4 divides most widths
-            layers += [nn.Conv2d(num_inputs, num_outputs, 3, padding=1), *([channels_last()] if stage == 0 else [])]
-            layers += [nn.GroupNorm(groups, num_outputs), nn.ReLU(), *([nn.MaxPool2d(2)] if stage < 2 else [])]
+            layers.append(nn.Conv2d(num_inputs, num_outputs, 3, padding=1))
+            if stage == 0:
+                layers.append(channels_last())
+            layers += [nn.GroupNorm(groups, num_outputs), nn.ReLU()]
+            if stage < 2:
+                layers.append(nn.MaxPool2d(2))
             num_inputs = num_outputs
         num_features = num_inputs * (height // 4) * (width // 4)
         layers.append(nn.Flatten())
