@@ -8,12 +8,13 @@ import errno
 import json
 import math
 import os
+import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bwbench.base.errors import RecordError
+from bwbench.base.errors import RecordError, UnfitMachineError
 from bwbench.records.schema.events import Event, parse_event
 from bwbench.records.schema.record import R, Record, parse
 
@@ -237,3 +238,35 @@ def _regular(path: Path) -> BinaryIO:
         file.close()
         raise OSError(errno.EINVAL, "no regular file", str(path))
     return file
+
+
+LEAST_FREE_BYTES = 64 * 1024  # with less on the disk a worker's failure is most probably the disk's
+_NOT_WRITABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR, errno.EEXIST,
+)  # fmt: skip
+
+
+def worker_met_full_disk(folder: Path, reason: str) -> str | None:
+    """That a worker met a full disk, in words; None where it did not."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes >= LEAST_FREE_BYTES and os.strerror(errno.ENOSPC) not in reason:
+        return None
+    return _no_room(f"{folder}: {free_bytes / 1e6:.1f} MB are free on its disk")
+
+
+def _no_room(what: str) -> str:
+    return (
+        f"cannot write {what}. Cells that are done are kept; make room, or choose another folder with --results, and "
+        "run the same command again"
+    )
+
+
+@contextlib.contextmanager
+def full_disk_said(folder: Path) -> Iterator[None]:
+    """Turn a disk that is full or not writable into one clear message; what was recorded before stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        raise UnfitMachineError(_no_room(f"{error.filename or folder}: {error.strerror}")) from error

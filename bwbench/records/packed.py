@@ -21,7 +21,6 @@ from pydantic import ValidationError
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject
-from bwbench.records.cell_files import AbstractCellFiles
 from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Digest, PublishedHead, PublishedPlan, PublishedRun, parse_content
 from bwbench.records.schema.record import R, refusal
@@ -153,7 +152,7 @@ def _read(path: str, mtime_ns: int, size_bytes: int) -> PackedExperiment:
     return PackedExperiment(Path(path), head.experiment, head.cells, tuple(lines), head.shared, head.runs, head.plan)
 
 
-class PackedFiles(AbstractCellFiles):
+class PackedFiles:
     """A line of a published file in the place of a folder. Decoded when asked for; its values are not to be changed.
 
     Its keys are the names of files (``cell.json``, ``status.json``, ``composed.json``; of the last attempt
@@ -184,7 +183,7 @@ class PackedFiles(AbstractCellFiles):
         content = self._as_in_folder(name)
         return None if content is None else parse_content(model, content, f"{self._where}: {name}", _AGAIN)
 
-    def raw(self, name: str, attempt: int | None = None) -> Json:
+    def raw(self, name: str, attempt: int | None) -> Json:
         """As its folder had it."""
         try:
             return self._as_in_folder(name)

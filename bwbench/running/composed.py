@@ -20,7 +20,7 @@ from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMI
 from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
-from bwbench.records.disk import full_disk_said
+from bwbench.records.files import full_disk_said
 from bwbench.records.lock import Claim, claim_of, claimed
 from bwbench.records.schema import (
     PARTS,

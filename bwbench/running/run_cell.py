@@ -12,8 +12,8 @@ from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
-from bwbench.records.disk import full_disk_said, worker_met_full_disk
 from bwbench.records.environment import capture_environment
+from bwbench.records.files import full_disk_said, worker_met_full_disk
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Event, Status
 from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status

@@ -26,7 +26,7 @@ from typing import Any
 from bwbench import __version__
 from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.records.disk import full_disk_said
+from bwbench.records.files import full_disk_said
 from bwbench.records.schema import JsonObject
 from bwbench.running.cluster.remote_machine import MachineAnswer, Work, carry_out, representatives
 from bwbench.running.run_cell import CellObserver

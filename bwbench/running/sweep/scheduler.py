@@ -17,7 +17,7 @@ from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import WHOLE
 from bwbench.records import write_record
-from bwbench.records.disk import full_disk_said
+from bwbench.records.files import full_disk_said
 from bwbench.records.lock import claim_of, claimed
 from bwbench.records.schema import Event, Status
 from bwbench.running.run_cell import CellObserver, wall_limit_s

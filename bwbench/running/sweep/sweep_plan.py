@@ -14,7 +14,7 @@ from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.experiment.plan.build import Plan, build_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import ways
-from bwbench.records.disk import full_disk_said
+from bwbench.records.files import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
 from bwbench.running.sweep.cell_selection import Selection

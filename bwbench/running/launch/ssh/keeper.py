@@ -26,7 +26,7 @@ import psutil
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.messages import MessageReader
 from bwbench.records import read_json, read_record, write_json_atomic, write_record
-from bwbench.records.disk import LEAST_FREE_BYTES
+from bwbench.records.files import LEAST_FREE_BYTES
 from bwbench.records.schema import JsonObject, Record
 from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 
