@@ -18,7 +18,7 @@ from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.tuned_table import TunedEntry, named
 from bwbench.experiment.plan import CellEstimate, Forecast, estimate_cells
 from bwbench.records.files import full_disk_said
-from bwbench.running.sweep.time_left import TimeLeft
+from bwbench.running.sweep.account import TimeLeft
 from bwbench.running.tuning.search import Search, searches_of, widening
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
 from bwbench.running.tuning.trials import SearchProgress, planned, progress, waiting

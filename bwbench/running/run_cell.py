@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from bwbench.base.errors import BwbenchError, LinkError, UnfitMachineError
@@ -12,12 +10,12 @@ from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.checkpoint import delete_unfinished, find_checkpoint
 from bwbench.records.environment import capture_environment
 from bwbench.records.files import full_disk_said, worker_met_full_disk
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
-from bwbench.running.launch.link_record import LinkFile
+from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
 from bwbench.running.launch.local import LocalLauncher
 from bwbench.running.launch.machine_turn import machine_turn
 
@@ -69,9 +67,9 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             torn.unlink(missing_ok=True)
         if not isinstance(read_json(item.folder / "cell.json"), dict):
             write_json_atomic(item.folder / "cell.json", item.cell.to_json())
-        noting = _Noting(observer, claim)
+        noting = NotingObserver(item.cell, observer, claim)
         with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
-            return _Attempt.begin(item, noting).run(wall_limit_s)
+            return _Attempt(item, noting).run(wall_limit_s)
 
 
 def ended_since(item: PlannedCell) -> Status | None:
@@ -87,47 +85,43 @@ def ended_since(item: PlannedCell) -> Status | None:
     return recorded if recorded.status == "done" and recorded.composed is None else None
 
 
-class _Noting:
-    """An observer that also keeps the phase in the cell's claim, for ``bwbench status`` elsewhere."""
+class NotingObserver:
+    """An observer that also keeps the phase in a cell's claim, for ``bwbench status`` elsewhere.
 
-    def __init__(self, observer: CellObserver, claim: Claim) -> None:
-        self._observer, self._claim = observer, claim
-
-    def cell_phase(self, cell: Cell, phase: str) -> None:
-        self._claim.note(phase=phase)
-        self._observer.cell_phase(cell, phase)
-
-    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
-        self._observer.cell_event(cell, rank, event)
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """One attempt, from its folder to status.json.
-
-    Attributes:
-        folder: of its records.
-        link: what is known of its link, written as it becomes known.
+    What it is told of a part that the cell needs it tells as if the cell were running; ``doing`` says which part.
     """
 
-    item: PlannedCell
-    folder: Path
-    resumption: Resumption
-    link: LinkFile
-    observer: CellObserver
+    def __init__(self, cell: Cell, observer: CellObserver, claim: Claim) -> None:
+        self._cell, self._observer, self._claim = cell, observer, claim
+        self.doing = ""
 
-    @classmethod
-    def begin(cls, item: PlannedCell, observer: CellObserver) -> _Attempt:
-        """Make the folder, with what there is to go on from."""
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        """Kept in the claim, and handed on."""
+        text = f"{self.doing} run: {phase}" if self.doing else phase
+        self._claim.note(phase=text)
+        self._observer.cell_phase(self._cell, text)
+
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
+        """Handed on."""
+        self._observer.cell_event(self._cell, rank, event)
+
+
+class _Attempt:
+    """One attempt, from its folder, made here with what there is to go on from, to status.json."""
+
+    def __init__(self, item: PlannedCell, observer: CellObserver) -> None:
+        self.item, self.observer = item, observer
         (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
         environment = capture_environment(item.cell.config.plugins)
-        resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
-        folder = CellFolder(item.folder).new_attempt()
-        write_record(folder / "environment.json", environment)
-        resumption.begin(folder)
-        if resumption.words is not None:
-            observer.cell_phase(item.cell, resumption.words)
-        return cls(item, folder, resumption, LinkFile(item.cell.config.link, folder), observer)
+        self.resumption = Resumption(*find_checkpoint(item.folder, item.cell.config.nodes, environment))
+        self.folder = CellFolder(item.folder).new_attempt()
+        write_record(self.folder / "environment.json", environment)
+        delete_unfinished(item.folder)
+        if self.resumption.checkpoint is not None:
+            self.resumption.checkpoint.begin(self.folder)
+        if self.resumption.words is not None:
+            self._say(self.resumption.words)
+        self.link = LinkFile(item.cell.config.link, self.folder)
 
     def run(self, wall_limit_s: float) -> Status:
         """Train, and record how that ended, whatever ends it."""
@@ -181,9 +175,7 @@ class _Attempt:
         try:
             return launcher.run(max(wall_limit_s, HOSTS_WALL_LIMIT_S), self._on_event)
         finally:
-            self.link.read_back()
-            if any(launcher.shaped):
-                self.link.add_applied(launcher.shaped)
+            self.link.read_back(launcher.shaped)
 
     def _say(self, phase: str) -> None:
         self.observer.cell_phase(self.item.cell, phase)

@@ -29,41 +29,34 @@ def machine_turn(waits: Callable[[], None], limit_s: float = LIMIT_S) -> Iterato
     Raises UnfitMachineError after ``limit_s``.
     """
     folder = Path(tempfile.gettempdir())
-    with contextlib.ExitStack() as held:
-        machine = None if os.environ.get(SHARE) else _open(folder / _LOCK, held)
-        if machine is not None:
-            patience = _Patience(waits, limit_s)
-            with contextlib.ExitStack() as queue:
-                if (in_front := _open(folder / _NEXT, queue)) is not None:
-                    patience.take(in_front)
-                patience.take(machine)
-        yield
+    deadline, told = time.monotonic() + limit_s, False
 
-
-class _Patience:
-    """Takes locks that others hold, within one limit for all of them."""
-
-    def __init__(self, waits: Callable[[], None], limit_s: float) -> None:
-        self._waits, self._limit_s = waits, limit_s
-        self._deadline, self._told = time.monotonic() + limit_s, False
-
-    def take(self, descriptor: int) -> None:
-        """Return once the lock is ours; raises UnfitMachineError after the limit."""
+    def take(descriptor: int) -> None:
+        """Return once the lock is ours; the limit is one for both locks."""
+        nonlocal told
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 pass
-            if not self._told:
-                self._waits()
-                self._told = True
-            if time.monotonic() > self._deadline:
-                text = f"another bwbench has been running cells on this machine for {self._limit_s / 3600:.0f} h"
-                raise UnfitMachineError(
-                    f"{text}; is it stopped? End it, or run beside it with {SHARE}=1 in the environment"
-                )
+            if not told:
+                waits()
+                told = True
+            if time.monotonic() > deadline:
+                text = f"another bwbench has been running cells on this machine for {limit_s / 3600:.0f} h"
+                hint = f"is it stopped? End it, or run beside it with {SHARE}=1 in the environment"
+                raise UnfitMachineError(f"{text}; {hint}")
             time.sleep(_LOOK_S)
+
+    with contextlib.ExitStack() as held:
+        machine = None if os.environ.get(SHARE) else _open(folder / _LOCK, held)
+        if machine is not None:
+            with contextlib.ExitStack() as queue:
+                if (in_front := _open(folder / _NEXT, queue)) is not None:
+                    take(in_front)
+                take(machine)
+        yield
 
 
 def _open(path: Path, held: contextlib.ExitStack) -> int | None:
