@@ -1,4 +1,5 @@
-"""What a sweep has come to: who is told, what is counted, and which cells are not worth running any more."""
+"""What a sweep has come to: who is told, what is counted, which cells are not worth running any more, how long the
+others will take."""
 
 from __future__ import annotations
 
@@ -239,18 +240,13 @@ class TimeLeft:
 
     def left_s(self) -> float:
         """Seconds until all have ended. Several cells that run at a time go on doing so."""
-        now_s = time.monotonic()
-        left_s = [max(0.0, self.cell_s(item) - (now_s - began_s)) for item, began_s in self._running.values()]
-        return max((self._waiting_s(now_s) + sum(left_s)) / max(1, len(left_s)), *left_s, 0.0)
-
-    def _waiting_s(self, now_s: float) -> float:
-        """Those still to come, one after another."""
-        known = self._forecast.num_cells
+        now_s, known = time.monotonic(), self._forecast.num_cells
         if known != self._known and (len(self._waiting) <= FEW or now_s - self._refreshed_s > REFRESHED_S):
             self._known, self._refreshed_s = known, now_s
             self._seconds = {key: self.cell_s(item) for key, item in self._waiting.items()}
             self._total_s = sum(self._seconds.values())
-        return max(0.0, self._total_s)
+        left_s = [max(0.0, self.cell_s(item) - (now_s - began_s)) for item, began_s in self._running.values()]
+        return max((max(0.0, self._total_s) + sum(left_s)) / max(1, len(left_s)), *left_s, 0.0)
 
 
 def _key(item: PlannedCell) -> tuple[str, str]:

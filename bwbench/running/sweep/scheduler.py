@@ -90,7 +90,13 @@ class Scheduler:
 
     def _fill(self) -> None:
         """Give cells to machines that are free, in order; one that none of them can take lets others pass."""
-        machines = [machine for machine in self._usable() if machine.node not in self._unfit]
+        machines = []
+        for machine in self._executor.machines():
+            if machine.problem is None and machine.node not in self._unfit:
+                machines.append(machine)
+            elif machine.problem is not None and machine.node not in self._said:
+                self._said.add(machine.node)
+                self._account.observer.note(f"{machine.name} is left out: {machine.problem}")
         passed: list[PlannedCell] = []
         for _ in range(len(self._waiting)):
             busy = [running.machine for running in self._running.values()]
@@ -112,13 +118,6 @@ class Scheduler:
         stuck = next((item for item in passed if not any(_fits(machine, item) for machine in machines)), None)
         if stuck is not None:
             self._give_up_without(machines, stuck)
-
-    def _usable(self) -> list[Machine]:
-        for machine in self._executor.machines():
-            if machine.problem is not None and machine.node not in self._said:
-                self._said.add(machine.node)
-                self._account.observer.note(f"{machine.name} is left out: {machine.problem}")
-        return [machine for machine in self._executor.machines() if machine.problem is None]
 
     def _give_up_without(self, machines: Sequence[Machine], item: PlannedCell) -> None:
         """Raise UnfitMachineError once there is no hope for a machine that fits."""
@@ -158,7 +157,12 @@ class Scheduler:
         item, machine, end = running.item, running.machine, report.end
         with running.claim:
             if isinstance(end, Finished):
-                self._finished(item, end)
+                if end.bundle is not None:  # what the machine has recorded and could not write here itself
+                    with full_disk_said(item.folder):
+                        (item.folder / "status.json").unlink(missing_ok=True)
+                        unpack(end.bundle, item.folder)
+                        write_record(item.folder / "status.json", end.status)
+                self._account.ended(item, end.status)
             elif isinstance(end, TakenElsewhere):
                 self._taken.append(item)
             elif isinstance(end, Unfit):
@@ -167,15 +171,6 @@ class Scheduler:
                 self._waiting.appendleft(item)
             else:
                 self._lost(running, end)
-
-    def _finished(self, item: PlannedCell, end: Finished) -> None:
-        """Bring in what the machine has recorded, where it could not write it here itself."""
-        if end.bundle is not None:
-            with full_disk_said(item.folder):
-                (item.folder / "status.json").unlink(missing_ok=True)
-                unpack(end.bundle, item.folder)
-                write_record(item.folder / "status.json", end.status)
-        self._account.ended(item, end.status)
 
     def _lost(self, running: _Running, end: Lost) -> None:
         item = running.item

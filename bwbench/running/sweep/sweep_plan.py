@@ -1,4 +1,7 @@
-"""From files to the cells of a sweep: assessed, selected, ordered, and frozen before the first one runs."""
+"""From files to the cells of a sweep: assessed, selected, ordered, and frozen before the first one runs.
+
+``Selection`` is what ``--only KEY=VALUE`` and ``--shard I/N`` ask for.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +60,12 @@ class Selection:
                 problems.append(Problem(f"--only {text}: {refusal}"))
             else:
                 wanted[key] = (*wanted.get(key, ()), *map(_value, value_text.split("|")))
-        read = _read_shard(shard, problems)
+        part = _SHARD.fullmatch(shard.strip()) if shard is not None else None
+        if shard is not None and not (part and 1 <= int(part[1]) <= int(part[2])):
+            problems.append(Problem(f"--shard {shard!r}: write it as I/N, from 1/N to N/N, for example --shard 2/4"))
         if problems:
             raise ConfigError(problems)
-        return cls(wanted, read)
+        return cls(wanted, (int(part[1]), int(part[2])) if part else None)
 
     def of(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those of ``cells``, which stand in running order, that are selected.
@@ -104,16 +109,6 @@ def _value(text: str) -> Any:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):
         return text
-
-
-def _read_shard(text: str | None, problems: list[Problem]) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    match = _SHARD.fullmatch(text.strip())
-    if match and 1 <= int(match[1]) <= int(match[2]):
-        return int(match[1]), int(match[2])
-    problems.append(Problem(f"--shard {text!r}: write it as I/N, from 1/N to N/N, for example --shard 2/4"))
-    return None
 
 
 def _takes(key: Key, found: Iterable[tuple[Cell, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""One host, reached by ssh: commands there, each an argument list that no shell takes apart."""
+"""One host, reached by ssh: commands there, each an argument list that no shell takes apart; the line to its keeper."""
 
 from __future__ import annotations
 

@@ -74,7 +74,11 @@ class RunEnd(Record):
 
 def start(order: KeeperOrder) -> None:
     """Make the folder of a run and leave its keeper behind."""
-    _remove_old()
+    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for old in STATE.glob("run-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > OLD_S:
+                shutil.rmtree(old, ignore_errors=True)
     folder = folder_of(order.token)
     work = folder / "cell"
     work.mkdir(parents=True, mode=0o700)
@@ -223,14 +227,6 @@ def _command(process: psutil.Process) -> list[str]:
         return list(process.cmdline())
     except psutil.Error:
         return []
-
-
-def _remove_old() -> None:
-    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for folder in STATE.glob("run-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > OLD_S:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def attach(folder: Path) -> None:
