@@ -27,6 +27,9 @@ from bwbench.records.schema.record import R, refusal
 
 PACKED = "cells.jsonl.gz"
 MOST_BYTES = 2 << 30  # unpacked: some million cells
+_COLUMNS = "columns"
+LEAST_CHARACTERS = 120  # of a part that is worth a reference
+_REFERENCE = "="  # {"=": 7} stands for the seventh part
 _AGAIN = "get the file anew (git checkout), or publish again"
 
 
@@ -178,8 +181,8 @@ class PackedFiles:
             raise PackedRecordsError(f"{self._where}: is no cell; {_AGAIN}")
         return content
 
-    def read(self, model: type[R], name: str) -> R | None:
-        """The record in a file of the cell, as its folder had it."""
+    def read(self, model: type[R], name: str, attempt: int | None = None) -> R | None:
+        """The record in a file of the cell, as its folder had it; of attempts the one that counts alone is kept."""
         content = self._as_in_folder(name)
         return None if content is None else parse_content(model, content, f"{self._where}: {name}", _AGAIN)
 
@@ -189,10 +192,6 @@ class PackedFiles:
             return self._as_in_folder(name)
         except RecordError:
             return None
-
-    def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
-        """Of the attempt that status.json speaks of, the only one that is kept."""
-        return self.read(model, name)
 
     def num_attempts(self) -> int:
         """How many there were."""
@@ -238,9 +237,6 @@ class PackedFiles:
         return {"schema": link.get("schema"), "requested": asked, **link}
 
 
-_COLUMNS = "columns"
-
-
 def columns_of(points: Json) -> Json:
     """A curve by columns: those that do not depend on the link are the same for many cells, and are then kept once."""
     if not isinstance(points, list) or not points:
@@ -257,10 +253,6 @@ def points_of(curve: Json) -> list[Json]:
         return list(curve or [])  # type: ignore[arg-type]  # what is no list raises TypeError
     columns: Any = curve.get(_COLUMNS) or {}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-LEAST_CHARACTERS = 120  # of a part that is worth a reference
-_REFERENCE = "="  # {"=": 7} stands for the seventh part
 
 
 def share(contents: Iterable[Json]) -> tuple[list[Json], list[Json]]:

@@ -37,35 +37,32 @@ class FolderFiles:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self, model: type[R], name: str) -> R | None:
-        """The record in ``cell.json``, ``status.json`` or ``composed.json``; None where there is none.
-
-        Raises RecordError where it does not fit.
-        """
-        return read_record(model, f"{self._path}/{name}")
-
-    def raw(self, name: str, attempt: int | None) -> Json:
-        """A file as it stands, with fields that this version ignores: for those who only hand it on. None where it is
-        missing or no JSON.
+    def read(self, model: type[R], name: str, attempt: int | None = None) -> R | None:
+        """The record in a file; None where there is none.
 
         Args:
             attempt: that a file of OF_ATTEMPTS is of; the last one where it has none.
-        """
-        if name not in OF_ATTEMPTS:
-            whole: Json = read_json(self._path / name)
-            return whole
-        content: Json = read_json(self._path / f"attempt-{attempt}" / name) if attempt else None
-        if content is None and (attempts := self.attempts()):
-            content = read_json(attempts[-1] / name)
-        return content
 
-    def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
-        """The record in ``link.json`` or ``environment.json`` of an attempt, of the last one where it has none."""
-        # By number first, which status.json knows, so that ten thousand folders need no listing.
-        found = read_record(model, f"{self._path}/attempt-{number}/{name}") if number else None
-        if found is None and (attempts := self.attempts()):
-            found = read_record(model, attempts[-1] / name)
-        return found
+        Raises RecordError where it does not fit.
+        """
+        records = (read_record(model, place) for place in self._places(name, attempt))
+        return next((record for record in records if record is not None), None)
+
+    def raw(self, name: str, attempt: int | None) -> Json:
+        """A file as it stands, with fields that this version ignores: for those who only hand it on. None where it is
+        missing or no JSON."""
+        contents = (read_json(place) for place in self._places(name, attempt))
+        return next((content for content in contents if content is not None), None)
+
+    def _places(self, name: str, attempt: int | None) -> Iterator[str]:
+        """Where a file may lie, the likeliest first: ten thousand folders then need no listing."""
+        if name not in OF_ATTEMPTS:
+            yield f"{self._path}/{name}"
+            return
+        if attempt:
+            yield f"{self._path}/attempt-{attempt}/{name}"
+        if attempts := self.attempts():
+            yield f"{attempts[-1]}/{name}"
 
     def attempts(self) -> list[Path]:
         """Folders of the attempts, oldest first."""
@@ -233,18 +230,16 @@ class CellFolder:
     @cached_property
     def link(self) -> LinkRecord | None:
         """What was asked of the link and what it did (link.json of the last attempt, or of the timing run)."""
-        return (
-            self.composed.link
-            if self.composed is not None
-            else self._files.read_of_attempt(LinkRecord, self._attempt, "link.json")
-        )
+        if self.composed is not None:
+            return self.composed.link
+        return self._files.read(LinkRecord, "link.json", self._attempt)
 
     @cached_property
     def environment(self) -> Environment | None:
         """Host, kernel and versions (environment.json of the last attempt, or of the timing run)."""
         if self.composed is not None:
             return self.composed.environment
-        return self._files.read_of_attempt(Environment, self._attempt, "environment.json")
+        return self._files.read(Environment, "environment.json", self._attempt)
 
     def new_attempt(self) -> Path:
         """Make and return the next attempt folder."""

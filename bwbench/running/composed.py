@@ -40,12 +40,11 @@ from bwbench.results.analysis.ledger import RankStep, step_ledgers, summarise_le
 from bwbench.results.analysis.scale import gradient_bytes_of
 from bwbench.results.analysis.step_times import NotComposableError
 from bwbench.results.analysis.trial import EventsByRank, evaluations
-from bwbench.running.launch.machine_turn import LIMIT_S
-from bwbench.running.run_cell import CellObserver, NotingObserver, run_cell
+from bwbench.running.run_cell import TURN_LIMIT_S, CellObserver, NotingObserver, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
 
 LOOK_AT_CLAIMS_S = 0.5
-WAIT_LIMIT_S = 2 * LIMIT_S  # for a run elsewhere, which may itself wait for its turn
+WAIT_LIMIT_S = 2 * TURN_LIMIT_S  # for a run elsewhere, which may itself wait for its turn
 _STARTED_UNIX_S = time.time()  # parts that failed in an earlier run are tried again, once
 
 

@@ -1,8 +1,14 @@
-"""One cell: claim it, open its link, verify it, train, verify again, record."""
+"""One cell: claim it, wait for the machine's turn, open its link, verify it, train, verify again, record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from bwbench.base.errors import BwbenchError, LinkError, UnfitMachineError
@@ -17,13 +23,16 @@ from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Event, Status
 from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
 from bwbench.running.launch.local import LocalLauncher
-from bwbench.running.launch.machine_turn import machine_turn
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
 # Nothing is predicted of a network that nobody has measured yet; whether training gets on is watched on the hosts.
 HOSTS_WALL_LIMIT_S = 86400.0
-
+SHARE = "BWBENCH_SHARE_MACHINE"  # in the environment, not empty: whoever sets it accepts that times disturb each other
+TURN_LIMIT_S = 48 * 3600.0  # another sweep may well take a day
+_LOCK = "bwbench-machine.lock"
+_NEXT = "bwbench-next.lock"  # held by who comes next: a sweep that has just ended a cell gets behind it
+_LOOK_S = 0.2
 
 RunCell: TypeAlias = "Callable[[PlannedCell, float, CellObserver], Status]"
 
@@ -38,6 +47,16 @@ class CellObserver(Protocol):
         """A worker reported an event of its record."""
 
 
+class RunObserver(CellObserver, Protocol):
+    """Told what happens while several cells run; the command line shows it."""
+
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
+        """A cell begins: the ``number``-th of the ``total`` that are to run, as far as that is known."""
+
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        """A cell that began here has ended with this."""
+
+
 def wall_limit_s(predicted_s: float) -> float:
     """Seconds after which a cell that should take ``predicted_s`` at most is ended as ``timeout``."""
     return WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s
@@ -47,7 +66,7 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
     """One attempt at a cell, from its link to its status.json; needs nothing but the cell and a folder to write to.
 
     The cell is claimed meanwhile. Where another process has ended it since ``item`` was assessed, nothing is run. Cells
-    of several processes take turns on a machine (see ``launch/machine_turn.py``).
+    of several processes take turns on a machine.
 
     Args:
         wall_limit_s: seconds after which the training is ended as ``timeout``.
@@ -182,3 +201,57 @@ class _Attempt:
 
     def _on_event(self, rank: int, event: Event) -> None:
         self.observer.cell_event(self.item.cell, rank, event)
+
+
+@contextlib.contextmanager
+def machine_turn(waits: Callable[[], None], limit_s: float = TURN_LIMIT_S) -> Iterator[None]:
+    """Hold the machine: of all who ask on it, whichever their user, one at a time gets on. Dies with its holder.
+
+    Two cells at a time would take each other's processors, and both their times be wrong.
+
+    Args:
+        waits: called once where another process has to be waited for.
+
+    Raises UnfitMachineError after ``limit_s``.
+    """
+    folder = Path(tempfile.gettempdir())
+    deadline, told = time.monotonic() + limit_s, False
+
+    def take(descriptor: int) -> None:
+        """Return once the lock is ours; the limit is one for both locks."""
+        nonlocal told
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            if not told:
+                waits()
+                told = True
+            if time.monotonic() > deadline:
+                text = f"another bwbench has been running cells on this machine for {limit_s / 3600:.0f} h"
+                hint = f"is it stopped? End it, or run beside it with {SHARE}=1 in the environment"
+                raise UnfitMachineError(f"{text}; {hint}")
+            time.sleep(_LOOK_S)
+
+    with contextlib.ExitStack() as held:
+        machine = None if os.environ.get(SHARE) else _open(folder / _LOCK, held)
+        if machine is not None:
+            with contextlib.ExitStack() as queue:
+                if (in_front := _open(folder / _NEXT, queue)) is not None:
+                    take(in_front)
+                take(machine)
+        yield
+
+
+def _open(path: Path, held: contextlib.ExitStack) -> int | None:
+    """A descriptor to lock, of a file that any user may have made; None where there can be none."""
+    for flags in (os.O_RDONLY, os.O_RDONLY | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
+        try:  # not created where it is there: the kernel forbids that in /tmp to all but the file's owner
+            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError:
+            continue
+        held.callback(os.close, descriptor)
+        return descriptor
+    return None

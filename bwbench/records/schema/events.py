@@ -193,7 +193,7 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="e
 
 
 def parse_event(line: bytes | str, where: object, remedy: str) -> Event:
-    """One line of ``rank<r>.jsonl``; raises RecordError as ``parse`` does."""
+    """One line of ``rank<r>.jsonl``; raises RecordError as ``parse_content`` does."""
     try:
         return _EVENT.validate_json(line)
     except ValidationError as error:

@@ -28,8 +28,8 @@ from bwbench.network.link.trace_file import freeze_link
 from bwbench.records import CellFolder
 from bwbench.records.schema import Event, JsonObject
 from bwbench.running.composed import run_item
-from bwbench.running.launch.machine_turn import SHARE
-from bwbench.running.sweep.executor import Finished, Machine, TakenElsewhere, Unfit, pack
+from bwbench.running.run_cell import SHARE
+from bwbench.running.sweep.scheduler import Finished, Machine, TakenElsewhere, Unfit, pack
 from bwbench.training.datasets.folder import data_folder
 
 LOOK_FOR_PARENT_S = 0.5

@@ -38,6 +38,11 @@ from bwbench.results.analysis.trial import summarise
 
 # A cell that ended like this may be run again, and then need not begin at step 0. Others are done, or would end alike.
 KEPT_AFTER = ("interrupted", "timeout", "failed")
+Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
+VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
+LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
+MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
+FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
 @dataclass(frozen=True)
@@ -152,13 +157,6 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
         overhead_s=wall_s - (summary.training_clock_s or 0.0) - (summary.evaluation_s or 0.0),
         **dict(summary),
     )
-
-
-Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
-VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
-LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
-MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
-FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
 class LinkFile:

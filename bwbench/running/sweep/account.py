@@ -17,18 +17,17 @@ from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.forecast import Forecast
 from bwbench.records.schema import Status
-from bwbench.running.run_cell import CellObserver, ended_since
+from bwbench.running.run_cell import RunObserver, ended_since
 from bwbench.running.sweep.stopped_arms import StoppedArms
 
+NOTIFY_LIMIT_S = 30.0
+_LONGEST = 4000  # characters of a value: an environment has a limit
+FEW = 500  # cells that are predicted anew whenever one has finished …
+REFRESHED_S = 10.0  # … more of them only now and then: it would keep a processor busy that cells run on
 
-class SweepObserver(CellObserver, Protocol):
+
+class SweepObserver(RunObserver, Protocol):
     """Told what happens in a sweep; the command line shows it."""
-
-    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
-        """A cell begins: the ``number``-th of the ``total`` that are to run."""
-
-    def cell_finished(self, item: PlannedCell, status: Status) -> None:
-        """A cell that began here has ended with this."""
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Another process has ended a cell that was to run here."""
@@ -131,10 +130,6 @@ class Account:
         return True
 
 
-LIMIT_S = 30.0
-_LONGEST = 4000  # characters of a value: an environment has a limit
-
-
 class Notifier:
     """Runs ``sh -c command`` with what happened in its environment, and waits for it, ``limit_s`` at most.
 
@@ -145,7 +140,7 @@ class Notifier:
         say: called with what went wrong.
     """
 
-    def __init__(self, command: str | None, say: Callable[[str], None], limit_s: float = LIMIT_S) -> None:
+    def __init__(self, command: str | None, say: Callable[[str], None], limit_s: float = NOTIFY_LIMIT_S) -> None:
         self._command, self._say, self._limit_s = command, say, limit_s
 
     def cell_failed(self, item: PlannedCell, status: Status) -> None:
@@ -191,10 +186,6 @@ class Notifier:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with whatever it has left running
             process.wait()
-
-
-FEW = 500  # cells that are predicted anew whenever one has finished …
-REFRESHED_S = 10.0  # … more of them only now and then: it would keep a processor busy that cells run on
 
 
 class TimeLeft:

@@ -29,6 +29,8 @@ from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
 from bwbench.running.sweep.stopped_arms import without_stopped_arms
 
+ENDINGS = (".yaml", ".yml")
+DEFAULT_SEED = 0
 NAMES = ("arm", "experiment", "repeat", "id", "slug")  # of a cell, beside the keys of its configuration
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 _MOST_SHOWN = 12  # values of a key in a message
@@ -117,10 +119,6 @@ def _takes(key: Key, found: Iterable[tuple[Cell, Any]]) -> str:
         return f"no cell has {show_key(key)}"
     more = f" and {len(values) - _MOST_SHOWN} more" if len(values) > _MOST_SHOWN else ""
     return f"{show_key(key)} takes {', '.join(values[:_MOST_SHOWN])}{more}"
-
-
-ENDINGS = (".yaml", ".yml")
-DEFAULT_SEED = 0
 
 
 def experiment_files(paths: Sequence[Path]) -> list[Path]:

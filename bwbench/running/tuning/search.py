@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bwbench.base.errors import CellTakenError, ConfigError
 from bwbench.base.plain_data import canonical
@@ -32,10 +32,13 @@ from bwbench.network.link import UNSHAPED
 from bwbench.records import CellFolder
 from bwbench.records.schema import Environment, Status
 from bwbench.results.analysis.trial import evaluations
-from bwbench.running.run_cell import CellObserver, RunCell, run_cell, wall_limit_s
+from bwbench.running.run_cell import CellObserver, RunCell, RunObserver, run_cell, wall_limit_s
 
 START = 3  # rates that are tried in any case
 FOLDER = ".tuning"  # below the results: shared by all experiments, and skipped by what lists them
+JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine
+NOT_RUN = ("missing", "interrupted", UNREADABLE)
+_LOOK_AGAIN_S = 1.0  # at a trial that another process is at
 
 
 @dataclass(frozen=True)
@@ -196,10 +199,6 @@ def _grid(config: CellConfig, widen: int) -> tuple[float, ...]:
     return widened(grid, widen)
 
 
-JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine
-NOT_RUN = ("missing", "interrupted", UNREADABLE)
-_LOOK_AGAIN_S = 1.0  # at a trial that another process is at
-
 Cost = tuple[float, float]  # samples to the target, then validation loss; infinite where there is none
 
 
@@ -285,21 +284,11 @@ def cost_of(trial: RateTrial) -> Cost:
     return samples, math.inf if trial.loss is None else trial.loss
 
 
-class TuningObserver(CellObserver, Protocol):
-    """Told what happens while trials run; the command line shows it."""
-
-    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
-        """A trial begins: the ``number``-th of the ``total`` that are known to be needed; there may come more."""
-
-    def cell_finished(self, item: PlannedCell, status: Status) -> None:
-        """The trial has ended with this."""
-
-
 def tune(
     searches: Sequence[Search],
     results: Path,
     predicted_s: Sequence[float],
-    observer: TuningObserver,
+    observer: RunObserver,
     ended: Callable[[Search, SearchProgress], None],
     retry: tuple[str, ...] = (),
     run: RunCell = run_cell,

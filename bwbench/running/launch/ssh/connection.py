@@ -21,6 +21,11 @@ from bwbench.running.launch.ssh.keeper import HEARTBEAT_LIMIT_S, KeeperOrder, Ru
 CONNECT_LIMIT_S = 15.0
 COMMAND_LIMIT_S = 90.0  # Python there may have to read torch from a slow disk
 KEEPALIVE_S = 5.0  # asked so often, and given up after three times without an answer
+KEEPER = "bwbench.running.launch.ssh.keeper"
+BEAT_S = 3.0
+RECONNECT_S = 2.0
+CONTACT_S = 10.0  # a connection that holds for so long leads to a host that lives, however little it has to say
+LOST_AFTER_S = HEARTBEAT_LIMIT_S + 15.0  # by then the keeper has ended everything on its host
 
 
 class HostError(LaunchError):
@@ -127,13 +132,6 @@ def explain_exit(host: Host, status: int | None, said: str) -> str:
             f"{host.python} there lacks a package ({last}); install the same bwbench as here, or name another python:"
         )
     return f"{host.python} ended with status {status}: {last}"
-
-
-KEEPER = "bwbench.running.launch.ssh.keeper"
-BEAT_S = 3.0
-RECONNECT_S = 2.0
-CONTACT_S = 10.0  # a connection that holds for so long leads to a host that lives, however little it has to say
-LOST_AFTER_S = HEARTBEAT_LIMIT_S + 15.0  # by then the keeper has ended everything on its host
 
 
 class HostSession:

@@ -108,15 +108,6 @@ def listen(address: str, port: int) -> None:
                 return
 
 
-def reach(address: str, port: int) -> str | None:
-    """Why a port cannot be reached from here; None where it can."""
-    try:
-        socket.create_connection((address, port), REACH_LIMIT_S).close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
-
-
 def main(arguments: list[str]) -> int:
     """``facts`` (request on standard input), ``listen ADDRESS PORT`` or ``reach ADDRESS PORT``."""
     if arguments[0] == "facts":
@@ -127,7 +118,12 @@ def main(arguments: list[str]) -> int:
     elif arguments[0] == "listen":
         listen(arguments[1], int(arguments[2]))
     else:
-        print(json.dumps({"problem": reach(arguments[1], int(arguments[2]))}))
+        problem = None  # None where the port can be reached from here
+        try:
+            socket.create_connection((arguments[1], int(arguments[2])), REACH_LIMIT_S).close()
+        except OSError as error:
+            problem = error.strerror or str(error)
+        print(json.dumps({"problem": problem}))
     return 0
 
 
