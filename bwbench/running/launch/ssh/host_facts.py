@@ -12,7 +12,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 
@@ -67,6 +67,13 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = int(probe.getsockname()[1])
+    missing: list[str] = []
+    for content in cells:
+        try:
+            lacking = Cell.from_json(content).config.dataset.source.build(DATASETS).missing(data_folder())
+        except ConfigError as error:
+            lacking = error
+        missing += [] if lacking is None else [str(lacking)]
     connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
     return PreflightFacts(
         environment=capture_environment(),
@@ -81,19 +88,8 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
         ssh_address=connection[2] if len(connection) > 2 else None,
         ssh_port=int(connection[3]) if len(connection) > 3 else None,
         port=port,
-        missing_data=tuple(_missing_data(cells)),
+        missing_data=tuple(missing),
     )
-
-
-def _missing_data(cells: Sequence[JsonObject]) -> Iterator[str]:
-    """What the data sets of ``cells`` lack here, in words."""
-    for content in cells:
-        try:
-            missing = Cell.from_json(content).config.dataset.source.build(DATASETS).missing(data_folder())
-        except ConfigError as error:
-            missing = error
-        if missing is not None:
-            yield str(missing)
 
 
 def listen(address: str, port: int) -> None:

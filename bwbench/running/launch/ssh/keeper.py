@@ -169,15 +169,6 @@ def _unwanted(folder: Path) -> str | None:
     return None
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether the run's keeper lives."""
-    found = read_json(folder / "keeper.json")
-    try:
-        return isinstance(found, dict) and bool(psutil.Process(found["pid"]).create_time() == found["began_s"])
-    except psutil.Error:
-        return False
-
-
 def _silent_s(folder: Path) -> float:
     with contextlib.suppress(OSError):
         return time.monotonic() - (folder / "beat").stat().st_mtime_ns / 1e9
@@ -248,7 +239,9 @@ def attach(folder: Path) -> None:
                 (folder / "stop").touch()
         if offsets is None:
             continue
-        is_there = is_kept(folder)
+        keeper, is_there = read_json(folder / "keeper.json"), False
+        with contextlib.suppress(psutil.Error):
+            is_there = isinstance(keeper, dict) and psutil.Process(keeper["pid"]).create_time() == keeper["began_s"]
         ended = read_record(RunEnd, folder / "exit.json")  # before the files: they are complete by then
         if ended is None and not is_there:
             why = "the keeper of its torchrun was killed"
