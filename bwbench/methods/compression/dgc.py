@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
@@ -44,11 +42,9 @@ class Dgc(AbstractSparseCodec):
     keeps_residual = True
     options: DgcConfig
 
-    def __init__(self, options: ComponentConfig | None = None) -> None:
-        super().__init__(options)
-        self._step = 0
-        self._momentum: torch.Tensor | None = None  # u of the paper
-        self._unsent: torch.Tensor | None = None  # v of the paper
+    _step = 0
+    _momentum: torch.Tensor | None = None  # u of the paper
+    _unsent: torch.Tensor | None = None  # v of the paper
 
     @classmethod
     def accepts_optimizer(cls, options: ComponentConfig) -> str | None:
@@ -73,7 +69,6 @@ class Dgc(AbstractSparseCodec):
 
         Raises ValueError where ``x`` has another length than the tensor before.
         """
-
         momentum, unsent = self._accumulated(as_flat_fp32(x))
         payload = self._packed(unsent, self._selected(array_of(unsent)))
         self._step += 1
@@ -86,13 +81,6 @@ class Dgc(AbstractSparseCodec):
             unsent.index_add_(0, places, sent, alpha=-1)
             momentum.index_fill_(0, places, 0.0)
         return payload
-
-    def fresh(self) -> AbstractCodec:
-        """The same options, nothing accumulated."""
-        other = copy.copy(self)
-        other._step, other._momentum, other._unsent = 0, None, None
-        other.inner = None if self.inner is None else self.inner.fresh()
-        return other
 
     def answering(self) -> AbstractCodec:
         """The same without momentum and clipping, which the mean has in it: top-k with what it left out."""
