@@ -57,9 +57,14 @@ class AbstractBlockCodec(AbstractCodec):
         """
         return cast(_HasBlock, self.options).block
 
-    @abc.abstractmethod
+    @property
+    def _base(self) -> int:
+        """How many codes there are for an element; as many elements to a byte as fit."""
+        return 256
+
     def _code_bytes(self, num_elements: int) -> int:
         """Bytes for the codes of one piece."""
+        return packed_bytes(num_elements, self._base)
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         """Write what the scales of a piece follow from into ``measures``: by default the largest magnitudes.

@@ -69,7 +69,17 @@ class Dgc(AbstractSparseCodec):
 
         Raises ValueError where ``x`` has another length than the tensor before.
         """
-        momentum, unsent = self._accumulated(as_flat_fp32(x))
+        gradient = as_flat_fp32(x)
+        if self._momentum is None or self._unsent is None:
+            self._momentum, self._unsent = torch.zeros_like(gradient), torch.zeros_like(gradient)
+        momentum, unsent = self._momentum, self._unsent
+        if (length := unsent.numel()) != gradient.numel():
+            raise ValueError(f"{length} accumulated elements do not fit {gradient.numel()}: one codec a tensor")
+        scale = 1.0
+        if self.options.clip_norm is not None and (norm := float(gradient.norm())) > self.options.clip_norm:
+            scale = self.options.clip_norm / norm
+        momentum.mul_(self.options.momentum).add_(gradient, alpha=scale)
+        unsent.add_(momentum)
         payload = self._packed(unsent, self._selected(array_of(unsent)))
         self._step += 1
         indices, sent = self._unpacked(payload)
@@ -103,19 +113,6 @@ class Dgc(AbstractSparseCodec):
         self._momentum = state["momentum"].clone() if "momentum" in state else None
         self._unsent = state["unsent"].clone() if "unsent" in state else None
         self._step = int(state["step"]) if "step" in state else 0
-
-    def _accumulated(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The momentum, and all that has not been sent, with a gradient added."""
-        if self._momentum is None or self._unsent is None:
-            self._momentum, self._unsent = torch.zeros_like(gradient), torch.zeros_like(gradient)
-        if self._unsent.numel() != gradient.numel():
-            text = f"{self._unsent.numel()} accumulated elements do not fit {gradient.numel()}: one codec a tensor"
-            raise ValueError(text)
-        scale = 1.0
-        if self.options.clip_norm is not None and (norm := float(gradient.norm())) > self.options.clip_norm:
-            scale = self.options.clip_norm / norm
-        self._momentum.mul_(self.options.momentum).add_(gradient, alpha=scale)
-        return self._momentum, self._unsent.add_(self._momentum)
 
     def _expected_entries(self, num_elements: int) -> int:
         return entries_at(self.options.ratio, num_elements)

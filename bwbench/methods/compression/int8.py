@@ -8,15 +8,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
-from bwbench.methods.compression.blocks import (
-    AbstractBlockCodec,
-    pack,
-    packed_bytes,
-    reciprocal,
-    unpack,
-    up_to_bf16,
-    up_to_bits,
-)
+from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, reciprocal, unpack, up_to_bf16, up_to_bits
 from bwbench.methods.deferred import np, torch
 
 LARGEST_CODE = 255
@@ -56,9 +48,6 @@ class Int8(AbstractBlockCodec):
 
     def _block(self, num_elements: int) -> int:
         return self.options.block or max(1, num_elements)
-
-    def _code_bytes(self, num_elements: int) -> int:
-        return num_elements
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         torch.amax(rows, dim=1, out=measures[0])
@@ -100,7 +89,6 @@ class Int8(AbstractBlockCodec):
 
 
 _LARGEST_NIBBLE = 7
-_NIBBLES = 16
 
 
 class Int4Config(ComponentConfig):
@@ -128,10 +116,8 @@ class Int4(AbstractBlockCodec):
     Config = Int4Config
     biased = True
     scale_type = "bfloat16"
+    _base = 16
     options: Int4Config
-
-    def _code_bytes(self, num_elements: int) -> int:
-        return packed_bytes(num_elements, _NIBBLES)
 
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         return up_to_bf16(measures / _LARGEST_NIBBLE)
@@ -142,9 +128,9 @@ class Int4(AbstractBlockCodec):
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
         values = torch.mul(rows, factors[0], out=room.like(rows))
         values.add_(torch.tensor(_LARGEST_NIBBLE + 0.5))  # cutting off is then rounding: all are positive
-        pack(room.to_numbers(values), _NIBBLES, codes)
+        pack(room.to_numbers(values), self._base, codes)
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
-        unpack(codes, _NIBBLES, array_of(room.numbers))
+        unpack(codes, self._base, array_of(room.numbers))
         room.from_numbers(_LARGEST_NIBBLE, rows)
         rows.mul_(factors[0])

@@ -65,7 +65,10 @@ class PowerSgd(AbstractLinearCodec):
         """The mean of the plain parts and the product of the averaged factors; and this rank's projection."""
         layout = self._layout(x.numel())
         plain = layout.plain(x)
-        first = torch.cat([plain, layout.left(x, self._start(layout))])
+        random = torch.randn(layout.right_elements, generator=torch.Generator().manual_seed(self._bucket))
+        # To begin with, the factors Q of the call before; at first random ones, the same on all ranks.
+        start = layout.unit_vectors(random if self._right is None else self._right, random)
+        first = torch.cat([plain, layout.left(x, start)])
         average_message(first)
         left = layout.orthonormal(first[layout.num_plain :])
         right = layout.right(x, left)
@@ -102,12 +105,6 @@ class PowerSgd(AbstractLinearCodec):
 
     def _layout(self, num_elements: int) -> LowRankLayout:
         return LowRankLayout.of(self._shapes, num_elements, self.options.rank)
-
-    def _start(self, layout: LowRankLayout) -> torch.Tensor:
-        """The factors Q to begin with: those of the call before, at first random ones, the same on all ranks."""
-        generator = torch.Generator().manual_seed(self._bucket)
-        random = torch.randn(layout.right_elements, generator=generator)
-        return layout.unit_vectors(random if self._right is None else self._right, random)
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,8 @@ class Sign(AbstractBlockCodec):
     Config = SignConfig
     biased = True
     late_residual = True
+    _base = 2
     options: SignConfig
-
-    def _code_bytes(self, num_elements: int) -> int:
-        return -(-num_elements // 8)
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         torch.mean(room.magnitudes(rows), dim=1, out=measures[0])

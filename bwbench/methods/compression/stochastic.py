@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
-from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, packed_bytes, reciprocal, unpack, up_to_bf16
+from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, reciprocal, unpack, up_to_bf16
 from bwbench.methods.compression.codec import Shape
 from bwbench.methods.deferred import np, torch
 
@@ -93,9 +93,6 @@ class AbstractLevelsCodec(AbstractStochasticCodec):
     @property
     def _base(self) -> int:
         return 2 * self._levels + 1
-
-    def _code_bytes(self, num_elements: int) -> int:
-        return packed_bytes(num_elements, self._base)
 
     def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
         return self._integers(lengths, "int16")
@@ -205,9 +202,6 @@ class Natural(AbstractStochasticCodec):
 
     def _block(self, num_elements: int) -> int:
         return _NATURAL_BLOCK
-
-    def _code_bytes(self, num_elements: int) -> int:
-        return num_elements
 
     def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
         return self._integers(lengths, "int32")
