@@ -36,7 +36,6 @@ class LinkAskedAndAchieved(AbstractFigure):
     """Left and middle: every measurement by bandwidth. Below: the share of measurements up to each error."""
 
     name = "link"
-    summary = "links: asked against achieved, over all cells"
     compares = frozenset({"link", "nodes", "batch_size", "accumulate", "model", "dataset", "optimizer", "compute",
                           "evaluate", "target", "stop", "limit"})  # fmt: skip
 

@@ -20,8 +20,7 @@ from bwbench.results.analysis.tables import arrivals_by_seed, ends_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
-from bwbench.results.figures.labels import label_log_axis, tick_at
-from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis, tick_at
 from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
 
 _PANEL_IN = {True: 2.3, False: 1.75}  # height by whether the picture is wide
@@ -34,7 +33,6 @@ class BatchSize(AbstractFigure):
     accumulated ones with hollow marks on a broken line."""
 
     name = "batch-size"
-    summary = "samples and time to accuracy against the batch"
     compares = frozenset({"batch_size", "accumulate", "link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -57,7 +55,7 @@ class BatchSize(AbstractFigure):
         accumulated = bool((table["accumulate"] > 1).any())
         notes = [*_how_to_read(table), *results.notes]
         title = f"Samples and time to {captions.target_words(results)} by batch"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        setting = captions.setting_line(results, num_runs=table["num"])
         labels = captions.arm_labels(table, results.roles)
         styles = {arm: arm_style(arm, results.roles[arm]) for arm in labels}
         legend = [arm_handle(styles[arm], label, linestyle="-") for arm, label in labels.items()]

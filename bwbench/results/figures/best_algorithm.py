@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
@@ -97,7 +97,6 @@ class BestAlgorithm(AbstractFigure):
     """A cell a link, with the first arm and how many times as fast it is as the second; ties are pale and hatched."""
 
     name = "best-algorithm"
-    summary = "which method reaches the target first, by bandwidth and latency"
     compares = frozenset({"link.bandwidth", "link.latency"})
 
     def applies(self, results: Results) -> str | None:
@@ -114,11 +113,8 @@ class BestAlgorithm(AbstractFigure):
         for race in fastest_by_link(results.cells):
             row = {key: value for key, value in vars(race).items() if key != "margin"}
             margin = race.margin
-            row |= {"margin": None, "margin_low": None, "margin_high": None, "margin_bound": ""}
-            if margin is not None:
-                row |= {"margin": margin.value, "margin_low": margin.low, "margin_high": margin.high}
-                row |= {"margin_bound": margin.bound}
-            rows.append(row)
+            ends = (None, None, None, "") if margin is None else (margin.value, margin.low, margin.high, margin.bound)
+            rows.append(row | dict(zip(("margin", "margin_low", "margin_high", "margin_bound"), ends, strict=True)))
         return pd.DataFrame(rows)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
@@ -128,7 +124,7 @@ class BestAlgorithm(AbstractFigure):
         names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
         legend = _legend(races, names, results.roles)
         title = f"First to {captions.target_words(results)}, by link"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(race.num for race in races if race.num))
+        setting = captions.setting_line(results, num_runs=[race.num for race in races if race.num])
         notes = [_how_to_read(races), *results.notes]
         body_in = 0.62 + _ROW_IN * len(rtts)
         figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend)
@@ -193,7 +189,9 @@ def _draw_cell(
     figure: Figure, axes: Axes, at: tuple[int, int], race: Fastest, name: str, color: str, room_in: float
 ) -> None:
     x, y = at
-    fill = _paler(color) if race.tie else color
+    fill = color
+    if race.tie:
+        fill = to_hex([channel + (1 - channel) * _PALE for channel in to_rgb(color)])
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=fill, edgecolor=color if race.tie else "white",
                              linewidth=0, zorder=1, hatch="////" if race.tie else None))  # fmt: skip
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor="white", linewidth=1.5, zorder=2))
@@ -210,11 +208,6 @@ def _draw_cell(
                   weight="bold", zorder=4, **where)  # fmt: skip
     if two_lines:
         axes.annotate(below, (x, y), (0, -1.5), va="top", zorder=3, **where)
-
-
-def _paler(color: str) -> str:
-    red, green, blue = (round(255 * (channel + (1 - channel) * _PALE)) for channel in to_rgb(color))
-    return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 def _how_to_read(races: Sequence[Fastest]) -> str:

@@ -30,8 +30,7 @@ from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, label_outer, panel_title
-from bwbench.results.figures.labels import tick_at
-from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.marks import arm_handle, draw_mark, tick_at
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, ArmStyle, arm_style
 
 OF_A_NODE = ("batch_size", "accumulate", "step_time_s")  # what makes one node alone the same machine at the same work
@@ -106,7 +105,6 @@ class SpeedUpByNodes(AbstractFigure):
     """A panel for each bandwidth, and a row of them for each batch that is held equal; below 1 it is not worth it."""
 
     name = "nodes"
-    summary = "speed-up over one node alone against the number of nodes"
     compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -131,7 +129,7 @@ class SpeedUpByNodes(AbstractFigure):
         legend = [*_legend(results, drawn), Line2D([], [], label="ideal", **_IDEAL)]
         notes = [_how_to_read(drawn), *results.notes]
         title = "Speed-up over one node alone by number of nodes"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(drawn["num"]))
+        setting = captions.setting_line(results, num_runs=drawn["num"])
         body_in = shape[0] * (1.65 if wide else 1.4) + 0.35
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
         limits = _limits(drawn)
@@ -233,7 +231,6 @@ class Viability(AbstractFigure):
     """A panel for each number of nodes on common axes, whatever the batch and the bandwidth."""
 
     name = "viability"
-    summary = "speed-up over one node alone against S/(B·T)"
     compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -259,7 +256,7 @@ class Viability(AbstractFigure):
         legend = [*_legend(results, table), *closed_form]
         notes = [_explain(switched=switched), _how_to_read(table), *results.notes]
         title = "Speed-up over one node alone by load of the link"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        setting = captions.setting_line(results, num_runs=table["num"])
         body_in = shape[0] * (2.3 if len(counts) > 1 or wide else 2.6) + 0.3
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
         limits = (

@@ -34,7 +34,6 @@ class StepTime(AbstractFigure):
     """Mean seconds of each part over all steps, ranks and runs; means add up, so the bar is the mean step."""
 
     name = "step-time"
-    summary = "where the time of a step goes"
 
     def applies(self, results: Results) -> str | None:
         """Needs one cell that is done and recorded the ledger of its steps."""
@@ -54,7 +53,7 @@ class StepTime(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
         rows = table.to_dict("records")
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        setting = captions.setting_line(results, num_runs=table["num"])
         parts = [part for part in PARTS if table[part].max() >= _SHOWN_FROM * table["step_s"].max()]
         legend = [Patch(facecolor=PART_COLORS[part], label=PART_NAMES[part]) for part in parts]
         if table["estimated"].any():

@@ -19,7 +19,7 @@ from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes
-from bwbench.results.figures.labels import label_log_axis
+from bwbench.results.figures.marks import label_log_axis
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT, arm_style
 
 LOG_FROM_RATIO = 20.0  # beyond it bars would vanish; on a log axis points stand in for bars, which have no zero there
@@ -34,7 +34,6 @@ class TimeToAccuracy(AbstractFigure):
     """A bar an arm, fastest on top, with every repeat, its interval, and the speed-up over one node alone."""
 
     name = "time-to-accuracy"
-    summary = "who reached the target first, and was it worth more than one node?"
 
     def applies(self, results: Results) -> str | None:
         """Needs a target and one cell that is done."""
@@ -48,7 +47,7 @@ class TimeToAccuracy(AbstractFigure):
         table = self.table(results)
         table["role"] = table["arm"].map(results.roles)
         rows = table.to_dict("records")
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        setting = captions.setting_line(results, num_runs=table["num"])
         title = f"Time to {captions.target_words(results)}"
         body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
         figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])

@@ -12,9 +12,8 @@ from bwbench.records import CellFolder
 from bwbench.results.analysis.results import Results, by_experiment
 from bwbench.results.section.content import Block, Part, Table
 from bwbench.results.section.setup import setup_blocks
-from bwbench.results.section.speedups import baseline_of, speedup_blocks
 from bwbench.results.section.threats import left_out_blocks, link_blocks, threat_blocks
-from bwbench.results.section.time_and_accuracy import accuracy_blocks, time_blocks
+from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
 from bwbench.results.text import LatexWriter, MarkdownWriter, macro_name, phrase
 
 Format = Literal["latex", "markdown"]
