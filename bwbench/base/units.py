@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, WrapValidator
 
 from bwbench.base.explain import refused
 
@@ -139,13 +139,9 @@ LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
 
 
-def _memory_or_auto(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    return value if value == "auto" else handler(value)
-
-
 # A size in bytes or the word "auto"; a union of both would make two errors out of one mistake.
 MemoryOrAuto: Any = Annotated[
     Memory,
-    WrapValidator(_memory_or_auto),
+    WrapValidator(lambda value, handler: value if value == "auto" else handler(value)),
     PlainSerializer(lambda value: value if value == "auto" else MEMORY.format(value), return_type=str),
 ]

@@ -1,4 +1,4 @@
-"""Fast, frugal or both: time to the target, or the accuracy at the end, against bytes on the wire, an arm a point."""
+"""What bytes on the wire buy, an arm a point: time to the target or accuracy at the end, and what fewer bytes cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import bytes_to_target, metric_of, metric_words, one_link
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels
-from bwbench.results.figures.marks import draw_arrow, draw_point, label_log_axis
+from bwbench.results.figures.marks import POINT, draw_arrow, draw_mark, label_log_axis
 from bwbench.results.figures.point_names import Named, name_points, whisker_places
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
 
@@ -162,7 +162,7 @@ def _draw_points(axes: Axes, rows: pd.DataFrame, roles: Mapping[str, str], unit:
         style, at = arm_style(row["arm"], roles[row["arm"]]), (row["wire_bytes"] / unit, row["y"] / scale)
         bound = bool(row["y_bound"])
         ends = (math.nan, math.nan) if bound else (row["low"] / scale, row["high"] / scale)
-        draw_point(axes, at, ends, style, hollow=not row["front"])
+        draw_mark(axes, at, ends, style, hollow=not row["front"], **POINT)
         for sideways in (False, True) if bound else ():  # both its time and its bytes are more than that
             draw_arrow(axes, at, style.color, ">", sideways=sideways, shrink_pt=3)
 
@@ -282,13 +282,6 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
     return table.sort_values("wire_bytes", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def stops_at_target(results: Results) -> bool:
-    """Whether runs ended where they met their target: then nobody knows what more samples would have given them, and
-    those that a lucky evaluation ended would look better than they are."""
-    configs = [folder.cell.config for folder in results.done]
-    return any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
-
-
 def short_name(codecs: Sequence[JsonObject]) -> str:
     """``fp32``, ``top-k 1 %``, ``int4``, ``top-k 1 % + int8``; a residual is not mentioned."""
     words = []
@@ -312,7 +305,11 @@ class Precision(AbstractFigure):
         if not (results.curves["clock_s"] > 0).any():
             return "no evaluation was recorded"
         table = self.table(results)
-        if len(table) and stops_at_target(results):
+        configs = [folder.cell.config for folder in results.done]
+        # What more samples would have given runs that ended at their target nobody knows, and those that a lucky
+        # evaluation ended would look better than they are.
+        stopped = any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
+        if len(table) and stopped:
             return "runs ended at the target, not at equal samples (stop: limit)"
         if not table["is_reference"].any():
             return "no arm averages fp32 gradients in every step"
@@ -357,7 +354,7 @@ class Precision(AbstractFigure):
             style = arm_style(row["arm"], results.roles[row["arm"]])
             at = (row["wire_bytes"] / unit, scale * row["lost"])
             hollow = row["residual"] is False
-            draw_point(axes, at, ends, style, hollow=hollow)
+            draw_mark(axes, at, ends, style, hollow=hollow, **POINT)
             codec = f"{row['codec']}, {_WITHOUT}" if hollow else str(row["codec"])
             named.append(Named(*at, captions.marked(codec, row["num_composed"], row["num"])))
         axes.margins(x=0.14, y=0.1)

@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import HEADROOM, REFERENCE
@@ -24,7 +25,7 @@ from bwbench.results.analysis.statistics import estimate, geometric_interval
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions, lines
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.marks import draw_bound, label_log_axis
+from bwbench.results.figures.marks import BOUND, draw_mark, label_log_axis
 from bwbench.results.figures.style import INK, SMALL_PT, arm_style
 
 _INTERVAL_SHOWN = 4.0  # of an interval beyond all marks; at n = 2 it may span decades
@@ -98,7 +99,8 @@ def _draw_censored(
         for number, row in enumerate(rows.sort_values("arm").to_dict("records")):
             x = row["bandwidth_bps"] * 10 ** (pitch * (number - (len(rows) - 1) / 2))
             leftmost = min(leftmost, x / 10**pitch)
-            draw_bound(axes, (x, row["at_least_s"] / unit.seconds), arm_style(row["arm"], roles[row["arm"]]), ">")
+            style = arm_style(row["arm"], roles[row["arm"]])
+            draw_mark(axes, (x, row["at_least_s"] / unit.seconds), style=style, bound=">", **BOUND)
     return leftmost
 
 
@@ -233,7 +235,7 @@ class Throughput(AbstractFigure):
         notes = [_how_to_read_rates(table), *results.notes]
         # Near the limits the fastest arms leave no room for names: those stand in the legend.
         limits = [*_ideal(table, results), *_rate_limits(table, results)]
-        entries = [lines.level_entry(one) for one in limits]
+        entries = [Line2D([], [], label=it.name, color=it.color, linestyle=it.line, linewidth=1.1) for it in limits]
         figure, axes = lines.lines_frame(width_in, title, setting, notes, arms, entries)
         bandwidths = sorted({mark.bandwidth_bps for line in arms for mark in line.marks})
         lines.bandwidth_axis(axes, bandwidths)

@@ -43,8 +43,27 @@ class BatchSize(AbstractFigure):
         return None if batches.max() > 1 else "only one batch size"
 
     def table(self, results: Results) -> pd.DataFrame:
-        """One row an arm, batch and bandwidth: time to target, and samples to target."""
-        return batch_table(results.cells)
+        """One row an arm, batch size, accumulation and bandwidth; ``time_…`` in seconds, ``samples_…`` to the target.
+
+        Each has ``_value`` (infinite where the median repeat did not reach it), ``_low``, ``_high``, ``_at_least``.
+        """
+        by = ["arm", "nodes", "batch_size", "accumulate", "bandwidth_bps"]
+        rows = []
+        for values, part in results.cells.groupby(by, dropna=False, sort=True):
+            times = list(arrivals_by_seed(part).values())
+            samples = list(_samples_by_seed(part))
+            if not times or not samples:
+                continue
+            time, sample = estimate(times), estimate(samples)
+            row: Row = dict(zip(by, values, strict=True))
+            row |= {"global_batch": int(part["global_batch"].iloc[0]), "num": len(times)}
+            row |= {"num_composed": int(part["composed"].sum())}
+            row |= ends_of("time", time) | {"time_censored": time.num_censored}
+            rows.append(row | ends_of("samples", sample) | {"samples_censored": sample.num_censored})
+        table = pd.DataFrame(rows)
+        ends = [f"{what}_{end}" for what in ("time", "samples") for end in ("low", "high")]
+        table[ends] = table[ends].astype(float)
+        return table
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
@@ -91,30 +110,6 @@ class BatchSize(AbstractFigure):
         for axes in panels[:num_panels]:
             _finish(axes, batches, width_in / columns - 0.8, body)
         return figure
-
-
-def batch_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """One row an arm, batch size, accumulation and bandwidth; ``time_…`` in seconds, ``samples_…`` to the target.
-
-    Each has ``_value`` (infinite where the median repeat did not reach it), ``_low``, ``_high``, ``_at_least``.
-    """
-    by = ["arm", "nodes", "batch_size", "accumulate", "bandwidth_bps"]
-    rows = []
-    for values, part in cells.groupby(by, dropna=False, sort=True):
-        times = list(arrivals_by_seed(part).values())
-        samples = list(_samples_by_seed(part))
-        if not times or not samples:
-            continue
-        time, sample = estimate(times), estimate(samples)
-        row: Row = dict(zip(by, values, strict=True))
-        row |= {"global_batch": int(part["global_batch"].iloc[0]), "num": len(times)}
-        row |= {"num_composed": int(part["composed"].sum())}
-        row |= ends_of("time", time) | {"time_censored": time.num_censored}
-        rows.append(row | ends_of("samples", sample) | {"samples_censored": sample.num_censored})
-    table = pd.DataFrame(rows)
-    ends = [f"{what}_{end}" for what in ("time", "samples") for end in ("low", "high")]
-    table[ends] = table[ends].astype(float)
-    return table
 
 
 def _samples_by_seed(cells: pd.DataFrame) -> Iterator[Arrival]:

@@ -15,7 +15,6 @@ from matplotlib.patches import Patch, Rectangle
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE, may_win
-from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import DONE, Row
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
@@ -62,26 +61,21 @@ def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
     for where, part in cells.groupby(["bandwidth_bps", "rtt_s"], sort=True):
         bandwidth_bps, rtt_s = (float(str(value)) for value in where)
         here = cells[everywhere | cells.index.isin(part.index)]
-        arms = {str(arm): arrivals_by_seed(rows) for arm, rows in here.groupby("arm")}
-        arms = {arm: arrivals for arm, arrivals in arms.items() if arrivals}
-        if arms:
-            composed = {str(arm): bool(rows["composed"].any()) for arm, rows in here.groupby("arm")}
-            races.append(_race(bandwidth_bps, rtt_s, arms, composed))
+        arms = {str(arm): arrivals for arm, rows in here.groupby("arm") if (arrivals := arrivals_by_seed(rows))}
+        centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in arms.items()}
+        ranked = sorted(arms, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
+        if not ranked:
+            continue
+        first, second = ranked[0], next(iter(ranked[1:]), None)
+        time_s, num = centres[first].value, centres[first].num
+        if math.isinf(time_s):
+            races.append(Fastest(bandwidth_bps, rtt_s, None, math.inf, None, None, None, 0, False))
+            continue
+        margin = None if second is None else paired_ratio(arms[second], arms[first])
+        tie = None if margin is None or margin.low is None else margin.low <= 1.0
+        composed = bool(here[here["arm"] == first]["composed"].any())
+        races.append(Fastest(bandwidth_bps, rtt_s, first, time_s, second, margin, tie, num, composed))
     return races
-
-
-def _race(
-    bandwidth_bps: float, rtt_s: float, arms: Mapping[str, Mapping[int, Arrival]], composed: Mapping[str, bool]
-) -> Fastest:
-    centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in arms.items()}
-    first, *others = sorted(arms, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
-    if math.isinf(centres[first].value):
-        return Fastest(bandwidth_bps, rtt_s, None, math.inf, None, None, None, 0, False)
-    second = next(iter(others), None)
-    margin = None if second is None else paired_ratio(arms[second], arms[first])
-    tie = None if margin is None or margin.low is None else margin.low <= 1.0
-    num = centres[first].num
-    return Fastest(bandwidth_bps, rtt_s, first, centres[first].value, second, margin, tie, num, composed[first])
 
 
 _ROW_IN = 0.42

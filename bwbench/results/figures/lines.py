@@ -28,7 +28,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.figures.captions import arm_label
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
-from bwbench.results.figures.marks import arm_handle, draw_bound, draw_whiskers, emptiest, spread
+from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, emptiest, spread
 from bwbench.results.figures.style import INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
 
 NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
@@ -165,7 +165,7 @@ def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowd
                       markersize=2.6 if crowded else 4)  # fmt: skip
     for mark in line.marks if bounds else ():
         if mark.bound:
-            draw_bound(axes, (mark.bandwidth_bps * dodge, mark.value), style, mark.bound)
+            draw_mark(axes, (mark.bandwidth_bps * dodge, mark.value), style=style, bound=mark.bound, **BOUND)
     _draw_repeats(figure, axes, line, dodge, style.color, crowded=crowded)
     last = line.marks[-1]
     return LineEnd(last.bandwidth_bps * dodge, last.value, line.label, style.color)
@@ -266,11 +266,6 @@ class Level:
 def limit_name(label: str, arm: str, role: str) -> str:
     """A label of an arm, in which its name says what it is a limit of: ``one node alone (single)``."""
     return label.replace(arm_label(arm, role), f"{_LIMITS[role]} ({arm})")
-
-
-def level_entry(level: Level) -> Line2D:
-    """A legend's entry for it."""
-    return Line2D([], [], label=level.name, color=level.color, linestyle=level.line, linewidth=1.1)
 
 
 def draw_level(axes: Axes, level: Level) -> None:

@@ -1,4 +1,4 @@
-"""Marks with whiskers and arrows, and entries of legends, that are drawn alike in all figures."""
+"""Marks with whiskers and arrows, entries of legends and labels of axes, drawn alike in all figures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocat
 
 from bwbench.results.figures.style import ArmStyle
 
+POINT: Any = {"size": 6.0, "edges": (0.5, 1.0)}  # a larger mark, for pictures in which an arm is one point
+BOUND: Any = {"ends": (None, None), "size": 4.5, "head": 7}  # a hollow mark with an arrow, over a line
 _ARROW_PT = 13.0
 
 
@@ -27,10 +29,14 @@ def arm_handle(style: ArmStyle, label: str, **changes: Any) -> Line2D:
 def draw_mark(
     axes: Axes, at: tuple[float, float], ends: tuple[float | None, float | None], style: ArmStyle, bound: str = "",
     size: float = 5.0, *, hollow: bool = False, marker: str | None = None, sideways: bool = False,
+    edges: tuple[float, float] = (0.4, 0.9), head: float = 6,
 ) -> None:  # fmt: skip
     """One value with its interval. ``bound`` ``>`` makes it a hollow mark with an arrow upwards, ``<`` downwards.
 
     Args:
+        ends: of its interval; None or NaN where it has none.
+        edges: width of a full mark's edge, and of a hollow one's.
+        head: size of the arrow's.
         marker: in place of the arm's.
         sideways: the value stands on the horizontal axis: interval and arrow lie along it.
     """
@@ -41,27 +47,9 @@ def draw_mark(
     face = "white" if hollow or bound else style.color
     edge = style.color if hollow or bound else "white"
     axes.plot([x], [y], marker or style.marker, markersize=size, markerfacecolor=face, markeredgecolor=edge, zorder=5,
-              markeredgewidth=0.9 if hollow or bound else 0.4)  # fmt: skip
+              markeredgewidth=edges[hollow or bool(bound)])  # fmt: skip
     if bound:
-        draw_arrow(axes, at, style.color, bound, sideways=sideways)
-
-
-def draw_point(
-    axes: Axes, at: tuple[float, float], ends: tuple[float, float], style: ArmStyle, *, hollow: bool
-) -> None:
-    """A larger mark, for pictures in which an arm is one point; ``ends`` NaN where it has no interval."""
-    if not math.isnan(ends[0]):
-        axes.plot([at[0]] * 2, ends, color=style.color, linewidth=0.9, marker="_", markersize=3.5, zorder=3)
-    face, edge = ("white", style.color) if hollow else (style.color, "white")
-    axes.plot([at[0]], [at[1]], style.marker, markersize=6, markerfacecolor=face, markeredgecolor=edge, zorder=5,
-              markeredgewidth=1.0 if hollow else 0.5)  # fmt: skip
-
-
-def draw_bound(axes: Axes, at: tuple[float, float], style: ArmStyle, bound: str) -> None:
-    """A hollow mark with an arrow to where the value lies."""
-    axes.plot(*at, style.marker, markersize=4.5, markerfacecolor="white", markeredgecolor=style.color,
-              markeredgewidth=0.9, zorder=5)  # fmt: skip
-    draw_arrow(axes, at, style.color, bound, head=7)
+        draw_arrow(axes, at, style.color, bound, sideways=sideways, head=head)
 
 
 def draw_arrow(

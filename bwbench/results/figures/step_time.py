@@ -95,9 +95,15 @@ def _finish(
 ) -> None:
     narrow = figure.get_figwidth() < PAGE_IN
     batch = Counter(row["global_batch"] for row in rows).most_common(1)[0][0]
-    axes.set_yticks(
-        range(len(rows)), [_row_label(row, roles[row["arm"]], batch, narrow=narrow) for row in rows], linespacing=1.0
-    )
+    labels = []
+    for row in rows:
+        label = captions.arm_label(row["arm"], roles[row["arm"]], row["num_composed"], row["num"])
+        if row["global_batch"] != batch:
+            label = f"{label}\nstep of {row['global_batch']:.0f} samples"
+        elif narrow:
+            label = captions.in_two_lines(label)
+        labels.append(label)
+    axes.set_yticks(range(len(rows)), labels, linespacing=1.0)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x")
@@ -107,13 +113,6 @@ def _finish(
     lay_out(figure)
     room = int(axes.get_window_extent().width / figure.dpi / _TICK_IN)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=max(1, min(6, room)), min_n_ticks=2))
-
-
-def _row_label(row: dict[Any, Any], role: str, usual_batch: float, *, narrow: bool) -> str:
-    label = captions.arm_label(row["arm"], role, row["num_composed"], row["num"])
-    if narrow and row["global_batch"] == usual_batch:
-        return captions.in_two_lines(label)
-    return label if row["global_batch"] == usual_batch else f"{label}\nstep of {row['global_batch']:.0f} samples"
 
 
 def _write_inside(

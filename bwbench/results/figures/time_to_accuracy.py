@@ -85,7 +85,9 @@ def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[Arri
     if scale.logarithmic:
         _draw_point(axes, position, row, scale)
     else:
-        _draw_bar(axes, position, row, seconds)
+        color, censored = arm_style(row["arm"], row["role"]).color, math.isinf(row["time_s"])
+        axes.barh(position, row["at_least_s"] / seconds, height=0.62, facecolor=color, alpha=0.35 if censored else 0.8,
+                  edgecolor=color, hatch="////" if censored else None, linewidth=0.8, zorder=2)  # fmt: skip
     if not math.isnan(row["low_s"]):
         ends = [row["low_s"] / seconds, row["high_s"] / seconds]
         axes.plot(
@@ -102,12 +104,6 @@ def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[Arri
         elif len(repeats) > 1:
             axes.plot(time_s / seconds, position + spread, "o", markersize=2.6, zorder=6,
                       markerfacecolor="white", markeredgecolor=INK, markeredgewidth=0.6)  # fmt: skip
-
-
-def _draw_bar(axes: Axes, position: int, row: dict[Any, Any], seconds: float) -> None:
-    color, censored = arm_style(row["arm"], row["role"]).color, math.isinf(row["time_s"])
-    axes.barh(position, row["at_least_s"] / seconds, height=0.62, facecolor=color, alpha=0.35 if censored else 0.8,
-              edgecolor=color, hatch="////" if censored else None, linewidth=0.8, zorder=2)  # fmt: skip
 
 
 def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -> None:

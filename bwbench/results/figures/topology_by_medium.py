@@ -77,14 +77,8 @@ class TopologyByMedium(AbstractFigure):
             unit = captions.time_unit(math.sqrt(linked[f"{what}_at_least"].max() * linked[f"{what}_at_least"].min()))
             for column, medium in enumerate(media):
                 axes = grid[line, column]
-                _draw_panel(
-                    axes,
-                    linked[linked["medium"] == medium],
-                    list(variants["variant"]),
-                    results.roles,
-                    what,
-                    unit.seconds,
-                )
+                here = linked[linked["medium"] == medium]
+                _draw_panel(axes, here, list(variants["variant"]), results.roles, what, unit.seconds)
                 if what == "time":
                     _draw_limits(axes, table, results.roles, unit.seconds)
                 panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")

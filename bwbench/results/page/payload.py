@@ -11,14 +11,14 @@ import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
-from bwbench.records.schema import PARTS, CurvePoint, LedgerSummary, MeasuredPair
+from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.arrival import number
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.composed_error import composed_errors, composed_note
@@ -92,11 +92,10 @@ def environment_facts(folder: CellFolder) -> Facts | None:
 
 def log_tail(folder: CellFolder) -> str | None:
     """The last lines of the logs: of the rank that failed, else of rank 0; None where none was kept."""
-    tails = {name: lines for name, lines in sorted(folder.log_tails().items()) if any(line.strip() for line in lines)}
-    if not tails:
-        return None
-    name, lines = next(iter(tails.items()))
-    return f"{name.removesuffix('.log')}: " + "\n".join(lines[-LOG_LINES:])[-LOG_LETTERS:].strip()
+    for name, lines in sorted(folder.log_tails().items()):
+        if any(line.strip() for line in lines):
+            return f"{name.removesuffix('.log')}: " + "\n".join(lines[-LOG_LINES:])[-LOG_LETTERS:].strip()
+    return None
 
 
 def _over(pairs: Sequence[MeasuredPair], name: str, numbers: _Numbers) -> float | int | None:
@@ -187,6 +186,11 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
     ordered = sorted(folders, key=lambda folder: (folder.cell.experiment, folder.path.name))
     cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader) for folder in ordered]
     numbers = {folder.path: index for index, folder in enumerate(ordered)}
+    metrics = [row[CELL_COLUMNS.index("metric")] for row in cells]
+    groups = []
+    for index, experiment in enumerate(experiments):
+        members = [folder for folder in ordered if folder.cell.experiment == experiment]
+        groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
     return {
         "schema": PAYLOAD_SCHEMA,
         "title": title,
@@ -195,7 +199,7 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
         "arms": [{"name": arm, "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
         "part_colors": [PART_COLORS[part] for part in PARTS],  # in both themes: they are areas
-        "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
+        "groups": groups,
         "pools": {name: pool.values for name, pool in pools.items()},
         "columns": list(CELL_COLUMNS),
         "cells": cells,
@@ -207,7 +211,8 @@ def _cell(
 ) -> list[object]:
     digest = reader.read(folder)
     curve = digest.curve
-    metric = _metric(row, curve)
+    recorded = {name for point in curve for name in point.metrics}
+    metric = next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
     row["reason"] = str(row["reason"]).strip()[:500] if row["reason"] else None
     own: Row = {
         "experiment": experiments.index(folder.cell.experiment),
@@ -229,21 +234,6 @@ def _cell(
     return [values.get(name) for name in CELL_COLUMNS]
 
 
-def _metric(row: Row, curve: Sequence[CurvePoint]) -> str | None:
-    recorded = {name for point in curve for name in point.metrics}
-    return next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
-
-
-def _groups(
-    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[object]
-) -> list[Facts]:
-    groups = []
-    for index, experiment in enumerate(experiments):
-        members = [folder for folder in folders if folder.cell.experiment == experiment]
-        groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
-    return groups
-
-
 def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[object]) -> Facts:
     rows = [cell_row(folder) for folder in group.folders]
     networked = [row for row in rows if row["role"] != REFERENCE] or rows
@@ -255,6 +245,8 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
     nodes = sorted({int(number(row["nodes"]) or 0) for row in networked})
     if not any(name == "nodes" for name, _ in group.key):
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
+    done = [folder for folder in group.folders if state_of(folder) == DONE]
+    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
     return {
         "experiment": experiment,
         "model": "/".join(sorted({str(row["model"]) for row in networked})),
@@ -262,7 +254,8 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
         "words": " · ".join(words),
         "metric": metric or next((metrics[index] for index in members if metrics[index]), None),
         "target": value,
-        "notes": _notes(group.folders),
+        # What stands under every picture of these cells, as ``Results.notes``.
+        "notes": [*left_out_notes(group.folders), *(note for note in (composed, provenance_note(done)) if note)],
         "cells": members,
     }
 
@@ -274,23 +267,16 @@ def _words(name: str, value: object) -> str:
     return f"{phrase} {value}" if value is not None else f"no {phrase}"
 
 
-def _notes(folders: Iterable[CellFolder]) -> list[str]:
-    """What stands under every picture of these cells, as ``Results.notes``."""
-    cells = list(folders)
-    done = [folder for folder in cells if state_of(folder) == DONE]
-    errors = [error.error for error in composed_errors(done)]
-    composed = composed_note(sum(map(is_composed, done)), len(done), errors)
-    return [*left_out_notes(cells), *(note for note in (composed, provenance_note(done)) if note)]
-
-
 def arm_look(arm: str, role: str) -> dict[str, str]:
     """Colours, symbol and dashes of an arm, in plotly's words."""
     style = arm_style(arm, role)
+    # A matplotlib line style, whose dashes count in widths of the line; plotly takes a list of pixels.
+    dashes = () if isinstance(style.line, str) else style.line[1]
     return {
         "light": style.color,
         "dark": on_dark(style.color),
         "symbol": _SYMBOLS.get(style.marker, "circle"),
-        "dash": _dash(style.line),
+        "dash": ",".join(f"{_LINE_PX * length:g}px" for length in dashes) or "solid",
     }
 
 
@@ -319,10 +305,3 @@ def _luminance(color: str) -> float:
 def _channels(color: str) -> tuple[float, float, float]:
     red, green, blue = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
     return red, green, blue
-
-
-def _dash(line: Any) -> str:
-    """A matplotlib line style, whose dashes count in widths of the line, as plotly's list of pixels."""
-    if isinstance(line, str):
-        return "solid"
-    return ",".join(f"{_LINE_PX * length:g}px" for length in line[1])

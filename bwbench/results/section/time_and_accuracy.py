@@ -1,11 +1,10 @@
-"""Time to accuracy by arm and bandwidth, who is first at each, and final accuracy: what an arm costs beside time."""
+"""Time to accuracy by arm and bandwidth, who is first at each; final accuracy; speed-ups and where they end."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
@@ -47,7 +46,8 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     bandwidths = sorted({bps for _, bps in found}, key=lambda bps: math.inf if bps is None else bps)
     estimates = {at: estimate(list(arrivals.values())) for at, arrivals in found.items()}
     counts = {one.num for one in estimates.values()}
-    composed = composed_at(group)
+    cells = group.cells.to_dict("records")
+    composed = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["composed"]}
 
     def cell(arm: str, bandwidth: float | None) -> Sequence[Phrase]:
         one = estimates.get((arm, bandwidth))
@@ -76,12 +76,6 @@ def arrivals_of(group: Results) -> dict[At, dict[int, Arrival]]:
         if arrivals:
             found[str(arm), number(bps)] = arrivals
     return found
-
-
-def composed_at(group: Results) -> set[At]:
-    """Arms and bandwidths where a value rests on a composed cell."""
-    rows = group.cells.to_dict("records")
-    return {(str(row["arm"]), number(row["bandwidth_bps"])) for row in rows if row["composed"]}
 
 
 def _time_lines(one: Estimate, at: str, *, composed: bool, with_num: bool) -> Sequence[Phrase]:
@@ -143,7 +137,14 @@ def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[
     metrics = group.cells["target_metric"].dropna()
     metric = str(metrics.iloc[0]) if len(metrics) else "accuracy"
     as_points = metric == "accuracy"
-    shown, signed = partial(_shown, as_points=as_points), partial(_signed, as_points=as_points)
+
+    def shown(value: float) -> str:
+        return fixed(_POINTS * value, 2) if as_points else significant(value)
+
+    def signed(value: float) -> str:
+        text = fixed(_POINTS * value, 2, apart_from=0.0) if as_points else significant(value, apart_from=0.0)
+        return f"+{text}" if value > 0 else text
+
     reference = finals.get(baseline or "", {})
     rows = []
     for arm, values in sorted(finals.items()):
@@ -177,15 +178,6 @@ def _lines(values: Sequence[float], key: str, show: Callable[[float], str]) -> l
     if ends is not None:
         lines.append(phrase(Number(f"{key} interval", f"[{show(ends[0])}, {show(ends[1])}]")))
     return lines
-
-
-def _shown(value: float, *, as_points: bool) -> str:
-    return fixed(_POINTS * value, 2) if as_points else significant(value)
-
-
-def _signed(value: float, *, as_points: bool) -> str:
-    text = fixed(_POINTS * value, 2, apart_from=0.0) if as_points else significant(value, apart_from=0.0)
-    return f"+{text}" if value > 0 else text
 
 
 def baseline_of(groups: Sequence[Results]) -> str | None:

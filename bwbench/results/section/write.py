@@ -33,9 +33,9 @@ def write_section(results: Sequence[Results], format: Format) -> str:
         raise ConfigError("there is no cell to report; run an experiment first: `bwbench run FILE`")
     parts = list(section_parts(results))
     if format == "markdown":
-        return _markdown_templates().get_template("section.md.j2").render(parts=parts)
+        return _templates(MarkdownWriter()).get_template("section.md.j2").render(parts=parts)
     writer = LatexWriter()
-    body = _latex_templates(writer).get_template("section.tex.j2").render(parts=parts)
+    body = _templates(writer).get_template("section.tex.j2").render(parts=parts)
     return "\n".join(["% Numbers first: they may be quoted anywhere after \\input of this file.", *writer.macros, body])
 
 
@@ -76,29 +76,17 @@ def _folders(groups: Sequence[Results], *, done: bool = False) -> list[CellFolde
 
 def latex_table(block: Table, writer: LatexWriter, environment: str = "table") -> str:
     """One table as LaTeX; its numbers are macros of ``writer``."""
-    return str(_latex_templates(writer).get_template("table.tex.j2").module.table(block, environment))  # type: ignore[attr-defined]
+    return str(_templates(writer).get_template("table.tex.j2").module.table(block, environment))  # type: ignore[attr-defined]
 
 
 def markdown_table(block: Table) -> str:
     """One table as Markdown, its caption before it."""
-    return str(_markdown_templates().get_template("table.md.j2").module.table(block))  # type: ignore[attr-defined]
+    return str(_templates(MarkdownWriter()).get_template("table.md.j2").module.table(block))  # type: ignore[attr-defined]
 
 
-def _latex_templates(writer: LatexWriter) -> Environment:
-    environment = _environment()
-    environment.globals |= {"write": writer.write, "label": lambda text: macro_name(text, "tab:")}
-    return environment
-
-
-def _markdown_templates() -> Environment:
-    environment = _environment()
-    environment.globals |= {"write": MarkdownWriter().write}
-    return environment
-
-
-def _environment() -> Environment:
+def _templates(writer: LatexWriter | MarkdownWriter) -> Environment:
     """Both formats escape in ``write``, which every phrase goes through: jinja's own escaping is for HTML."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("bwbench.results.section", "templates"),
         undefined=StrictUndefined,
         autoescape=False,
@@ -106,3 +94,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals |= {"write": writer.write, "label": lambda text: macro_name(text, "tab:")}
+    return environment
