@@ -37,7 +37,17 @@ class Dimension:
             shown = f"{number} {self.example.split(' ', 1)[1]}"
             raise ValueError(f"{text!r} has no unit; a {self.name} needs one: '{shown}'")
         if unit not in self.factors:
-            hint = self._near(unit)
+            by_lower = {known.lower(): known for known in self.factors}
+            spelled = {
+                "bps": "bit/s",
+                "kbps": "kbit/s",
+                "mbps": "Mbit/s",
+                "gbps": "Gbit/s",
+                "mbit": "Mbit/s",
+                "sec": "s",
+            }
+            near = by_lower.get(unit.lower()) or spelled.get(unit.lower())
+            hint = f" Did you mean {near!r}?" if near in self.factors else ""
             raise ValueError(f"{unit!r} is not a unit of {self.name}.{hint} Allowed: {', '.join(self.factors)}")
         return self._si(float(number), unit)
 
@@ -77,13 +87,6 @@ class Dimension:
         """Rounded once: 0.1 ms is 1e-4 s, which 0.1 * 1e-3 is not."""
         factor = self.factors[unit]
         return number * factor if factor >= 1 else number / round(1 / factor)
-
-    def _near(self, unit: str) -> str:
-        by_lower = {known.lower(): known for known in self.factors}
-        spelled = {"bps": "bit/s", "kbps": "kbit/s", "mbps": "Mbit/s", "gbps": "Gbit/s", "mbit": "Mbit/s", "sec": "s"}
-        near = by_lower.get(unit.lower()) or spelled.get(unit.lower())
-        near = near if near in self.factors else None
-        return f" Did you mean {near!r}?" if near else ""
 
 
 BANDWIDTH = Dimension(

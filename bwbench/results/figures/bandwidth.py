@@ -51,16 +51,16 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         table = self.table(results)
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
         unit = captions.time_unit(float(table["at_least_s"].max()))
-        arms = lines.arm_lines(shaped, results.roles, lambda row: _mark(results, row, unit))
+        arms = lines.of_arms(shaped, results.roles, lambda row: _mark(results, row, unit))
         bound = link_bound_of(results, unit)
         title = f"Time to {captions.target_words(results)} against bandwidth"
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         notes = [*_how_to_read(table, bound, results.limits), *results.notes]
-        figure, axes = lines.lines_frame(width_in, title, setting, notes, arms)
+        figure, axes = lines.framed(width_in, title, setting, notes, arms)
         bandwidths = sorted(shaped["bandwidth_bps"].unique())
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
-        ends = lines.draw_lines(figure, axes, arms, width_in, bounds=False)
+        ends = lines.draw(figure, axes, arms, width_in, bounds=False)
         leftmost = _draw_censored(axes, shaped, results.roles, unit, width_in)
         limits = {arm: level for arm in results.limits if (level := _limit(results, arm, unit)) is not None}
         for level in limits.values():
@@ -229,18 +229,18 @@ class Throughput(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
-        arms = lines.arm_lines(shaped, results.roles, _rate_mark)
+        arms = lines.of_arms(shaped, results.roles, _rate_mark)
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         title = "Training throughput against bandwidth"
         notes = [_how_to_read_rates(table), *results.notes]
         # Near the limits the fastest arms leave no room for names: those stand in the legend.
         limits = [*_ideal(table, results), *_rate_limits(table, results)]
         entries = [Line2D([], [], label=it.name, color=it.color, linestyle=it.line, linewidth=1.1) for it in limits]
-        figure, axes = lines.lines_frame(width_in, title, setting, notes, arms, entries)
+        figure, axes = lines.framed(width_in, title, setting, notes, arms, entries)
         bandwidths = sorted({mark.bandwidth_bps for line in arms for mark in line.marks})
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
-        ends = lines.draw_lines(figure, axes, arms, width_in)
+        ends = lines.draw(figure, axes, arms, width_in)
         for level in limits:
             lines.draw_level(axes, level)
         axes.grid(True)

@@ -78,11 +78,11 @@ class LineEnd:
 
 
 def named_at_ends(lines: Sequence[ArmLine], width_in: float) -> bool:
-    """Whether lines are named at their ends; else ``lines_frame`` makes a legend."""
+    """Whether lines are named at their ends; else ``framed`` makes a legend."""
     return width_in >= PAGE_IN and len(lines) <= NAMED_UP_TO
 
 
-def lines_frame(
+def framed(
     width_in: float,
     title: str,
     setting: str,
@@ -109,7 +109,7 @@ def lines_frame(
     return framed_axes(width_in, 2.75 + extra_in, title, setting, notes, entries)
 
 
-def arm_lines(
+def of_arms(
     table: pd.DataFrame, roles: Mapping[str, str], mark: Callable[[dict[Hashable, Any]], Mark]
 ) -> list[ArmLine]:
     """A line an arm, the uppermost at the slowest link first, as they stand there.
@@ -135,7 +135,7 @@ def _dodges(lines: Sequence[ArmLine]) -> list[float]:
     return [10 ** (pitch * (number - (len(lines) - 1) / 2)) for number in range(len(lines))]
 
 
-def draw_lines(
+def draw(
     figure: Figure, axes: Axes, lines: Sequence[ArmLine], width_in: float, *, bounds: bool = True
 ) -> list[LineEnd]:
     """Draw all arms; returns where each of them ends.

@@ -158,7 +158,8 @@ def links_table(results: Results) -> pd.DataFrame:
     """
     asked = {str(folder.cell.id): _asked(folder.cell.config) for folder in results.done}
     cells = results.cells.assign(asked=results.cells["id"].map(asked))
-    names = dict(zip(_keys(results), name_links(asked_links(results)), strict=True))
+    links = asked_links(results)
+    names = dict(zip(links, name_links(list(links.values())), strict=True))
     rows: list[Row] = []
     for (link, arm), part in cells[~cells["arm"].isin(results.limits)].groupby(["asked", "arm"], sort=True):
         row = {"link": names[str(link)].name, "words": describe_link(json.loads(str(link)))}
@@ -186,13 +187,10 @@ def ranked(rows: pd.DataFrame, column: str, beside: str) -> list[str]:
     return [str(value) for value in means.sort_values(kind="stable").index]
 
 
-def asked_links(results: Results) -> list[Asked]:
-    """The links that done cells of arms that a link concerns ran on, each once."""
-    return [json.loads(key) for key in _keys(results)]
-
-
-def _keys(results: Results) -> list[str]:
-    return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits})
+def asked_links(results: Results) -> dict[str, Asked]:
+    """The links that done cells of arms that a link concerns ran on, by their JSON."""
+    keys = {_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits}
+    return {key: json.loads(key) for key in sorted(keys)}
 
 
 def _asked(config: JsonObject) -> str:
@@ -242,7 +240,7 @@ class LinksCompared(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, two arms, and two links that bandwidth and latency alone do not tell apart."""
-        links, table = asked_links(results), links_table(results)
+        links, table = list(asked_links(results).values()), links_table(results)
         if table.empty:
             return "the cells have no target"
         if len(links) < 2:
@@ -259,7 +257,8 @@ class LinksCompared(AbstractFigure):
         return links_table(results)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        table, names = self.table(results), {name.name: name for name in name_links(asked_links(results))}
+        table, asked = self.table(results), list(asked_links(results).values())
+        names = {name.name: name for name in name_links(asked)}
         linked, limits = table[table["link"] != ""], table[table["link"] == ""].to_dict("records")
         links, arms = ranked(linked, "link", "arm"), ranked(linked, "arm", "link")
         wide = width_in >= PAGE_IN
@@ -273,7 +272,7 @@ class LinksCompared(AbstractFigure):
         styles = {arm: arm_style(arm, role) for arm, role in results.roles.items()}
         legend = [arm_handle(styles[arm], words[arm], linestyle="none") for arm in arms]
         legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide=wide) for row in limits]
-        shared = ", ".join(common_words(asked_links(results)))
+        shared = ", ".join(common_words(asked))
         setting = captions.setting_line(results, num_runs=table["num"],
                                         link=f"{len(links)} links" + (f": {shared}" if shared else ""))  # fmt: skip
         title = f"Time to {captions.target_words(results)} by link"

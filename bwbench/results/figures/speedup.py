@@ -73,7 +73,7 @@ class SpeedUp(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, (baseline, comparison) = self.table(results), compare_with_baseline(results)
         any_composed = table.groupby("arm")["composed"].transform("any")
-        arms = lines.arm_lines(table.assign(num_composed=any_composed * table["num"]), results.roles, _mark)
+        arms = lines.of_arms(table.assign(num_composed=any_composed * table["num"]), results.roles, _mark)
         scale = scale_of(results.done)
         strip = shown_crossovers(comparison.crossovers, arms)
         title = f"Speed-up over {baseline} in time to {captions.target_words(results)}"
@@ -82,7 +82,7 @@ class SpeedUp(AbstractFigure):
         style = arm_style(baseline, results.roles[baseline])
         usual = arm_handle(style, f"{baseline} (baseline)")
         extra_in = (STRIP_ROW_IN * len(strip) + 0.3 if strip else 0.0) + (0.4 if scale.at(1.0) else 0.0)
-        figure, axes = lines.lines_frame(width_in, title, setting, notes, arms, [usual], extra_in)
+        figure, axes = lines.framed(width_in, title, setting, notes, arms, [usual], extra_in)
         below = None
         if strip:
             grid = figure.add_gridspec(2, 1, height_ratios=[2.2, STRIP_ROW_IN * len(strip) + 0.06])
@@ -92,7 +92,7 @@ class SpeedUp(AbstractFigure):
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.axhline(1.0, color=style.color, linewidth=1.2, linestyle=style.line, zorder=2.5)
-        ends = lines.draw_lines(figure, axes, arms, width_in)
+        ends = lines.draw(figure, axes, arms, width_in)
         _finish(axes, table, baseline)
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_xlim(bandwidths[0] / 1.25, bandwidths[-1] * 1.25)

@@ -51,7 +51,11 @@ class TimeToAccuracy(AbstractFigure):
         title = f"Time to {captions.target_words(results)}"
         body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
         figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])
-        scale = _scale_of(table)
+        times, single = table["at_least_s"], table[table["role"] == REFERENCE]
+        alone = len(single) == 1 and len(table) > 1 and not math.isinf(single.iloc[0]["time_s"])
+        logarithmic = bool(times.max() > LOG_FROM_RATIO * times.min())
+        single_s = float(single.iloc[0]["time_s"]) if alone else None
+        scale = _Scale(captions.time_unit(float(times.max())), logarithmic, single_s)
         for position, row in enumerate(rows):
             arrivals = arrivals_by_seed(results.cells[results.cells["arm"] == row["arm"]])
             _draw_row(axes, position, row, [arrival for _, arrival in sorted(arrivals.items())], scale)
@@ -67,17 +71,6 @@ class _Scale:
     unit: captions.TimeUnit
     logarithmic: bool
     single_s: float | None
-
-
-def _scale_of(table: pd.DataFrame) -> _Scale:
-    times = table["at_least_s"]
-    single = table[table["role"] == REFERENCE]
-    alone = len(single) == 1 and len(table) > 1 and not math.isinf(single.iloc[0]["time_s"])
-    return _Scale(
-        captions.time_unit(float(times.max())),
-        bool(times.max() > LOG_FROM_RATIO * times.min()),
-        float(single.iloc[0]["time_s"]) if alone else None,
-    )
 
 
 def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[Arrival], scale: _Scale) -> None:
