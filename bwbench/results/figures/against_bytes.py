@@ -33,8 +33,6 @@ from bwbench.results.figures.point_names import Named, name_points, whisker_plac
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
 
 _ARROWS_PT = ((0.0, 7.0), (0.0, 13.0), (7.0, 0.0), (13.0, 0.0))  # where a point's arrows lie
-
-
 _FRONT: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
 
 
