@@ -74,7 +74,10 @@ def draw_curves(
     arms = {str(arm): [run for _, run in part.groupby("id")] for arm, part in curves.groupby("arm")}
     counts = [len(runs) for runs in arms.values()]
     setting = captions.setting_line(results, num_runs=counts)
-    entries = _legend_entries(results, labels, with_target=cost.to_target is not None)
+    entries = [arm_handle(arm_style(arm, results.roles[arm]), label, linewidth=1.5) for arm, label in labels]
+    if cost.to_target is not None:
+        target = captions.target_words(results).removesuffix("validation accuracy").strip()
+        entries.insert(0, Line2D([], [], label=f"target: {target}", **_TARGET_LINE))
     shown_notes = [*([_MEAN_NOTE] if max(counts) > 1 else []), *notes]
     words = f"{metric_words(metric)} {title}".capitalize()
     figure, axes = _framed_curves(width_in, words, setting, shown_notes, entries, cost.to_target)
@@ -188,14 +191,6 @@ def _finish_metric(axes: Axes, results: Results, metric: str) -> None:
     target_metric, value = captions.target(results)
     if target_metric == metric:
         axes.axhline(value, zorder=1, **_TARGET_LINE)
-
-
-def _legend_entries(results: Results, labels: Sequence[tuple[str, str]], *, with_target: bool) -> list[Line2D]:
-    entries = []
-    if with_target:
-        words = captions.target_words(results).removesuffix("validation accuracy").strip()
-        entries.append(Line2D([], [], label=f"target: {words}", **_TARGET_LINE))
-    return [*entries, *(arm_handle(arm_style(arm, results.roles[arm]), label, linewidth=1.5) for arm, label in labels)]
 
 
 _MUCH = 1.1  # times as many bytes as on the link that is shown, from which on a note says so

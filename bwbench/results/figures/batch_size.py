@@ -105,7 +105,7 @@ class BatchSize(AbstractFigure):
             axes.set_ylabel(f"training time ({unit.symbol})")
         for axes in panels[2:num_panels]:
             axes.sharey(panels[1])
-        batches = sorted(table["global_batch"].unique())
+        batches = sorted({float(batch) for batch in table["global_batch"]})
         body = _PANEL_IN[wide] - 0.7
         for axes in panels[:num_panels]:
             _finish(axes, batches, width_in / columns - 0.8, body)
@@ -152,20 +152,15 @@ def _finish(axes: Axes, batches: list[float], width_in: float, height_in: float)
     axes.set_yscale("log")
     axes.grid(True)
     axes.margins(x=0.08, y=0.12)
-    shown = _spaced([float(batch) for batch in batches], width_in)
-    tick_at(axes.xaxis, shown)
-    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=height_in)
-    axes.set_xlabel("samples of a step, all nodes")
-
-
-def _spaced(batches: list[float], width_in: float) -> list[float]:
-    """The batches whose labels fit beside each other on a logarithmic axis; the ends always do."""
+    # The batches whose labels fit beside each other; the ends always do.
     decades = math.log10(batches[-1] / batches[0]) if len(batches) > 1 else 1.0
     shown = batches[:1]
     for batch in batches[1:]:
         if math.log10(batch / shown[-1]) / decades * width_in >= 0.3:
             shown.append(batch)
-    return shown
+    tick_at(axes.xaxis, shown)
+    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=height_in)
+    axes.set_xlabel("samples of a step, all nodes")
 
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:

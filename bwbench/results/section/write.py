@@ -48,19 +48,15 @@ def section_parts(results: Sequence[Results]) -> Iterator[Part]:
         baseline = baseline_of(groups)
         for group in groups:
             key = " ".join(part for part in (experiment if len(experiments) > 1 else "", group.label) if part)
-            yield from _group_parts(group, key, baseline, alone=len(groups) == 1)
+            where = "" if len(groups) == 1 or not group.label else f" ({group.label.replace('_', ', ')})"
+            yield from _part(f"Time to accuracy{where}", list(time_blocks(group, key)))
+            if baseline is not None:
+                yield from _part(f"Speed-up over {baseline}{where}", list(speedup_blocks(group, key, baseline)))
+            yield from _part(f"Final accuracy{where}", list(accuracy_blocks(group, key, baseline)))
         done = _folders(groups, done=True)
         yield from _part("Links asked for and achieved", list(link_blocks(done)))
         yield from _part("Cells left out", list(left_out_blocks(folders)))
         yield from _part("Threats to validity", list(threat_blocks(folders)))
-
-
-def _group_parts(group: Results, key: str, baseline: str | None, *, alone: bool) -> Iterator[Part]:
-    where = "" if alone or not group.label else f" ({group.label.replace('_', ', ')})"
-    yield from _part(f"Time to accuracy{where}", list(time_blocks(group, key)))
-    if baseline is not None:
-        yield from _part(f"Speed-up over {baseline}{where}", list(speedup_blocks(group, key, baseline)))
-    yield from _part(f"Final accuracy{where}", list(accuracy_blocks(group, key, baseline)))
 
 
 def _part(title: str, blocks: list[Block]) -> Iterator[Part]:
