@@ -185,7 +185,8 @@ def _draw_cell(
     x, y = at
     fill = color
     if race.tie:
-        fill = to_hex([channel + (1 - channel) * _PALE for channel in to_rgb(color)])
+        red, green, blue = (channel + (1 - channel) * _PALE for channel in to_rgb(color))
+        fill = to_hex((red, green, blue))
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=fill, edgecolor=color if race.tie else "white",
                              linewidth=0, zorder=1, hatch="////" if race.tie else None))  # fmt: skip
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor="white", linewidth=1.5, zorder=2))
