@@ -223,8 +223,8 @@ FIGURES = Registry(
     [
         ("accuracy-over-time", "accuracy_curves:AccuracyOverTime", "accuracy by training time"),
         ("accuracy-over-bytes", "accuracy_curves:AccuracyOverBytes", "accuracy by bytes on the wire"),
-        ("time-to-accuracy", "time_to_accuracy:TimeToAccuracy", "who reached the target first"),
-        ("step-time", "step_time:StepTime", "where the time of a step goes"),
+        ("time-to-accuracy", "bars:TimeToAccuracy", "who reached the target first"),
+        ("step-time", "bars:StepTime", "where the time of a step goes"),
         (
             "bandwidth",
             "bandwidth:TimeToAccuracyByBandwidth",
