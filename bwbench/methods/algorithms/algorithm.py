@@ -19,7 +19,7 @@ from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import dist, torch
-from bwbench.methods.memory import Memory, remember
+from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
@@ -225,7 +225,7 @@ class ExchangeReport:
         )
 
 
-class AbstractRunning(Memory, abc.ABC):
+class AbstractRunning(abc.ABC):
     """A method at work on one rank: what it does, and what it remembers there apart from parameters and optimizer.
 
     The loop calls, in every optimizer step: ``begin_step``; ``micro_step`` around each forward and backward pass;
@@ -241,6 +241,8 @@ class AbstractRunning(Memory, abc.ABC):
         bucket_bytes: sizes of the buckets that are averaged, as fp32, in the order in which they are sent.
         overlap_estimated: exposed time is an estimate, because waiting hides inside torch.
     """
+
+    _codecs: Sequence[AbstractCodec] = ()  # of what is sent; what they and the collective remember is the state
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -303,6 +305,18 @@ class AbstractRunning(Memory, abc.ABC):
 
     def resume(self) -> None:  # noqa: B027 (most do nothing in the background)
         """Go on with what ``drain`` has stopped."""
+
+    def reset(self) -> None:
+        """Forget what was learnt while warming up: residuals, counters."""
+        self._context.forget(self._codecs)
+
+    def state_dict(self) -> State:
+        """What codecs and collective remember, and whatever else an update needs; on every rank its own."""
+        return remembered(self._codecs, self._context.collective)
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave."""
+        remember(state, self._codecs, self._context.collective)
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
         """End threads. Safe to call twice."""

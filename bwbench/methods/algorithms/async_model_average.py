@@ -98,7 +98,7 @@ class RunningAsync(BucketExchange):
         self._warmup_steps = options.warmup_steps
         parameters = trainable(context.model)
         self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None))
-        self.bucket_bytes = self._weights.bucket_bytes
+        self.bucket_bytes = [flat.nbytes for flat in self._weights.flat]
         self._weight_codecs = weight_codecs(context, self._weights, weight_codec_refusal)
         self._background = BackgroundAveraging(
             self._weights.flat, self._weight_codecs, self._collective, context.members, options.sync_interval_s

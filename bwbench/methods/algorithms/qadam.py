@@ -11,7 +11,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
-from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers
+from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers, views
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import NoCompression, Shape
 from bwbench.methods.deferred import torch
@@ -118,10 +118,10 @@ class RunningQAdam(BucketExchange):
     def rehearse(self, plain_backward_s: float) -> None:
         """Average zeros in place of every momentum, with codecs that are thrown away."""
         shapes = [tuple(parameter.shape) for parameter in self.buffers.parameters]
-        for bucket, flat in enumerate(self.buffers.flat):
-            inside = [shapes[index] for index, number in self.buffers.bucket_of.items() if number == bucket]
-            codec = self._context.codec_of(inside, bucket)
-            self._context.collective.average(torch.zeros_like(flat), codec, self._momentum_rounds[bucket])
+        for bucket, inside in enumerate(self.buffers.buckets):
+            codec = self._context.codec_of([shapes[index] for index in inside], bucket)
+            zeros = torch.zeros_like(self.buffers.flat[bucket])
+            self._context.collective.average(zeros, codec, self._momentum_rounds[bucket])
 
     def reset(self) -> None:
         """Begin with the warm-up anew, with empty residuals."""
@@ -184,13 +184,11 @@ class AdamState:
         self.momentum = [torch.zeros_like(flat) for flat in buffers.flat]
         self.deviation = [torch.full_like(flat, math.inf) for flat in buffers.flat]
         self._views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        offsets = [0] * len(self.momentum)
-        for index, bucket in buffers.bucket_of.items():  # in the order in which they lie
-            parameter = buffers.parameters[index]
-            inside = slice(offsets[bucket], offsets[bucket] + parameter.numel())
-            views = self.momentum[bucket][inside], self.deviation[bucket][inside]
-            self._views[index] = views[0].view_as(parameter), views[1].view_as(parameter)
-            offsets[bucket] = inside.stop
+        for number, bucket in enumerate(buffers.buckets):
+            momenta = views(self.momentum[number], buffers.parameters, bucket)
+            deviations = views(self.deviation[number], buffers.parameters, bucket)
+            for (index, momentum), (_, deviation) in zip(momenta, deviations, strict=True):
+                self._views[index] = momentum, deviation
         self._group_of: dict[int, int] = {}  # of the optimizer's groups, by parameter; of those that have a momentum
 
     def adopt(self, frozen_steps: int) -> None:
@@ -218,8 +216,9 @@ class AdamState:
 
     def update_momentum(self, bucket: int) -> None:
         """Take the gradients of a bucket into its momentum, weight decay of Adam's kind included."""
-        for index, number in self._group_of.items():
-            if self._buffers.bucket_of[index] != bucket:
+        for index in self._buffers.buckets[bucket]:
+            number = self._group_of.get(index)
+            if number is None:
                 continue
             group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
             assert parameter.grad is not None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.segments import aligned, buffer_bytes, frame, unframe
-from bwbench.methods.collectives.transport import Round
+from bwbench.methods.collectives.transport import Round, aligned, buffer_bytes, frame, unframe
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
-from bwbench.methods.collectives.segments import Span, cut, frame, segment_count, unframe
-from bwbench.methods.collectives.transport import Round
+from bwbench.methods.collectives.transport import Round, Span, cut, frame, segment_count, unframe
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic

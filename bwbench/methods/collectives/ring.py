@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bwbench.methods.collectives.scatter_gather import AbstractTwoRounds
-from bwbench.methods.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
-from bwbench.methods.collectives.transport import Round
+from bwbench.methods.collectives.transport import Round, Span, aligned, in_flight_bytes, ring_groups
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic

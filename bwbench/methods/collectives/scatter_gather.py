@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.segments import (
+from bwbench.methods.collectives.transport import (
+    Meter,
+    Round,
     Span,
+    Transport,
     aligned,
     buffer_bytes,
     frame,
@@ -17,7 +20,6 @@ from bwbench.methods.collectives.segments import (
     split,
     unframe,
 )
-from bwbench.methods.collectives.transport import Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic

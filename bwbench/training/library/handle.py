@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import enum
 import functools
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from types import MethodType, TracebackType
 from typing import Any
 
@@ -14,12 +15,11 @@ import torch
 from torch import nn
 
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms import AbstractRunning
+from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.method import Method
 from bwbench.training.library.replicas import HostCopies
-from bwbench.training.library.user_steps import UserSteps
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
@@ -143,3 +143,213 @@ class Distributed:
 
     def _close_at_exit(self) -> None:
         self.close(together=not hasattr(sys, "last_value"))  # after an error, nobody waits for the others
+
+
+class Moment(enum.Enum):
+    """Where the loop is within an optimizer step."""
+
+    BETWEEN = "between two steps"
+    BEGUN = "gradients are being collected"
+    AVERAGED = "the gradients are those to step with"
+
+
+class UserSteps:
+    """Leads a method through the steps of a loop that calls ``backward``, ``step`` and ``zero_grad`` as it likes.
+
+    Attributes:
+        payload_bytes: sent by this rank so far, as of the last step.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
+        self.payload_bytes = 0
+        self._optimizer, self._parameters = optimizer, parameters
+        self._plain_step: Callable[..., Any] = optimizer.step
+        self._plain_zero_grad = optimizer.zero_grad
+        self._moment = Moment.BETWEEN
+        self._clean = False  # the gradients are zero: ``zero_grad`` was called since the last step
+        self._local = False  # inside ``alone``
+        self._drained = True
+        self._stepping: Mapping[str, object] | None = None
+        self._sending: AbstractContextManager[None] | None = None
+        self._watch = BackwardWatch(parameters, self._backward_begins, self._backward_ends)
+
+    def lead(self, method: AbstractRunning, host: HostCopies | None) -> None:
+        """Begin; ``method`` works on the parameters, or on ``host``'s copies of them."""
+        self._method, self._host = method, host
+
+    @property
+    def in_backward(self) -> bool:
+        """A backward pass has begun and not ended, or ended with an error."""
+        return self._watch.unfinished
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Gradients of the passes inside are added up on this rank only."""
+        if self._local:
+            yield
+            return
+        self._wake_up()
+        self._begin_step(None)
+        self._local = True
+        try:
+            with self._method.micro_step(last=False):
+                yield
+        finally:
+            self._local = False
+
+    def drain(self) -> None:
+        """Wait until nothing is on its way, and start nothing before the next step."""
+        if not self._drained:
+            self.payload_bytes += self._method.drain()
+            self._drained = True
+
+    def restart(self) -> None:
+        """Be between two steps, with gradients of zero: another state has been loaded."""
+        self._plain_zero_grad(set_to_none=False)
+        self._moment, self._clean = Moment.BETWEEN, True
+
+    def stop_watching(self) -> None:
+        """Notice backward passes no more."""
+        self._watch.close()
+
+    def step(self, closure: Any, options: Mapping[str, object]) -> Any:
+        """The optimizer's ``step``: the gradients first, then the method's update."""
+        if self._stepping is not None:  # the algorithm's update calls the optimizer's step
+            return self._plain_step(**self._stepping)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._check_backward()
+        self._wake_up()
+        self._begin_step(None)  # no parameter had a gradient: zeros count as well, and the others wait for them
+        if self._moment is Moment.BEGUN:
+            self._finish()
+        self._stepping = options
+        try:
+            self._method.update()
+            self._count(self._method.after_update())
+        finally:
+            self._stepping = None
+        self._moment, self._clean = Moment.BETWEEN, False
+        return loss
+
+    def zero_grad(self) -> None:
+        """Zero in place, because gradients are views into buckets; a step whose gradients were averaged is skipped."""
+        self._check_backward()
+        self._plain_zero_grad(set_to_none=False)
+        self._clean = True
+        if self._moment is Moment.AVERAGED:
+            self._moment = Moment.BETWEEN
+
+    def _backward_begins(self, first: nn.Parameter) -> None:
+        if self._moment is Moment.AVERAGED:
+            raise RuntimeError(
+                "a second backward pass after the gradients were averaged, and before optimizer.step(): put all but "
+                "the last one of a step inside 'with handle.no_sync():', throw gradients away with "
+                "optimizer.zero_grad(), and use checkpoint(..., use_reentrant=False) to recompute activations"
+            )
+        self._wake_up()
+        self._begin_step(first)
+        if not self._local:
+            self._sending = self._method.micro_step(last=True)
+            self._sending.__enter__()
+
+    def _backward_ends(self) -> None:
+        if self._sending is not None:
+            self._sending.__exit__(None, None, None)
+            self._sending = None
+            self._finish()
+
+    def _wake_up(self) -> None:
+        if self._drained:
+            self._method.resume()
+            self._drained = False
+
+    @torch.no_grad()
+    def _begin_step(self, first: nn.Parameter | None) -> None:
+        """Tell the algorithm, whatever gradients there are already being kept.
+
+        That happens at the first gradient, not in ``zero_grad``: between two steps nothing is on its way, and the user
+        may load a checkpoint.
+
+        Args:
+            first: the parameter that has just got its gradient.
+        """
+        if self._moment is not Moment.BETWEEN:
+            return
+        candidates = [p for p in self._parameters if p is first] if self._clean else self._parameters
+        kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
+        self._method.begin_step()
+        for parameter, gradient in kept:
+            if parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad.copy_(gradient)
+        self._moment = Moment.BEGUN
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """Wait until the gradients are those to step with."""
+        if self._host is not None:
+            self._host.fetch()
+        self._method.gradients_ready()
+        self._count(self._method.finish())
+        if self._host is not None:
+            self._host.give_back()
+        self._moment = Moment.AVERAGED
+
+    def _check_backward(self) -> None:
+        if self._watch.unfinished:
+            raise RuntimeError(
+                "the last backward pass ended with an error, so that this rank is no longer in step with its peers; "
+                "go on from a checkpoint"
+            )
+
+    def _count(self, report: ExchangeReport | None) -> None:
+        if report is not None:
+            self.payload_bytes += report.payload_bytes
+
+
+class BackwardWatch:
+    """Calls ``begins`` at the first gradient of a backward pass and ``ends`` when it is over, both inside of it.
+
+    Make it before anything else hooks into the parameters: hooks run in the order in which they were registered. What
+    ``begins`` and ``ends`` raise is raised by ``backward()``.
+
+    Args:
+        parameters: those whose gradients count.
+        begins: gets the parameter that has its gradient already.
+        ends: gets nothing; all gradients of this pass are there.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], begins: Callable[[nn.Parameter], None], ends: Callable[[], None]
+    ) -> None:
+        self._begins, self._ends = begins, ends
+        self.unfinished = False  # also: the pass ended with an error, so that the end was never heard of
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._gradient)  # type: ignore[no-untyped-call]
+            for parameter in parameters
+        ]
+
+    def close(self) -> None:
+        """Notice nothing any more. Safe to call twice."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _gradient(self, parameter: torch.Tensor) -> None:
+        if self.unfinished:
+            return
+        self.unfinished = True
+        torch.autograd.Variable._execution_engine.queue_callback(self._over)  # as torch's DDP and FSDP do it
+        assert isinstance(parameter, nn.Parameter)
+        try:
+            self._begins(parameter)
+        except BaseException:  # refused: this pass has changed nothing but this rank's own gradients
+            self.unfinished = False
+            raise
+
+    def _over(self) -> None:
+        self.unfinished = False
+        self._ends()
