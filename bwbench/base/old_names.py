@@ -25,6 +25,7 @@ MOVED = {
     "bwbench.algorithms.torch_post_local_sgd": "bwbench.methods.algorithms.ddp_exchange",
     "bwbench.cluster": "bwbench.running.cluster",
     "bwbench.collectives": "bwbench.methods.collectives",
+    "bwbench.collectives.all_gather": "bwbench.methods.collectives.scatter_gather",
     "bwbench.collectives.base": "bwbench.methods.collectives.collective",
     "bwbench.collectives.gossip_pair": "bwbench.methods.collectives.gossip",
     "bwbench.collectives.meter": "bwbench.methods.collectives.transport",

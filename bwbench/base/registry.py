@@ -137,7 +137,7 @@ COLLECTIVES = Registry(
         ("none", "collective:NoCollective", "nothing crosses the link"),
         ("torch", "torch_ddp:TorchDdp", "torch's own DistributedDataParallel over gloo"),
         ("ring", "ring:Ring", "our pipelined ring all-reduce: reduce-scatter, then all-gather"),
-        ("all-gather", "all_gather:AllGather", "every node sends its payload to all others"),
+        ("all-gather", "scatter_gather:AllGather", "every node sends its payload to all others"),
         ("parameter-server", "parameter_server:ParameterServer", "all send to one node, which averages and sends back"),
         (
             "scatter-gather",

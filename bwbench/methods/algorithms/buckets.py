@@ -105,32 +105,21 @@ def is_finite(values: torch.Tensor) -> bool:
     return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
-class GradientWatch:
-    """Looks at buckets of gradients before they are used.
+def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterable[int]) -> None:
+    """Look at buckets of this rank's own gradients before they are used; from any thread, before anything is sent.
 
-    What is not finite is told to ``diverged`` and becomes zero, so that peers and their residuals receive
+    What is not finite is told to ``Control.diverged`` and becomes zero, so that peers and their residuals receive
     nothing that would spoil them in the step in which training ends.
     """
-
-    def __init__(self, model: torch.nn.Module, buffers: GradientBuffers, diverged: Diverged) -> None:
-        self._model, self._buffers, self._diverged = model, buffers, diverged
-
-    def check(self, bucket: int) -> None:
-        """Look at one bucket of this rank's own gradients; from any thread, before anything of it is sent."""
-        flat = self._buffers.flat[bucket]
-        if is_finite(flat):
-            return
-        names = [name for name, parameter in self._model.named_parameters() if parameter.requires_grad]
-        for index in self._buffers.buckets[bucket]:
-            if not is_finite(gradient := self._buffers.views[index]):
-                self._diverged(_what(names[index], gradient))
+    for bucket in buckets:
+        if is_finite(buffers.flat[bucket]):
+            continue
+        names = [name for name, parameter in context.model.named_parameters() if parameter.requires_grad]
+        for index in buffers.buckets[bucket]:
+            if not is_finite(gradient := buffers.views[index]):
+                context.control.diverged(_what(names[index], gradient))
                 break
-        flat.zero_()
-
-    def check_all(self) -> None:
-        """Look at all buckets."""
-        for bucket in range(len(self._buffers.flat)):
-            self.check(bucket)
+        buffers.flat[bucket].zero_()
 
 
 def watch_parameters(model: torch.nn.Module, diverged: Diverged) -> None:
@@ -170,7 +159,7 @@ class RunningLocally(AbstractRunning):
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them."""
-        GradientWatch(self._context.model, self._gradients, self._context.control.diverged).check_all()
+        check_gradients(self._context, self._gradients, range(len(self._gradients.flat)))
 
     def finish(self) -> ExchangeReport:
         """Nobody to agree with before the update."""
@@ -224,7 +213,6 @@ class BucketExchange(AbstractRunning):
             for number, bucket in enumerate(buckets)
         ]
         self._rounds = context.rounds(len(buckets))
-        self._watch = GradientWatch(context.model, self.buffers, context.control.diverged)
         self._sending = False
         self._missing = [0] * len(buckets)
         self._num_launched = 0
@@ -259,7 +247,7 @@ class BucketExchange(AbstractRunning):
             self._num_launched += 1
 
     def _average(self, bucket: int) -> None:
-        self._watch.check(bucket)
+        check_gradients(self._context, self.buffers, [bucket])
         self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
 
 
@@ -301,11 +289,6 @@ class Communicator:
             self._unfinished.add(number)
         self._queue.put((number, job))
         return number
-
-    @property
-    def idle(self) -> bool:
-        """Whether everything that was submitted is done."""
-        return not self._unfinished
 
     def done(self, jobs: Iterable[int]) -> bool:
         """Whether these jobs are done."""

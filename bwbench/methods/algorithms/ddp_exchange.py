@@ -1,4 +1,7 @@
-"""Averaging inside torch's DistributedDataParallel, with its own communication hooks: which one a codec stands for."""
+"""Averaging inside torch's DistributedDataParallel, with its own communication hooks: which one a codec stands for.
+
+And torch's own post-local SGD: DistributedDataParallel at first, then a periodic average of the models.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,8 @@ from typing import Any
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.algorithms.algorithm import (
-    ELEMENT_BYTES,
-    AbstractAlgorithm,
-    AbstractRunning,
-    Context,
-    ExchangeReport,
-    assign,
-)
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
 from bwbench.methods.algorithms.buckets import trainable, watch_parameters
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
@@ -56,27 +53,24 @@ class DdpExchange(AbstractRunning):
     ) -> None:
         super().__init__(context)
         self.overlap_estimated = True
-        known = inspect.signature(
-            nn.parallel.DistributedDataParallel
-        ).parameters  # names have come and gone since torch 2.4
+        # Names have come and gone since torch 2.4.
+        known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
         # Models here have no buffers that change, and a broadcast in every step would be charged to the method.
-        options: dict[str, Any] = {
-            "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
-        }
+        sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        options: dict[str, Any] = {sync: False}
         if "init_sync" in known:  # replicas start equal by their seed; sending them over the link may take minutes
             options["init_sync"] = False
         codec = context.make_codec()
         shapes = [tuple(parameter.shape) for parameter in trainable(context.model)]
-        elements = [parameter.numel() for parameter in trainable(context.model)]
+        elements = [math.prod(shape) for shape in shapes]
         buckets = hook_buckets(elements, bucket_bytes, codec)  # torch's own follow the same rule
         self.bucket_bytes = [ELEMENT_BYTES * sum(elements[i] for i in bucket) for bucket in buckets]
         if len(buckets) == 1:  # torch's limit on the first bucket is another one where it is not told any
             bucket_bytes = max(bucket_bytes or 0, *self.bucket_bytes, BYTES_PER_MIB)
         if bucket_bytes is not None:
             options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
-        watch_parameters(
-            context.model, context.control.diverged
-        )  # before DDP's own hooks, so that it sees what is sent
+        # Before DDP's own hooks, so that it sees what is sent.
+        watch_parameters(context.model, context.control.diverged)
         self._ddp = self.module = nn.parallel.DistributedDataParallel(
             context.model, process_group=context.data_group, **options
         )
@@ -86,9 +80,7 @@ class DdpExchange(AbstractRunning):
         self._powersgd = None if hook else register_hook(self._ddp, codec, context.data_group)
         payloads = hook_payloads(shapes, bucket_bytes, codec)
         self._traffic = context.collective.traffic(context.members.size, payloads)
-        self._plain_backward_s = 0.0
-        self._backward_s = 0.0
-        self._begin_mono_s = 0.0
+        self._plain_backward_s = self._backward_s = self._begin_mono_s = 0.0
 
     def begin_step(self) -> None:
         """As torch's optimizers do it."""
@@ -161,7 +153,15 @@ def hook_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None,
     """Bytes of every vector that DDP averages in one step, in order. Pure."""
     codec = bare(codec)
     if isinstance(codec, PowerSgd):
-        return _powersgd_payloads(parameter_shapes, codec.options.rank)
+        plain = left = right = 0  # what is no matrix worth it, all left factors, all right factors
+        for shape in parameter_shapes:
+            rows, cols = shape[0] if shape else 1, math.prod(shape[1:])
+            rank = min(rows, cols, codec.options.rank)
+            if (rows + cols) * rank * MIN_COMPRESSION_RATE < rows * cols:
+                left, right = left + rows * rank, right + cols * rank
+            else:
+                plain += rows * cols
+        return [ELEMENT_BYTES * length for length in (plain, left, right)]
     element_bytes = FP16_BYTES if isinstance(codec, Fp16) else ELEMENT_BYTES
     elements = [math.prod(shape) for shape in parameter_shapes]
     return [element_bytes * sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
@@ -186,20 +186,6 @@ def register_hook(ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec
     elif isinstance(bare(codec), Fp16):
         ddp.register_comm_hook(group, default_hooks.fp16_compress_hook)
     return state
-
-
-def _powersgd_payloads(parameter_shapes: Sequence[Shape], rank: int) -> list[int]:
-    """What is no matrix worth it, all left factors, all right factors."""
-    plain = left = right = 0
-    for shape in parameter_shapes:
-        rows = shape[0] if shape else 1
-        cols = math.prod(shape[1:])
-        own_rank = min(rows, cols, rank)
-        if (rows + cols) * own_rank * MIN_COMPRESSION_RATE < rows * cols:
-            left, right = left + rows * own_rank, right + cols * own_rank
-        else:
-            plain += rows * cols
-    return [ELEMENT_BYTES * length for length in (plain, left, right)]
 
 
 _ITERATIONS, _STEPS = "iterations", "steps"  # keys in the state dict

@@ -1,4 +1,7 @@
-"""Decentralized SGD: weights are averaged instead of gradients, and travel while the gradients are computed."""
+"""Decentralized SGD: weights are averaged instead of gradients, and travel while the gradients are computed.
+
+With low precision what travels are differences: every rank keeps replicas of its neighbours and learns how they change.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from bwbench.methods.collectives.gossip import Neighbours
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.deferred import torch
-from bwbench.methods.memory import State, below
+from bwbench.methods.memory import State
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
 
@@ -118,11 +121,12 @@ def weight_codecs(
 class RunningDecentralized(RunningOnWeights):
     """One rank of ``decentralized``."""
 
+    _steps_key = "num_steps"
+
     def __init__(self, context: Context, interval: int) -> None:
         super().__init__(context, weight_codec_refusal)
         self._interval = interval
         self._copies = [flat.clone() for flat in self._weights.flat]
-        self._num_steps = 0
         self._under_way = False
         self._unreported_bytes = 0
 
@@ -166,18 +170,9 @@ class RunningDecentralized(RunningOnWeights):
         return unreported
 
     def reset(self) -> None:
-        """Count the steps from the begin, too."""
+        """Count steps and bytes from the begin, too."""
         super().reset()
-        self._num_steps = self._unreported_bytes = 0
-
-    def state_dict(self) -> State:
-        """The number of steps as well."""
-        return {"num_steps": torch.tensor(self._num_steps), **super().state_dict()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Take back what ``state_dict`` gave."""
-        super().load_state_dict(state)
-        self._num_steps = int(state["num_steps"])
+        self._unreported_bytes = 0
 
     def _begin(self) -> None:
         self._under_way = True
@@ -237,6 +232,7 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
     averages_partially = True
     preferred_collective = "neighbours"
     replicas_equal = "never"
+    steps_alike = True
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:
@@ -249,10 +245,6 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
     def accepts_codec(cls, codec: type[AbstractCodec]) -> str | None:
         """Codecs that send every entry, unbiased or nearly so."""
         return _difference_refusal(codec())
-
-    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
-        """All steps are alike."""
-        return (Phase("training"),)
 
     def attach(self, context: Context) -> AbstractRunning:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for differences."""
@@ -285,9 +277,9 @@ class RunningLowPrecisionDecentralized(RunningOnWeights):
 
     def state_dict(self) -> State:
         """The replicas of both neighbours; that of this rank is its weights."""
-        left = {str(number): flat.clone() for number, flat in enumerate(self._left)}
-        right = {str(number): flat.clone() for number, flat in enumerate(self._right)}
-        return below("left.", left) | below("right.", right) | super().state_dict()
+        left = {f"left.{number}": flat.clone() for number, flat in enumerate(self._left)}
+        right = {f"right.{number}": flat.clone() for number, flat in enumerate(self._right)}
+        return left | right | super().state_dict()
 
     def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""

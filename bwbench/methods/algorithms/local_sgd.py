@@ -87,7 +87,7 @@ class RunningPostLocalSgd(RunningPeriodic):
     def after_update(self) -> ExchangeReport | None:
         """Begin and end rounds. At the end of the warm-up all replicas are equal: what they agree on."""
         report = super().after_update()
-        if self._step == self._warm_up_steps:
+        if self._num_steps == self._warm_up_steps:
             for bucket in self.buckets:
                 bucket.settle()
         return report
@@ -113,4 +113,4 @@ class RunningPostLocalSgd(RunningPeriodic):
 
     @property
     def _warming_up(self) -> bool:
-        return self._step < self._warm_up_steps
+        return self._num_steps < self._warm_up_steps

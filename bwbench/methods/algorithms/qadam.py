@@ -11,11 +11,10 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
-from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers, views
+from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers, check_gradients, views
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import NoCompression, Shape
 from bwbench.methods.deferred import torch
-from bwbench.methods.memory import State
 from bwbench.methods.phases import LEAST_STEPS, Phase
 
 WITHOUT_FROZEN_FORM = ("amsgrad", "maximize", "capturable", "differentiable")  # options of torch's Adam
@@ -85,15 +84,16 @@ class RunningQAdam(BucketExchange):
 
     The momentum of a bucket is brought up to date as soon as its gradients are there, and leaves at once. With
     ``scaled-momentum`` what is sent is momentum / deviation, and comes back as momentum; the deviation is equal on all
-    ranks.
+    ranks. Moments are in the optimizer's state.
     """
+
+    _steps_key = "num_steps"
 
     def __init__(self, context: Context, options: QAdamConfig) -> None:
         super().__init__(context, None)
         self._adam = AdamState(context.optimizer, self.buffers)
         self._warmup_steps, self._scaled = options.warmup_steps, options.send == "scaled-momentum"
         self._plain = NoCompression()
-        self._num_steps = 0
         self._frozen_steps: int | None = None  # taken since the variance was frozen; None before
         # Other tags than those of the gradients: collectives may keep a memory of each that belongs to one codec.
         count = len(self.buffers.flat)
@@ -123,23 +123,9 @@ class RunningQAdam(BucketExchange):
             zeros = torch.zeros_like(self.buffers.flat[bucket])
             self._context.collective.average(zeros, codec, self._momentum_rounds[bucket])
 
-    def reset(self) -> None:
-        """Begin with the warm-up anew, with empty residuals."""
-        self._num_steps = 0
-        super().reset()
-
-    def state_dict(self) -> State:
-        """The number of steps and the residuals; moments are in the optimizer's state."""
-        return {"num_steps": torch.tensor(self._num_steps), **super().state_dict()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Take back what ``state_dict`` gave."""
-        self._num_steps = int(state["num_steps"])
-        super().load_state_dict(state)
-
     def _average(self, bucket: int) -> None:
         collective = self._context.collective
-        self._watch.check(bucket)
+        check_gradients(self._context, self.buffers, [bucket])
         if self._frozen_steps is None:
             collective.average(self.buffers.flat[bucket], self._plain, self._rounds[bucket])
             return

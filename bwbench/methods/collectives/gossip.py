@@ -1,4 +1,4 @@
-"""Pairs of nodes average with each other, other pairs in every round: gossip."""
+"""Averages over some of the nodes: pairs, other ones in every round, or the neighbours on a ring."""
 
 from __future__ import annotations
 

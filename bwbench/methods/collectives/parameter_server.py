@@ -70,7 +70,7 @@ class ParameterServer(AbstractKeepingParts):
 
     def _serve(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, round_: Round) -> None:
         clients = [place for place in range(round_.size) if place != self.options.server]
-        answer_codec = self._parts.answer(codec, round_.tag)
+        answer_codec = self.answer(codec, round_.tag)
         incoming = {client: self.transport.receive_all(spans, codec, client, round_) for client in clients}
         sends = []
         for i, (begin, end) in enumerate(spans):

@@ -1,4 +1,7 @@
-"""What crosses the network in a round: who takes part, the messages between them, and what they cost."""
+"""What crosses the network in a round: who takes part, how messages are cut, and what they cost.
+
+Cut, so that the first part of a message is already on its way on while the last one still arrives.
+"""
 
 from __future__ import annotations
 
@@ -240,8 +243,11 @@ class MeterReading:
 
     def codec_s_within(self, begin_mono_s: float, end_mono_s: float) -> float:
         """Seconds of the window in which at least one thread did codec work."""
-        clipped = [(max(a, begin_mono_s), min(b, end_mono_s)) for a, b in self.codec_intervals]
-        return _union_s([(a, b) for a, b in clipped if a < b])
+        total_s, covered_until = 0.0, begin_mono_s
+        for begin, end in sorted(self.codec_intervals):
+            total_s += max(0.0, min(end, end_mono_s) - max(begin, covered_until))
+            covered_until = max(covered_until, end)
+        return total_s
 
 
 class Meter:
@@ -277,11 +283,3 @@ class Meter:
             reading = MeterReading(self._payload_bytes, tuple(self._intervals))
             self._payload_bytes, self._intervals = 0, []
         return reading
-
-
-def _union_s(intervals: Sequence[Interval]) -> float:
-    total_s, covered_until = 0.0, float("-inf")
-    for begin, end in sorted(intervals):
-        total_s += max(0.0, end - max(begin, covered_until))
-        covered_until = max(covered_until, end)
-    return total_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -22,6 +21,7 @@ from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed
 from bwbench.training.library.method import choose
 from bwbench.training.loop.clock import TrainingClock
+from bwbench.training.loop.control import ControlPath
 
 TIMEOUT_S = 120.0  # gloo's own 30 minutes are a long time to learn that a peer is gone
 
@@ -65,7 +65,7 @@ def distribute(
     groups = join(group, timeout_s)
     with ExitStack() as on_error:
         on_error.callback(groups.leave, together=False)
-        method = choose(algorithm, collective, compression, optimizer, groups.size)
+        method = choose(algorithm, collective, compression, optimizer, groups.data.size())
         for warning in method.warnings:
             warnings.warn(warning, stacklevel=2)
         for note in method.notes:
@@ -87,14 +87,15 @@ def distribute(
                 collective=collective_,
                 make_codec=lambda: build_codec(method.compression),
                 data_group=groups.data,
-                control=groups.control_path,
+                control=ControlPath(groups.control),
                 clock=TrainingClock(),
                 members=Members.all_of(groups.data),
             )
         )
         undo = ExitStack()
         if running.module is not what:
-            undo.callback(route(model, running.module))
+            model.forward = lambda *inputs, **options: running.module(*inputs, **options)
+            undo.callback(model.__dict__.pop, "forward", None)
         handle.attach(running, groups, host, undo.close)
         on_error.pop_all()
     return handle
@@ -114,13 +115,3 @@ class InnerModel(nn.Module):
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The model's own."""
         return self._plain_forward(*inputs, **options)
-
-
-def route(model: nn.Module, through: Callable[..., Any]) -> Callable[[], None]:
-    """Have ``model(...)`` call ``through(...)``, which wraps an ``InnerModel`` of it; returns what undoes that."""
-    model.forward = lambda *inputs, **options: through(*inputs, **options)
-
-    def undo() -> None:
-        model.__dict__.pop("forward", None)
-
-    return undo

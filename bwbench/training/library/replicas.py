@@ -11,7 +11,7 @@ from torch import nn
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm
 from bwbench.methods.algorithms.every_step import EveryStep
-from bwbench.methods.buffers import copy_over, moved_to_host
+from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective
 from bwbench.training.loop.replica import digest
 
@@ -55,7 +55,7 @@ def make_equal(model: nn.Module, group: dist.ProcessGroup) -> bool:
         for tensor in _tensors(model):
             host = moved_to_host(tensor)
             group.broadcast(host, 0).wait()
-            copy_over(host, tensor)
+            tensor.copy_(host)
     return True
 
 
@@ -83,7 +83,7 @@ class HostCopies:
             if original.grad is None:
                 copy.grad.zero_()
             else:
-                copy_over(original.grad, copy.grad)
+                copy.grad.copy_(original.grad)
 
     def give_back(self) -> None:
         """Copy the averaged gradients to where the model is."""
@@ -91,7 +91,7 @@ class HostCopies:
             assert copy.grad is not None
             if original.grad is None:
                 original.grad = torch.empty_like(original)
-            copy_over(copy.grad, original.grad)
+            original.grad.copy_(copy.grad)
 
 
 def needed(parameters: Sequence[nn.Parameter]) -> bool:
