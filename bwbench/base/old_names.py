@@ -55,6 +55,7 @@ MOVED = {
     "bwbench.launch": "bwbench.running.launch",
     "bwbench.launch.ssh.facts": "bwbench.running.launch.ssh.host_facts",
     "bwbench.library": "bwbench.training.library",
+    "bwbench.library.replicas": "bwbench.training.library.distribution",
     "bwbench.library.user_steps": "bwbench.training.library.handle",
     "bwbench.models": "bwbench.training.models",
     "bwbench.network.addresses": "bwbench.network.namespaces.addresses",

@@ -6,7 +6,7 @@ import atexit
 import enum
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any
@@ -19,7 +19,6 @@ from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.method import Method
-from bwbench.training.library.replicas import HostCopies
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
@@ -285,3 +284,34 @@ class Distributed:
     def _count(self, report: ExchangeReport | None) -> None:
         if report is not None:
             self.payload_bytes += report.payload_bytes
+
+
+class HostCopies:
+    """Stands in for a model on an accelerator, whose gradients are averaged in host memory: codecs and gloo work there.
+
+    Nothing overlaps with the backward pass: gradients are copied when it is over, averaged, and copied back.
+    Untested on a GPU so far: what the tests cover is this code with a model on the CPU.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._originals = list(parameters)
+        # Only the gradients are of use, so that the values take no memory.
+        self._copies = [nn.Parameter(torch.zeros(()).expand(parameter.shape)) for parameter in parameters]
+        self.model: nn.Module = nn.ParameterList(self._copies)
+
+    def fetch(self) -> None:
+        """Copy the gradients to the host; a parameter without one counts as zero."""
+        for original, copy in zip(self._originals, self._copies, strict=True):
+            assert copy.grad is not None
+            if original.grad is None:
+                copy.grad.zero_()
+            else:
+                copy.grad.copy_(original.grad)
+
+    def give_back(self) -> None:
+        """Copy the averaged gradients to where the model is."""
+        for original, copy in zip(self._originals, self._copies, strict=True):
+            assert copy.grad is not None
+            if original.grad is None:
+                original.grad = torch.empty_like(original)
+            original.grad.copy_(copy.grad)
