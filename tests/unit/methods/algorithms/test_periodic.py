@@ -279,7 +279,7 @@ def test_a_round_goes_on_while_the_node_computes(overlap):
             node.train(3)  # begins a round and goes on, though nothing arrives
             node.collective.gate.set()
             node.train(1)
-        node.drain()  # with ``auto`` nobody has waited for the last one, which may not even have begun on a busy machine
+        node.drain()  # with ``auto`` nobody has waited for the last one: on a busy machine it may not have begun
         node.running.close()
         return node.collective.begun
 
