@@ -95,7 +95,7 @@ ALGORITHMS = Registry(
         ("every-step", "every_step:EveryStep", "average gradients in every optimizer step"),
         (
             "torch-post-local-sgd",
-            "torch_post_local_sgd:TorchPostLocalSgd",
+            "ddp_exchange:TorchPostLocalSgd",
             "torch's own: DDP at first, later models are averaged every so many steps",
         ),
         ("single", "single:Single", "one node alone: is a second one worth it at all?"),
@@ -109,7 +109,7 @@ ALGORITHMS = Registry(
         ),
         (
             "low-precision-decentralized",
-            "low_precision_decentralized:LowPrecisionDecentralized",
+            "decentralized:LowPrecisionDecentralized",
             "tell both neighbours how the weights have changed, compressed",
         ),
         (
@@ -137,15 +137,15 @@ COLLECTIVES = Registry(
         ("none", "collective:NoCollective", "nothing crosses the link"),
         ("torch", "torch_ddp:TorchDdp", "torch's own DistributedDataParallel over gloo"),
         ("ring", "ring:Ring", "our pipelined ring all-reduce: reduce-scatter, then all-gather"),
-        ("all-gather", "all_gather:AllGather", "every node sends its payload to all others"),
+        ("all-gather", "scatter_gather:AllGather", "every node sends its payload to all others"),
         ("parameter-server", "parameter_server:ParameterServer", "all send to one node, which averages and sends back"),
         (
             "scatter-gather",
             "scatter_gather:ScatterGather",
             "every node averages one chunk for all: ByteGrad's exchange, a sharded parameter server",
         ),
-        ("gossip-pair", "gossip_pair:GossipPair", "averages with one other node, in turn"),
-        ("neighbours", "neighbours:Neighbours", "averages with both neighbours on a ring"),
+        ("gossip-pair", "gossip:GossipPair", "averages with one other node, in turn"),
+        ("neighbours", "gossip:Neighbours", "averages with both neighbours on a ring"),
         ("hierarchical", "hierarchical:Hierarchical", "one node of each host crosses the link for all of its host"),
     ],
 )
