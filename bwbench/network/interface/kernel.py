@@ -28,7 +28,7 @@ from bwbench.network.interface.match import Match
 from bwbench.network.interface.steps import MakeIfb, Step
 from bwbench.network.namespaces.isolation import CAP_NET_ADMIN, has_capability
 from bwbench.network.netem import netem_netlink
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.EINVAL)  # nothing there (any more) to delete
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8

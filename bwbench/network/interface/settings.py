@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bwbench.network.interface.match import Match
-from bwbench.network.netem.netem_qdisc import NetemQdisc, netem_arguments
+from bwbench.network.netem.shape import NetemQdisc, netem_arguments
 
 ROOT = 0xFFFF_FFFF
 INGRESS = 0xFFFF_0000  # the handle of every ingress qdisc

@@ -30,8 +30,7 @@ from bwbench.network.interface.settings import (
 )
 from bwbench.network.interface.shaping_request import PeerTraffic
 from bwbench.network.link import Link
-from bwbench.network.netem.netem_qdisc import NetemQdisc
-from bwbench.network.netem.shape import shape
+from bwbench.network.netem.shape import NetemQdisc, shape
 
 MAX_FILTERS = 256  # in each direction; every packet of the interface passes them one by one
 BURST_S = 1e-3  # as much may leave at once where a timer comes late; a busy machine's come some tenths of a ms late

@@ -14,7 +14,7 @@ from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Fi
 from bwbench.network.interface.shaping_request import PeerTraffic
 from bwbench.network.interface.steps import SHAPED, UNSHAPED, Add, MakeIfb, Names, Step, commands, is_root_handle, plan
 from bwbench.network.link import Link
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 
 NAMES = Names("0123abcd")
 
