@@ -15,7 +15,7 @@ from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.schema import Evaluation
 from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
-from bwbench.results.analysis.composed_error import composed_error, composed_note
+from bwbench.results.analysis.errors import composed_error, composed_note
 from bwbench.results.analysis.provenance import mixed_note, provenance_of
 from bwbench.results.analysis.spent import spent
 

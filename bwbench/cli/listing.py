@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-from bwbench.cli.option_classes import option
+from bwbench.cli.options import option
 from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 
 if TYPE_CHECKING:

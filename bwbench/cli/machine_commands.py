@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, CellTakenError, ConfigError
-from bwbench.cli.option_classes import option
+from bwbench.cli.options import option
 from bwbench.cli.output import new_table, print_json, stderr, stdout
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
 from bwbench.cli.carry_out import check_data
+from bwbench.cli.options import TuneOptions, retried
 from bwbench.cli.output import new_table, print_json, seconds, stderr, stdout
-from bwbench.cli.run_options import TuneOptions, retried
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.experiment import Experiment

@@ -13,10 +13,9 @@ from bwbench.records.lock import locked
 from bwbench.records.packed import PACKED, PackedFiles, columns_of, read_packed, write_packed
 from bwbench.records.schema import Digest, Json, JsonObject, PlanRecord, PublishedPlan
 from bwbench.results.analysis.cells import state_of
-from bwbench.results.analysis.ledger import Clocks, summarise_ledger
-from bwbench.results.analysis.runs import runs_of
-from bwbench.results.analysis.scale import gradient_bytes_of
-from bwbench.results.analysis.trial import curve_of
+from bwbench.results.analysis.crossover import gradient_bytes_of
+from bwbench.results.analysis.spent import runs_of
+from bwbench.results.analysis.trial import Clocks, curve_of, summarise_ledger
 
 _LOG_CHARACTERS = 4000  # of one log's end: enough for a traceback, too little to fill a repository
 _OF_THE_LINK_RUN = ("link", "environment")  # of composed.json; a cell that ran whole has its own

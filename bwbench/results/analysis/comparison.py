@@ -15,12 +15,10 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arrival import Arrival, by_seed, number
 from bwbench.results.analysis.cells import DONE, Row, cell_row, keys_of, state_of, value_at
-from bwbench.results.analysis.crossover import Crossovers, Measured, find_crossovers
+from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
-from bwbench.results.analysis.scale import Scale, scale_of
-from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
+from bwbench.results.analysis.statistics import Arrival, Estimate, Ratio, by_seed, estimate, number, paired_ratio
 
 
 @dataclass(frozen=True)

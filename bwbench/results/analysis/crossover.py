@@ -2,7 +2,8 @@
 
 Between two measured bandwidths the logarithm of each seed's ratio is taken as a straight line over the logarithm of
 bandwidth. All bandwidths at which the 95 % interval of the ratio holds 1 make the interval of the crossover (as in
-Fieller's theorem), so it may be open: reach below or above all that was measured.
+Fieller's theorem), so it may be open: reach below or above all that was measured. S/(B·T), how long a model's gradient
+takes on a link in steps of computing, tells a crossover in terms of no machine.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.statistics import log_interval, paired_logs, paired_ratio
+from bwbench.base.units import DURATION
+from bwbench.records import CellFolder
+from bwbench.records.files import read_first_event
+from bwbench.records.schema import Start
+from bwbench.results.analysis.cells import value_at
+from bwbench.results.analysis.statistics import Arrival, log_interval, paired_logs, paired_ratio
 
 BELOW, ABOVE = "below all measured", "above all measured"
 ONE, SEVERAL, NONE = "one", "several", "none"
@@ -246,3 +251,49 @@ def _trend(first: _MeasuredPoint, last: _MeasuredPoint) -> int:
     farther = first if abs(first.known) > abs(last.known) else last
     nearer = last if farther is first else first
     return 0 if nearer.logs is None else (change > 0) - (change < 0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What makes a bandwidth dimensionless; None where the records do not say.
+
+    Attributes:
+        gradient_bytes: S, the model's fp32 gradient.
+        compute_s: T, what a node computes in a step: the declared ``step_time``, else the median over the cells.
+    """
+
+    gradient_bytes: int | None
+    compute_s: float | None
+
+    def at(self, bandwidth_bps: float | None) -> float | None:
+        """S/(B·T) at a bandwidth; None where something of it is not known."""
+        if bandwidth_bps is None or not self.gradient_bytes or not self.compute_s:
+            return None
+        return 8 * self.gradient_bytes / (bandwidth_bps * self.compute_s)
+
+
+def scale_of(folders: Sequence[CellFolder]) -> Scale:
+    """The scale of cells of one model and one compute setting."""
+    declared = [value_at(folder.cell.config, "compute.step_time") for folder in folders]
+    if folders and all(text is not None for text in declared):
+        compute_s: float | None = statistics.median(DURATION.parse(text) for text in declared)
+    else:
+        medians = [folder.status.compute_median_s for folder in folders if folder.status is not None]
+        known = [median for median in medians if median]
+        compute_s = statistics.median(known) if known else None
+    found = (size for folder in folders if (size := gradient_bytes_of(folder)) is not None)
+    return Scale(next(found, None), compute_s)
+
+
+def gradient_bytes_of(folder: CellFolder) -> int | None:
+    """Of the model of a cell; None where no record says.
+
+    From the first event of rank 0, the only line that is read of a file that may be long; or from what stands for it.
+    """
+    if folder.digest is not None:
+        return folder.digest.gradient_bytes or None
+    for attempt in reversed(folder.attempts):
+        start = read_first_event(attempt / "rank0.jsonl")
+        if isinstance(start, Start) and start.gradient_bytes:
+            return start.gradient_bytes
+    return None

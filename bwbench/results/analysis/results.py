@@ -14,7 +14,7 @@ from bwbench.base.errors import RecordError
 from bwbench.methods.roles import LIMITS, as_role
 from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, standing_of, state_of
-from bwbench.results.analysis.composed_error import composed_errors, composed_note
+from bwbench.results.analysis.errors import composed_errors, composed_note
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
 from bwbench.results.analysis.provenance import provenance_note, unlike_hosts_note
 from bwbench.results.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table

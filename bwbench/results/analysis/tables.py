@@ -12,11 +12,18 @@ import pandas as pd
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, Digest
-from bwbench.results.analysis.arrival import COLUMNS, Arrival, by_seed, number
 from bwbench.results.analysis.cells import Row, cell_row
-from bwbench.results.analysis.ledger import Clocks, summarise_ledger
-from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
-from bwbench.results.analysis.trial import curve_of
+from bwbench.results.analysis.statistics import (
+    COLUMNS,
+    Arrival,
+    Estimate,
+    Ratio,
+    by_seed,
+    estimate,
+    number,
+    paired_ratio,
+)
+from bwbench.results.analysis.trial import Clocks, curve_of, summarise_ledger
 
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
 TIME_COLUMNS = (

@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bwbench.base.plain_data import JsonObject
-from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import Row, describe_link
 from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.statistics import estimate
+from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure

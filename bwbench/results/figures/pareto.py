@@ -13,11 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bwbench.results.analysis.arrival import number
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.comparison import non_dominated
 from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.statistics import estimate, student_t
+from bwbench.results.analysis.statistics import estimate, number, student_t
 from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import bytes_to_target

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from bwbench.records.schema import PARTS
-from bwbench.results.analysis.ledger import PART_NAMES
 from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.trial import PART_NAMES
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in

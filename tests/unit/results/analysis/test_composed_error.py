@@ -3,7 +3,7 @@ from fixtures_records import Study, write_study
 
 from bwbench.records import CellFolder, iter_cells, read_json, write_json_atomic
 from bwbench.results.analysis.cells import is_composed
-from bwbench.results.analysis.composed_error import composed_errors, composed_note
+from bwbench.results.analysis.errors import composed_errors, composed_note
 from bwbench.results.analysis.results import load_results
 
 
