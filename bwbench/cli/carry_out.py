@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, TypeAlias
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem
 from bwbench.base.registry import DATASETS
 from bwbench.cli.cell_table import time_to_target
-from bwbench.cli.output import MAX_ROWS, new_table, size, stderr, stdout
-from bwbench.cli.results_folder import say_unreadable
+from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.plan import Cell, Forecast, doubts, foresee
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import Status
+from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cells import is_composed
-from bwbench.results.analysis.errors import composed_errors, composed_note
 from bwbench.results.analysis.grouping import flat_settings, group_cells
-from bwbench.results.analysis.provenance import provenance_note
 from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Tally
 from bwbench.running.sweep.executor import ThisMachine

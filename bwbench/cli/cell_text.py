@@ -12,8 +12,8 @@ from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import CurvePoint, End, JsonObject, LedgerSummary, LinkRecord, MeasuredPair, Status
+from bwbench.results.analysis.caveats import ComposedError, composed_error
 from bwbench.results.analysis.cells import setting_of, state_of
-from bwbench.results.analysis.errors import ComposedError, composed_error
 from bwbench.results.analysis.trial import PART_NAMES, Clocks, curve_of, summarise_ledger
 
 _INDENT = "  "

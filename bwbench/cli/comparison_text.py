@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.cli.output import plain_table, print_json, seconds
-from bwbench.cli.results_folder import say_unreadable
+from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
 from bwbench.records import iter_cells, readable
+from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow, compare_cells
 from bwbench.results.analysis.crossover import Crossover
-from bwbench.results.analysis.errors import composed_errors, composed_note
-from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.statistics import Estimate
 
 _Row = ArmRow | CrossoverRow | ParetoRow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from itertools import takewhile
-from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -74,14 +73,9 @@ def _global_options(
 
 def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # end as Ctrl-C does: the running cell is recorded as interrupted
+        signal.signal(number, signal.default_int_handler)
     sys.exit(_run(sys.argv[1:]))
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does, so that the running cell is recorded as interrupted."""
-    raise KeyboardInterrupt
 
 
 def _run(arguments: list[str]) -> int:

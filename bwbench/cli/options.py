@@ -95,6 +95,10 @@ TUNING_SEED = 1000
 MAX_WIDEN = 10
 
 Results = Annotated[Path, option("Folder for results.")]
+ResultsFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
+]
+_SHOWN_MATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -195,3 +199,44 @@ def retried(retry: Sequence[str] | None, allowed: Sequence[str], hints: Mapping[
             hint = (hints or {}).get(name, "")
             raise ConfigError(f"--retry {name!r} is no status that can be retried; allowed: {', '.join(allowed)}{hint}")
     return wanted
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ConfigError where ``folder`` holds no cell."""
+    from bwbench.records import iter_cells
+
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; name a results folder or one experiment in it")
+    if next(iter_cells(folder), None) is None:
+        hint = "name a results folder or one experiment in it, or make one with `bwbench run FILE`"
+        raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
+
+
+def find_cell(name: str, results: Path) -> Path:
+    """Folder of the cell that ``name`` means: a path, or an id (or its start) or slug below ``results``.
+
+    Raises ConfigError where there is none, or more than one.
+    """
+    path = Path(name)
+    if path.name == "cell.json" and path.is_file():
+        return path.parent
+    if (path / "cell.json").is_file():
+        return path
+
+    from bwbench.records import cell_at, iter_cells
+
+    if (found := cell_at(path)).is_packed:
+        return found.path
+    if not results.is_dir():
+        raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
+    folders = [folder.path for folder in iter_cells(results)]
+    parts = [(folder, *folder.name.rpartition("-")[::2]) for folder in folders]  # <slug>-<id>
+    exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
+    near = exact or [folder for folder, slug, cell_id in parts if cell_id.startswith(name) or slug.startswith(name)]
+    if not near:
+        raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists all {len(folders)}")
+    if len(near) > 1:
+        listed = "\n  ".join(str(folder) for folder in near[:_SHOWN_MATCHES])
+        more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
+        raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
+    return near[0]

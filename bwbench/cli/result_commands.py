@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
-from bwbench.cli.options import option
-from bwbench.cli.output import plain_table, print_json, size
-from bwbench.cli.results_folder import ResultsFolder, check_folder, find_cell, say_unreadable
+from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
+from bwbench.cli.output import plain_table, print_json, say_unreadable, size
 
 if TYPE_CHECKING:
     from bwbench.results.analysis.cells import Row
@@ -204,8 +203,7 @@ def plot(
         if name not in FIGURES:
             raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
 
-    from bwbench.results.analysis.results import read_cells, results_of  # pandas and matplotlib take a second to import
-    from bwbench.results.analysis.tables import Reader
+    from bwbench.results.analysis.results import Reader, read_cells, results_of  # pandas takes a second to import
     from bwbench.results.figures.album import draw_albums
     from bwbench.results.figures.style import WIDTHS_IN
 
@@ -249,20 +247,7 @@ def report(
     if out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _REPORT_NAMES[format]}")
     from bwbench.records.files import write_bytes_atomic
-
-    text = _report(folder, format)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomic(out, text.encode(), sync=False)
-    except OSError as error:
-        raise ConfigError(f"--out: {out} cannot be written: {error.strerror}; name another file") from error
-    print(out)
-    return EXIT_OK
-
-
-def _report(folder: Path, format: ReportFormat) -> str:
-    from bwbench.results.analysis.results import read_cells, results_of  # pandas and matplotlib take a second to import
-    from bwbench.results.analysis.tables import Reader
+    from bwbench.results.analysis.results import Reader, read_cells, results_of  # pandas takes a second to import
     from bwbench.results.page.payload import build_payload
     from bwbench.results.page.render import render_page
     from bwbench.results.section import write_section
@@ -273,8 +258,16 @@ def _report(folder: Path, format: ReportFormat) -> str:
     if not cells:
         raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
     if format is ReportFormat.html:
-        return render_page(build_payload(cells, folder.resolve().name, reader))
-    return write_section(results_of(cells, reader), "latex" if format is ReportFormat.latex else "markdown")
+        text = render_page(build_payload(cells, folder.resolve().name, reader))
+    else:
+        text = write_section(results_of(cells, reader), "latex" if format is ReportFormat.latex else "markdown")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(out, text.encode(), sync=False)
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be written: {error.strerror}; name another file") from error
+    print(out)
+    return EXIT_OK
 
 
 def export(

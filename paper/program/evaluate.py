@@ -10,6 +10,7 @@ from typing import TypeVar
 from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import may_win
 from bwbench.records import CellFolder
+from bwbench.results.analysis.caveats import link_errors
 from bwbench.results.analysis.cells import (
     DONE,
     cell_row,
@@ -30,7 +31,6 @@ from bwbench.results.analysis.crossover import (
     find_crossovers,
     scale_of,
 )
-from bwbench.results.analysis.errors import link_errors
 from bwbench.results.analysis.statistics import (
     Arrival,
     by_seed,

@@ -143,8 +143,12 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
     for folder in folders:
         by_experiment.setdefault(folder.cell.experiment, []).append(folder)
     everything = [folder for cells in by_experiment.values() for folder in cells]
-    _check_baseline(everything, baseline)
-    _check_key(everything, by)
+    arms = sorted({str(folder.cell.arm) for folder in everything})
+    if baseline not in arms:
+        raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
+    known = sorted({key for folder in everything for key in keys_of(folder.cell.config)})
+    if by not in known:
+        raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
     comparison = Comparison()
     for experiment, cells in sorted(by_experiment.items()):
         for group in group_cells(cells):
@@ -155,18 +159,6 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
     comparison.rows.sort(key=_place_of)
     return comparison
-
-
-def _check_baseline(folders: Sequence[CellFolder], baseline: str) -> None:
-    arms = sorted({str(folder.cell.arm) for folder in folders})
-    if baseline not in arms:
-        raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
-
-
-def _check_key(folders: Sequence[CellFolder], by: str) -> None:
-    known = sorted({key for folder in folders for key in keys_of(folder.cell.config)})
-    if by not in known:
-        raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
 
 
 def _nothing_to_compare(folders: Sequence[CellFolder]) -> str:

@@ -56,8 +56,9 @@ def interval_of_sum(samples: Sequence[Sample], centre_s: float, seed: int) -> tu
     generator = random.Random(seed)
     sums = [0.0] * REPLICATES
     for sample in told:
-        scale, block = sample.num_summed * _widening(sample), sample.block
-        mean_s = statistics.fmean(sample.durations_s)
+        count, block, mean_s = len(sample.durations_s), sample.block, statistics.fmean(sample.durations_s)
+        few = math.sqrt(count / max(1, count - block)) * student_t(max(1, count // block - 1)) / NORMAL_95
+        scale = sample.num_summed * (few * math.sqrt(1 + count / sample.num_summed))
         for replicate in range(REPLICATES):
             sums[replicate] += scale * (_mean_of_draw(sample.durations_s, block, generator) - mean_s)
     sums.sort()
@@ -73,13 +74,6 @@ def autocorrelation(values: Sequence[float]) -> float:
     if variance == 0:
         return 0.0
     return sum(one * other for one, other in zip(deviations, deviations[1:], strict=False)) / variance
-
-
-def _widening(sample: Sample) -> float:
-    count, block = len(sample.durations_s), sample.block
-    freedom = max(1, count // block - 1)
-    few = math.sqrt(count / max(1, count - block)) * student_t(freedom) / NORMAL_95
-    return few * math.sqrt(1 + count / sample.num_summed)
 
 
 def _mean_of_draw(values: Sequence[float], block: int, generator: random.Random) -> float:
@@ -343,7 +337,8 @@ def compose(
     steps = steps_of(convergence)
     if not steps:
         raise NotComposableError("the convergence run has recorded no steps")
-    evaluated = [point for point in curve_of(convergence) if point.step > 0]
+    recorded = curve_of(convergence)
+    evaluated = [point for point in recorded if point.step > 0]
     walked = list(walk(phases, len(steps), {point.step for point in evaluated}))
     timed = Timed.of(timing, timing_phases)
     timed.check(walked)
@@ -351,15 +346,14 @@ def compose(
     waits = {point.step: timed.wait_s(walked[point.step - 1].age) for point in evaluated}
     clocks = _clocks(prices, waits)
 
-    last = _last_step(clocks, limit_s)
-    curve = [
-        point.model_copy(update={"clock_s": clocks[point.step]})
-        for point in curve_of(convergence)
-        if point.step <= last
-    ]
+    # The step in which the time is up, or the last one.
+    late = (step for step, clock_s in enumerate(clocks) if step and limit_s is not None and clock_s >= limit_s)
+    last = next(late, len(steps))
+    reason = "time" if last < len(steps) else "samples"
+    curve = [point.model_copy(update={"clock_s": clocks[point.step]}) for point in recorded if point.step <= last]
     arrival = next((point for point in curve if point.target_met), None) if has_target else None
     if arrival is not None and ends_at_target:
-        last = arrival.step
+        last, reason = arrival.step, "target"
     counted = arrival.step if arrival is not None else last
     kinds = timed.kinds(walked[:counted], prices[:counted], [step for step in waits if step <= counted])
     payload = [step.payload_bytes for step in steps]
@@ -372,7 +366,7 @@ def compose(
         samples=steps[last - 1].samples,
         training_clock_s=clocks[last],
         interval_s=timed.interval(kinds, clocks[counted], seed),
-        reason=_reason(arrived=arrival is not None and ends_at_target, cut_off=last < len(steps)),
+        reason=reason,
         payload_bytes=sum(payload[:last]),
         payload_bytes_to_target=sum(payload[: arrival.step]) if arrival else None,
         kinds=tuple(kinds),
@@ -386,16 +380,3 @@ def _clocks(prices: Sequence[Price], waits: Mapping[int, float]) -> list[float]:
     for number, price in enumerate(prices, 1):
         clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
     return clocks
-
-
-def _last_step(clocks: Sequence[float], limit_s: float | None) -> int:
-    """The step in which the time is up, or the last one."""
-    if limit_s is None:
-        return len(clocks) - 1
-    return next((number for number, clock_s in enumerate(clocks) if number and clock_s >= limit_s), len(clocks) - 1)
-
-
-def _reason(*, arrived: bool, cut_off: bool) -> str:
-    if arrived:
-        return "target"
-    return "time" if cut_off else "samples"

@@ -147,7 +147,9 @@ def _samples(points: Sequence[_MeasuredPoint]) -> list[_Sample]:
     for a, b in pairwise(points):
         inner = [_between(a, b, part / _PARTS) for part in range(_PARTS + 1)]
         if any(sample is None for sample in inner):
-            samples += _unknown_between(a, b)
+            # Where sides differ, the crossover may lie anywhere between them.
+            unknown = [] if a.sign == b.sign != 0 else [_Sample(one.log_bps, 0, None) for one in (a, b)]
+            samples += [*unknown, _at(b)]
             continue
         for part, (left, right) in enumerate(pairwise(sample for sample in inner if sample is not None)):
             if left.sign != right.sign:
@@ -158,13 +160,6 @@ def _samples(points: Sequence[_MeasuredPoint]) -> list[_Sample]:
 
 def _at(point: _MeasuredPoint) -> _Sample:
     return _Sample(point.log_bps, point.sign, None if point.logs is None else point.known)
-
-
-def _unknown_between(a: _MeasuredPoint, b: _MeasuredPoint) -> list[_Sample]:
-    """Where sides differ, the crossover may lie anywhere between them."""
-    if a.sign == b.sign != 0:
-        return [_at(b)]
-    return [_Sample(a.log_bps, 0, None), _Sample(b.log_bps, 0, None), _at(b)]
 
 
 def _changes(a: _MeasuredPoint, b: _MeasuredPoint, left: float, right: float) -> list[_Sample]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from bwbench.base.plain_data import leaves
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CurvePoint, Environment, LinkRecord, Measurement, Step, TrialSummary
+from bwbench.results.analysis.caveats import commit_of, host_of
 from bwbench.results.analysis.cells import Row, cell_row, is_composed, setting_of, state_of
-from bwbench.results.analysis.provenance import commit_of, host_of
 from bwbench.results.analysis.trial import curve_of
 
 _IDENTITY = ("id", "slug", "experiment", "arm", "repeat")

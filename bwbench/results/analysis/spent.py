@@ -19,18 +19,14 @@ from bwbench.base.plain_data import mapping_at
 from bwbench.records import CellFolder, iter_cells
 from bwbench.records.packed import id_of, read_packed
 from bwbench.records.schema import CellRecord, JsonObject, PublishedRun
+from bwbench.results.analysis.caveats import ComposedError, Spread, commit_of, composed_error, host_of, link_errors
 from bwbench.results.analysis.cells import DONE, Row, state_of
-from bwbench.results.analysis.errors import ComposedError, Spread, composed_error, link_errors
-from bwbench.results.analysis.provenance import commit_of, host_of
 
 # Where sweeps and tuning keep them (plan/composing.py, tuning/search.py).
 CONVERGENCE_FOLDER, TUNING_FOLDER = ".convergence", ".tuning"  # below results/
 TIMING_FOLDER = ".timing"  # below results/<experiment>/
 RunKind = Literal["convergence", "timing", "tuning"]
-CONVERGENCE: RunKind = "convergence"
-TIMING: RunKind = "timing"
-TUNING: RunKind = "tuning"
-KINDS = (CONVERGENCE, TIMING, TUNING)
+KINDS: tuple[RunKind, ...] = ("convergence", "timing", "tuning")
 # What a search for a learning rate is made for once, whatever the link and the seed.
 _WORKLOAD = ("nodes", "model", "dataset", "batch_size", "accumulate", "algorithm", "collective", "compression")
 
@@ -43,14 +39,13 @@ def runs_of(experiment: Path, convergence: Collection[str], cells: Iterable[Cell
         cells: cell.json of its cells: tuning runs of the same workloads belong to them.
     """
     packed = read_packed(experiment)
-    published = packed.runs if packed is not None else ()
-    found = {(run.kind, run.id): run for run in published}
+    found = {(run.kind, run.id): run for run in (packed.runs if packed is not None else ())}
     workloads = {_workload(cell.config) for cell in cells}
     root = experiment.parent
     there = (
-        _in(experiment / TIMING_FOLDER, TIMING),
-        _in(root / CONVERGENCE_FOLDER, CONVERGENCE, convergence),
-        _in(root / TUNING_FOLDER, TUNING, workloads=workloads),
+        _in(experiment / TIMING_FOLDER, "timing"),
+        _in(root / CONVERGENCE_FOLDER, "convergence", convergence),
+        _in(root / TUNING_FOLDER, "tuning", workloads=workloads),
     )
     found |= {(run.kind, run.id): run for run in itertools.chain.from_iterable(there)}
     return [found[key] for key in sorted(found)]
@@ -96,7 +91,8 @@ def _workload(config: JsonObject) -> str:
 
 
 WHOLE = "whole"
-_COUNTS = ("num_cells", "num_unreadable", "num_done", "num_whole", "num_composed", "num_unknown", "num_links")
+_SUMMED = ("num_cells", "num_unreadable", "num_done", "num_whole", "num_composed", "num_unknown", "num_links",
+           "errors", "goodput", "rtt")  # fmt: skip
 
 
 @dataclass
@@ -143,17 +139,13 @@ class Spent:
         self.whole_s |= other.whole_s
         for kind, runs in other.runs_s.items():
             self.runs_s[kind] |= runs
-        for name in _COUNTS:
+        for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.errors += other.errors
-        self.goodput += other.goodput
-        self.rtt += other.rtt
 
     def to_json(self) -> Row:
         """As ``bwbench status --spent --json`` prints it."""
         off = Spread.of(error.error for error in self.errors)
         known = [error.inside for error in self.errors if error.inside is not None]
-        whole_share = self.num_whole / self.num_done if self.num_done else None
         return {
             "experiment": self.experiment,
             "machine_s": self.total_s,
@@ -164,7 +156,7 @@ class Spent:
             "done": self.num_done,
             "whole": self.num_whole,
             "composed": self.num_composed,
-            "whole_share": whole_share,
+            "whole_share": self.num_whole / self.num_done if self.num_done else None,
             "composed_error": {**vars(off), "inside": sum(known), "with_interval": len(known)},
             "links": self.num_links,
             "goodput_error": vars(Spread.of(self.goodput)),

@@ -84,20 +84,13 @@ def by_seed(rows: Iterable[Mapping[str, object]]) -> dict[int, Arrival]:
         arrival, seed = arrival_of(row), int(number(row["seed"]) or 0)
         if arrival is None:
             continue
-        known = found.get(seed)  # one node alone may stand there twice, under unlike training limits
-        if known is None or _says_more(arrival, known):
+        # One node alone may stand there twice, under unlike training limits: a time stands before a limit, the higher
+        # limit before the lower one. Of two times the first stands: taking the shorter one would flatter.
+        known = found.get(seed)
+        reached = arrival.time_s is not None
+        if known is None or (known.time_s is None and (reached or arrival.at_least > known.at_least)):
             found[seed] = arrival
     return found
-
-
-def _says_more(one: Arrival, known: Arrival) -> bool:
-    """Whether ``one`` is to stand for a seed: a time before a limit, the higher limit before the lower one.
-
-    Of two times the first stands, whatever they are: taking the shorter one would flatter.
-    """
-    if known.time_s is not None:
-        return False
-    return one.time_s is not None or one.at_least > known.at_least
 
 
 def arrival_of(row: Mapping[str, object]) -> Arrival | None:
@@ -105,18 +98,13 @@ def arrival_of(row: Mapping[str, object]) -> Arrival | None:
     time_s, limit_s = number(row.get("time_to_target_s")), number(row.get("censored_at_s"))
     if time_s is None:
         return None if limit_s is None else Arrival(None, limit_s)
-    return Arrival(time_s, None, _grid_s(row, time_s), number(row.get("timing_share")) or 0.0)
-
-
-def _grid_s(row: Mapping[str, object], time_s: float) -> float:
-    """Training clock of the last interval between evaluations, taken as its share of all samples until the target.
-
-    Evaluations stand at the first step after every multiple of the interval: their distance is at least a step.
-    """
     every, samples = number(row.get("evaluate_every_samples")), number(row.get("samples_to_target"))
-    if every is None or not samples:
-        return 0.0
-    return time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
+    grid_s = 0.0
+    if every is not None and samples:
+        # The last interval as its share of all samples until the target. Evaluations stand at the first step after
+        # every multiple of it: their distance is at least a step.
+        grid_s = time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
+    return Arrival(time_s, None, grid_s, number(row.get("timing_share")) or 0.0)
 
 
 def number(value: object) -> float | None:
@@ -306,16 +294,13 @@ def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
     same evaluation have in common, and others not.
     """
     widths = [statistics.fmean(arrival.grid_share for arrival in repeats) for repeats in arms]
-    in_common = [_share_in_common(Counter(arrival.evaluation for arrival in repeats)) for repeats in arms]
+    counts = [Counter(arrival.evaluation for arrival in repeats) for repeats in arms]
+    # Variance of a mean whose parts are equal within a class and independent between classes, by that of one part.
+    in_common = [sum((count / of_arm.total()) ** 2 for count in of_arm.values()) for of_arm in counts]
     if all(share == 1.0 for share in in_common):
         return _central(*sorted((*widths, 0.0), reverse=True)[:2])
     variance = sum(share * width**2 / 12 for share, width in zip(in_common, widths, strict=True))
     return CONFIDENCE * math.sqrt(3 * variance)
-
-
-def _share_in_common(counts: Counter[int]) -> float:
-    """Variance of a mean whose parts are equal within a class and independent between classes, by that of one part."""
-    return sum((count / counts.total()) ** 2 for count in counts.values())
 
 
 def _central(wide: float, narrow: float) -> float:

@@ -32,6 +32,8 @@ from bwbench.records.schema import (
     Wire,
 )
 
+EventsByRank = Mapping[int, Sequence[Event]]
+
 RECORDED_PARTS = tuple(part for part in PARTS if part in LedgerParts.model_fields)
 PART_NAMES = {
     "compute_s": "computing",
@@ -115,7 +117,7 @@ class RankStep:
     other_s: float
 
 
-def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = None) -> LedgerSummary | None:
+def summarise_ledger(events: EventsByRank, clocks: Clocks | None = None) -> LedgerSummary | None:
     """The ledger of one attempt from the events of its ranks; None where no step was recorded.
 
     Args:
@@ -125,7 +127,7 @@ def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | Non
     steps = list(step_ledgers(events, clocks))
     if not steps:
         return None
-    starts = [event for rank_events in events.values() for event in rank_events if isinstance(event, Start)]
+    starts = (event for rank_events in events.values() for event in rank_events if isinstance(event, Start))
     columns = {part: [getattr(step, part) for step in steps] for part in PARTS}
     durations = [step.duration_s for step in steps]
     return LedgerSummary(
@@ -145,17 +147,21 @@ def summarise_ledger(events: Mapping[int, Sequence[Event]], clocks: Clocks | Non
     )
 
 
-def step_ledgers(events: Mapping[int, Sequence[Event]], clocks: Clocks | None = None) -> Iterator[RankStep]:
+def step_ledgers(events: EventsByRank, clocks: Clocks | None = None) -> Iterator[RankStep]:
     """Every step of every rank. Waiting is split where their clocks can be compared, else it stays in ``exposed_s``."""
     split = _why_not_split(events, clocks) is None
     last_ready = _last_ready_mono_s(events, clocks) if split else {}
-    if split and all(step.payload_bytes == 0 for step in _steps(events)):
+    if split and all(step.payload_bytes == 0 for step in steps_of_ranks(events)):
         last_ready = dict.fromkeys(last_ready, math.inf)  # a barrier off the link: nobody waits for the link
     for rank, rank_events in sorted(events.items()):
         for step, parts in _booked(rank_events):
-            last_s, ready_s = last_ready.get(step.step), step.ready_mono_s
-            behind_s = None if last_s is None else last_s - _on_first(clocks, rank, ready_s or 0.0)
-            yield _rank_step(rank, step, parts, behind_s)
+            parts_s = {part: getattr(parts, part) for part in RECORDED_PARTS} | {"peers_s": 0.0, "link_s": 0.0}
+            if (last_s := last_ready.get(step.step)) is not None:
+                # Waiting begins once the own gradients are ready; up to the slowest peer's it is the peer's doing.
+                behind_s = last_s - _on_first(clocks, rank, step.ready_mono_s or 0.0)
+                peers_s = min(parts.exposed_s, max(0.0, behind_s))
+                parts_s |= {"peers_s": peers_s, "link_s": parts.exposed_s - peers_s, "exposed_s": 0.0}
+            yield RankStep(rank, step.step, step.duration_s, **parts_s)
 
 
 def _booked(events: Sequence[Event]) -> Iterator[tuple[Step, LedgerParts]]:
@@ -165,11 +171,7 @@ def _booked(events: Sequence[Event]) -> Iterator[tuple[Step, LedgerParts]]:
             yield event, event.ledger
 
 
-def _steps(events: Mapping[int, Sequence[Event]]) -> list[Step]:
-    return [event for rank_events in events.values() for event in rank_events if isinstance(event, Step)]
-
-
-def _slowest(events: Mapping[int, Sequence[Event]]) -> tuple[int | None, float | None]:
+def _slowest(events: EventsByRank) -> tuple[int | None, float | None]:
     """The rank that takes longest until its gradients are ready, and how many times as long as the fastest.
 
     Each rank's times are of its own clock, so that they may be of different machines: medians from the begin of a step.
@@ -189,7 +191,7 @@ def _slowest(events: Mapping[int, Sequence[Event]]) -> tuple[int | None, float |
     return slowest, taken_s[slowest] / min(taken_s.values())
 
 
-def additivity_error(events: Mapping[int, Sequence[Event]]) -> float | None:
+def additivity_error(events: EventsByRank) -> float | None:
     """How far the parts of the steps are from adding up: sum of |parts - step| over sum of steps, worst rank.
 
     Errors of single steps cannot cancel each other. None where no step has a ledger.
@@ -206,27 +208,7 @@ def additivity_error(events: Mapping[int, Sequence[Event]]) -> float | None:
     return worst
 
 
-def _rank_step(rank: int, step: Step, parts: LedgerParts, behind_s: float | None) -> RankStep:
-    """``behind_s``: from the moment that this rank's gradients were ready to that of the slowest; None: unknown."""
-    waited_s = parts.exposed_s
-    # Waiting begins once the own gradients are ready; up to the slowest peer's it is the peer's doing.
-    peers_s = 0.0 if behind_s is None else min(waited_s, max(0.0, behind_s))
-    return RankStep(
-        rank=rank,
-        step=step.step,
-        duration_s=step.duration_s,
-        compute_s=parts.compute_s,
-        pad_s=parts.pad_s,
-        codec_s=parts.codec_s,
-        peers_s=peers_s,
-        link_s=0.0 if behind_s is None else waited_s - peers_s,
-        exposed_s=waited_s if behind_s is None else 0.0,
-        optimizer_s=parts.optimizer_s,
-        other_s=parts.other_s,
-    )
-
-
-def _last_ready_mono_s(events: Mapping[int, Sequence[Event]], clocks: Clocks | None) -> dict[int, float]:
+def _last_ready_mono_s(events: EventsByRank, clocks: Clocks | None) -> dict[int, float]:
     """When the slowest rank had its gradients ready, by step; only steps that every rank recorded."""
     ready: dict[int, list[float]] = {}
     for rank, rank_events in events.items():
@@ -240,17 +222,17 @@ def _on_first(clocks: Clocks | None, rank: int, mono_s: float) -> float:
     return mono_s if clocks is None else clocks.on_first(rank, mono_s)
 
 
-def _why_not_split(events: Mapping[int, Sequence[Event]], clocks: Clocks | None) -> str | None:
+def _why_not_split(events: EventsByRank, clocks: Clocks | None) -> str | None:
     """Why waiting cannot be split into peers and link; None where it can."""
     if len(events) <= 1:
         return None  # nobody to wait for
-    steps = _steps(events)
+    steps = list(steps_of_ranks(events))
     if not any(step.ready_mono_s is not None for step in steps):
         return "the ranks did not record when their gradients were ready"
     return _why_not_alike(events) if clocks is None else _why_too_vague(events, clocks, steps)
 
 
-def _why_not_alike(events: Mapping[int, Sequence[Event]]) -> str | None:
+def _why_not_alike(events: EventsByRank) -> str | None:
     """Why the ranks' clocks are not one and the same, as far as it can be seen; None where they are."""
     boots = []
     for rank_events in events.values():
@@ -263,7 +245,7 @@ def _why_not_alike(events: Mapping[int, Sequence[Event]]) -> str | None:
     return None
 
 
-def _why_too_vague(events: Mapping[int, Sequence[Event]], clocks: Clocks, steps: Sequence[Step]) -> str | None:
+def _why_too_vague(events: EventsByRank, clocks: Clocks, steps: Sequence[Step]) -> str | None:
     """Why what is known of the ranks' clocks does not suffice; None where it does."""
     if not clocks.covers(sorted(events)):
         return "the clock of a rank was not compared with the others"
@@ -275,8 +257,6 @@ def _why_too_vague(events: Mapping[int, Sequence[Event]], clocks: Clocks, steps:
         )
     return None
 
-
-EventsByRank = Mapping[int, Sequence[Event]]
 
 DEFAULT_METRICS = ("accuracy", "loss")  # what a cell without a target is reported by, first one found
 
@@ -290,13 +270,18 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         wire: of link.json, the wire counters; None where nothing was counted.
     """
     target = target_of(config)
-    metric = target[0] if target else _usual_metric(events)
+    named = {
+        name for rank_events in events.values() for one in evaluations(rank_events, "validation") for name in one.mean
+    }
+    metric = target[0] if target else next((name for name in DEFAULT_METRICS if name in named), None)
     # Decided on the mean over ranks, so that all ranks agree on it.
     arrival = next((point for point in curve_of(events) if point.target_met), None) if target else None
     ends = [_end_of(rank_events) for rank_events in events.values()]
     finished = bool(ends) and all(end is not None and end.status == "done" for end in ends)
-    clock_s = max((_clock_s(rank_events) for rank_events in events.values()), default=0.0)
-    payload = _payload_bytes(events)
+    totals = [_totals_of(rank_events) for rank_events in events.values()]
+    clock_s = max((clock_s for clock_s, _, _ in totals), default=0.0)
+    payload = sum(sent for _, _, sent in totals)
+    digests = {end.replica_sha256 if end is not None else None for end in ends}
     steps = list(steps_of_ranks(events))
     wire_bytes = payload_to_target = None
     if wire is not None and wire.bytes is not None:  # acknowledgements answer the payload of others
@@ -315,10 +300,10 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         steps=max((step.step for step in steps), default=0),
         samples=max((step.samples for step in steps), default=0),
         training_clock_s=clock_s,
-        evaluation_s=max((_evaluation_s(rank_events) for rank_events in events.values()), default=0.0),
+        evaluation_s=max((evaluation_s for _, evaluation_s, _ in totals), default=0.0),
         payload_bytes=payload,
         wire_bytes=wire_bytes,
-        replicas_identical=_replicas_identical(ends),
+        replicas_identical=len(digests) == 1 if digests and None not in digests else None,
         ledger_error=additivity_error(events),
         compute_median_s=_median([step.ledger.compute_s for step in steps if step.ledger is not None]),
         step_median_s=_median([step.duration_s for step in steps]),
@@ -368,35 +353,20 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
     ]
 
 
-def _usual_metric(events: EventsByRank) -> str | None:
-    recorded = [set(one.mean) for rank_events in events.values() for one in evaluations(rank_events, "validation")]
-    return next((metric for metric in DEFAULT_METRICS if any(metric in metrics for metrics in recorded)), None)
+def _totals_of(events: Sequence[Event]) -> tuple[float, float, int]:
+    """Training clock, seconds of evaluating, bytes sent by one rank, as its ``end`` has them, else by what came before.
 
-
-def _clock_s(events: Sequence[Event]) -> float:
-    end = _end_of(events)
-    if end is not None and end.clock_s is not None:
-        return end.clock_s
-    return max((event.clock_s for event in events if isinstance(event, (Step, Evaluation))), default=0.0)
-
-
-def _evaluation_s(events: Sequence[Event]) -> float:
-    end = _end_of(events)
-    if end is not None and end.evaluation_s is not None:
-        return end.evaluation_s
-    return sum(event.duration_s or 0.0 for event in events if isinstance(event, Evaluation))
-
-
-def _payload_bytes(events: EventsByRank) -> int:
-    """Sent by all ranks. A rank's ``end`` also knows what left after its last step; its steps are the fallback."""
-    total = 0
-    for rank, rank_events in events.items():
-        end = _end_of(rank_events)
-        if end is not None and end.payload_bytes is not None:
-            total += end.payload_bytes
-        else:
-            total += sum(step.payload_bytes or 0 for step in steps_of_ranks({rank: rank_events}))
-    return total
+    The ``end`` also knows what left after the last step.
+    """
+    end = _end_of(events) or End(status="done")
+    clock_s, evaluation_s, sent = end.clock_s, end.evaluation_s, end.payload_bytes
+    if clock_s is None:
+        clock_s = max((event.clock_s for event in events if isinstance(event, (Step, Evaluation))), default=0.0)
+    if evaluation_s is None:
+        evaluation_s = sum(event.duration_s or 0.0 for event in events if isinstance(event, Evaluation))
+    if sent is None:
+        sent = sum(event.payload_bytes or 0 for event in events if isinstance(event, Step))
+    return clock_s, evaluation_s, sent
 
 
 def _share(wire_bytes: int | None, part: int | None, whole: int) -> int | None:
@@ -412,13 +382,6 @@ def _metric_of_last(events: EventsByRank, split: str, metric: str | None) -> flo
     if metric is None or not last:
         return None
     return max(last, key=lambda one: one.step).mean.get(metric)
-
-
-def _replicas_identical(ends: Sequence[End | None]) -> bool | None:
-    digests = [end.replica_sha256 if end is not None else None for end in ends]
-    if not digests or any(digest is None for digest in digests):
-        return None
-    return len(set(digests)) == 1
 
 
 def _end_of(events: Sequence[Event]) -> End | None:

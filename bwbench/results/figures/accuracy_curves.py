@@ -9,9 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import OF_STEPS, Results, with_wire_bytes
 from bwbench.results.analysis.statistics import Arrival, estimate
-from bwbench.results.analysis.tables import OF_STEPS, with_wire_bytes
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.curve_lines import Cost, composed_label, draw_curves

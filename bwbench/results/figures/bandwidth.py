@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import HEADROOM
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.captions import TimeUnit

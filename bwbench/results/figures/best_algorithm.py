@@ -16,9 +16,8 @@ from matplotlib.patches import Patch, Rectangle
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.cells import DONE, Row
-from bwbench.results.analysis.results import COMPOSED_MARK, Results
+from bwbench.results.analysis.results import COMPOSED_MARK, Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import Arrival, Ratio, estimate, paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in

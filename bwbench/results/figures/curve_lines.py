@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.tables import CURVE_COLUMNS
+from bwbench.results.analysis.results import CURVE_COLUMNS, Results
 from bwbench.results.analysis.trial import DEFAULT_METRICS
 from bwbench.results.figures import captions
 from bwbench.results.figures.frame import framed_axes, legend_columns

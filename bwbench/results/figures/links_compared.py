@@ -16,9 +16,8 @@ from matplotlib.lines import Line2D
 
 from bwbench.base.plain_data import JsonObject
 from bwbench.results.analysis.cells import Row, describe_link
-from bwbench.results.analysis.results import Results, once
+from bwbench.results.analysis.results import Results, arrivals_by_seed, arrivals_over_bandwidths, once
 from bwbench.results.analysis.statistics import Arrival, estimate
-from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes

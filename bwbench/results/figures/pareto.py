@@ -15,9 +15,8 @@ from matplotlib.ticker import FuncFormatter
 
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.comparison import non_dominated
-from bwbench.results.analysis.results import Results, once
+from bwbench.results.analysis.results import Results, arrivals_by_seed, once
 from bwbench.results.analysis.statistics import estimate, number, student_t
-from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import bytes_to_target
 from bwbench.results.figures.base import AbstractFigure

@@ -18,9 +18,8 @@ from matplotlib.ticker import FuncFormatter
 from bwbench.base.plain_data import JsonObject, list_at
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import averages_gradients
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, with_wire_bytes
 from bwbench.results.analysis.statistics import student_t
-from bwbench.results.analysis.tables import with_wire_bytes
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import one_link
 from bwbench.results.figures.base import AbstractFigure

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from bwbench.methods.roles import REFERENCE
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import Arrival
-from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes

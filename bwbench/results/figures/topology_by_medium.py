@@ -15,9 +15,8 @@ from matplotlib.lines import Line2D
 
 from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.analysis.cells import Row, value_at
-from bwbench.results.analysis.results import Results, once
+from bwbench.results.analysis.results import ENDS, Results, arrivals_by_seed, ends_of, once
 from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
-from bwbench.results.analysis.tables import ENDS, arrivals_by_seed, ends_of
 from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, UNKNOWN, topology_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure

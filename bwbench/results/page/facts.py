@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
-from bwbench.results.analysis.provenance import commit_of, host_of
+from bwbench.results.analysis.caveats import commit_of, host_of
 
 LOG_LINES = 12
 LOG_LETTERS = 1500  # of a line of a progress bar alone there may be megabytes

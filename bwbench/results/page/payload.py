@@ -16,12 +16,11 @@ from typing import Any
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, CurvePoint
+from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
-from bwbench.results.analysis.errors import composed_errors, composed_note
 from bwbench.results.analysis.grouping import Group, group_cells
-from bwbench.results.analysis.provenance import provenance_note
+from bwbench.results.analysis.results import Reader
 from bwbench.results.analysis.statistics import number
-from bwbench.results.analysis.tables import Reader
 from bwbench.results.analysis.trial import DEFAULT_METRICS, PART_NAMES
 from bwbench.results.figures.style import PART_COLORS, arm_style
 from bwbench.results.page.facts import (

@@ -9,9 +9,8 @@ from functools import partial
 
 from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.cells import value_at
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number, paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures.captions import digits, seconds, target_words
 from bwbench.results.section.content import Block, Bullets, Table, column_title, grid_tables, place, ratio_words
 from bwbench.results.text import Number, Phrase, fixed, phrase, significant
