@@ -169,7 +169,6 @@ def _row(item: PlannedCell, folder: CellFolder, status: Status, single_s: float)
     own_s = _time_to_target(status)
     ratio = single_s / own_s if own_s > 0 else math.nan  # 0: a target that is met before the first step
     wire = folder.link.wire if folder.link is not None else None
-    asked, achieved = _goodput(folder)
     return (
         f"{item.cell.arm}" + (f" (seed {item.cell.config.seed})" if item.cell.config.seed else ""),
         item.cell.config.link.describe().partition(" (")[0],
@@ -179,8 +178,7 @@ def _row(item: PlannedCell, folder: CellFolder, status: Status, single_s: float)
         f"{status.final_metric:.3f}" if status.final_metric is not None else "-",
         size(_per_step(status, status.payload_bytes)),
         size(wire.per_step_bytes if wire is not None else _per_step(status, status.wire_bytes)),
-        asked,
-        achieved,
+        *_goodput(folder),
     )
 
 

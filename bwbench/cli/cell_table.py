@@ -64,19 +64,16 @@ class _Overview:
         self._errors: list[float] = []
 
     def entries(self, folder: Path) -> Iterator[Entry]:
-        """Those of all cells below, one after another: all at once would fill the memory."""
-        return map(self.take, iter_cells(folder))
-
-    def take(self, folder: CellFolder) -> Entry:
-        """The entry of a cell, which is counted."""
-        entry = status_entry(folder, links_too=self.counts.total() < _MOST_LINKS)
-        self.counts[entry["status"]] += 1
-        self._num_composed += entry["composed"]
-        if entry["composed_error"] is not None:
-            self._errors.append(entry["composed_error"])
-        if entry["status"] == "done":
-            self._provenances.add(provenance_of(folder))
-        return entry
+        """Those of all cells below, one after another, each counted: all at once would fill the memory."""
+        for cell in iter_cells(folder):
+            entry = status_entry(cell, links_too=self.counts.total() < _MOST_LINKS)
+            self.counts[entry["status"]] += 1
+            self._num_composed += entry["composed"]
+            if entry["composed_error"] is not None:
+                self._errors.append(entry["composed_error"])
+            if entry["status"] == "done":
+                self._provenances.add(provenance_of(cell))
+            yield entry
 
     @property
     def notes(self) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -181,28 +180,29 @@ class Timed:
 
     def kinds(self, walked: Sequence[StepInPhase], prices: Sequence[Price], evaluated: Sequence[int]) -> list[Kind]:
         """What the time until the end of ``walked`` consists of."""
-        counts = Counter(step.kind for step in walked)
+        needed_s: dict[str, list[float]] = {}
+        for step, price in zip(walked, prices, strict=True):
+            needed_s.setdefault(step.kind, []).append(price.duration_s)
+        needed_s["evaluation"] = [self.wait_s(walked[step - 1].age) for step in evaluated]
         found = []
-        for name, count in counts.items():
-            durations = [facts.duration_s for facts in self.by_kind.get(name, ())]
-            of_kind = [price for step, price in zip(walked, prices, strict=True) if step.kind == name]
-            mean_s = statistics.fmean(durations) if durations else 0.0
-            drift_s = sum(price.duration_s for price in of_kind) - count * mean_s
-            found.append(_kind(name, count, durations, mean_s, drift_s))
-        waits = [self.wait_s(walked[step - 1].age) for step in evaluated]
-        timed = [seconds for _, seconds in self.waits]
-        mean_s = statistics.fmean(timed) if timed else 0.0
-        drift_s = sum(waits) - len(waits) * mean_s
-        return [*found, _kind("evaluation", len(waits), timed, mean_s, drift_s)]
+        for name, costs_s in needed_s.items():
+            timed_s = self._timed_s(name)
+            mean_s = statistics.fmean(timed_s) if timed_s else 0.0
+            deviation_s = statistics.stdev(timed_s) if len(timed_s) > 1 else 0.0
+            counts = {"num_steps": len(costs_s), "num_timed": len(timed_s)}
+            drift_s = sum(costs_s) - len(costs_s) * mean_s
+            found.append(Kind(name=name, **counts, mean_s=mean_s, deviation_s=deviation_s, drift_s=drift_s))
+        return found
+
+    def _timed_s(self, kind: str) -> list[float]:
+        """All that was timed of a kind of steps, or of the waiting before evaluations."""
+        if kind == "evaluation":
+            return [seconds for _, seconds in self.waits]
+        return [facts.duration_s for facts in self.by_kind.get(kind, ())]
 
     def interval(self, kinds: Sequence[Kind], centre_s: float, seed: int) -> tuple[float, float] | None:
         """Around the sum of ``kinds``, by resampling the steps that were timed."""
-        samples = []
-        for kind in kinds:
-            durations = [facts.duration_s for facts in self.by_kind.get(kind.name, ())]
-            if kind.name == "evaluation":
-                durations = [seconds for _, seconds in self.waits]
-            samples.append(Sample(durations, kind.num_steps))
+        samples = [Sample(self._timed_s(kind.name), kind.num_steps) for kind in kinds]
         return interval_of_sum(samples, centre_s, seed)
 
 
@@ -224,13 +224,6 @@ def steps_of(events: EventsByRank) -> list[Taken]:
         )
         for number in whole
     ]
-
-
-def _kind(name: str, num_steps: int, timed_s: Sequence[float], mean_s: float, drift_s: float) -> Kind:
-    deviation_s = statistics.stdev(timed_s) if len(timed_s) > 1 else 0.0
-    return Kind(
-        name=name, num_steps=num_steps, num_timed=len(timed_s), mean_s=mean_s, deviation_s=deviation_s, drift_s=drift_s
-    )
 
 
 def _waits(events: EventsByRank) -> dict[int, float]:
@@ -344,7 +337,9 @@ def compose(
     timed.check(walked)
     prices = [timed.price(step, taken, seconds_per_byte) for step, taken in zip(walked, steps, strict=True)]
     waits = {point.step: timed.wait_s(walked[point.step - 1].age) for point in evaluated}
-    clocks = _clocks(prices, waits)
+    clocks = [0.0]  # behind each step, and behind the waiting for the evaluation that follows it
+    for number, price in enumerate(prices, 1):
+        clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
 
     # The step in which the time is up, or the last one.
     late = (step for step, clock_s in enumerate(clocks) if step and limit_s is not None and clock_s >= limit_s)
@@ -372,11 +367,3 @@ def compose(
         kinds=tuple(kinds),
         max_payload_ratio=max((price.payload_ratio for price in prices[:counted]), default=1.0),
     )
-
-
-def _clocks(prices: Sequence[Price], waits: Mapping[int, float]) -> list[float]:
-    """Training clock behind each step, and behind the waiting for the evaluation that follows it; 0 first."""
-    clocks = [0.0]
-    for number, price in enumerate(prices, 1):
-        clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
-    return clocks

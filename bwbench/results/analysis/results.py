@@ -6,9 +6,10 @@ Records become pandas tables here: cells, curves, ledgers, and the time to accur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,7 +119,10 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
     by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
     single = cells[cells["role"] == REFERENCE] if len(cells) else cells
     rows = []
-    for where, part in _by_setting(cells, ["arm", "bandwidth_bps", *by]):
+    columns = ["arm", "bandwidth_bps", *by]
+    for values, part in () if cells.empty else cells.groupby(columns, dropna=False, sort=True):
+        known = [value if isinstance(value, str) else number(value) for value in values]
+        where: Row = dict(zip(columns, known, strict=True))  # None where a number is missing
         arrivals = arrivals_by_seed(part)
         if not arrivals:
             continue
@@ -126,7 +130,10 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         row: Row = {**where, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
         row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
-        ratio = paired_ratio(_alone(single, where), arrivals) or Ratio(math.nan, None, None, 0)
+        alone = single  # with the batch and accumulation of the cells that it is compared with
+        for column in {"batch_size", "accumulate"} & where.keys():
+            alone = alone[alone[column] == where[column]]
+        ratio = paired_ratio(arrivals_by_seed(alone), arrivals) or Ratio(math.nan, None, None, 0)
         row |= {"at_least_s": centre.at_least, "speedup": ratio.value, "speedup_low": ratio.low}
         row |= {"speedup_high": ratio.high, "speedup_bound": ratio.bound, "speedup_num": ratio.num}
         rows.append(row)
@@ -162,23 +169,6 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     return found
 
 
-def _by_setting(cells: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[Row, pd.DataFrame]]:
-    """The cells that are equal in ``columns``, and what they have there; None where a number is missing."""
-    if cells.empty:
-        return
-    for values, part in cells.groupby(list(columns), dropna=False, sort=True):
-        known = [value if isinstance(value, str) else number(value) for value in values]
-        yield dict(zip(columns, known, strict=True)), part
-
-
-def _alone(single: pd.DataFrame, where: Row) -> dict[int, Arrival]:
-    """One node alone, by seed, with the batch and accumulation of the cells it is compared with."""
-    for column in ("batch_size", "accumulate"):
-        if column in where:
-            single = single[single[column] == where[column]]
-    return arrivals_by_seed(single)
-
-
 def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """The evaluations with two columns more: ``wire_bytes`` that all nodes sent until then, and where they are from.
 
@@ -187,8 +177,8 @@ def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     (``steps``), as if every step sent the same. NaN where nothing was counted.
 
     Args:
-        curves: rows of ``tables.curves_table``.
-        cells: rows of ``tables.cells_table``, of the same cells.
+        curves: rows of ``curves_table``.
+        cells: rows of ``cells_table``, of the same cells.
     """
     totals = cells[["id", "wire_bytes", "payload_bytes", "steps"]].drop_duplicates("id")
     totals = totals.rename(columns={"wire_bytes": "whole_wire", "payload_bytes": "whole_payload"})
@@ -323,11 +313,10 @@ def read_cells(folder: Path, reader: Reader) -> tuple[list[CellFolder], list[Rec
 
 def results_of(cells: Iterable[CellFolder], reader: Reader) -> list[Results]:
     """Every group of every experiment that ``cells`` are of."""
-    found: dict[str, list[CellFolder]] = {}
-    for cell in cells:
-        found.setdefault(cell.cell.experiment, []).append(cell)
+    ordered = sorted(cells, key=lambda cell: cell.cell.experiment)
     across = frozenset({BANDWIDTH_KEY})
-    return [one for name, of_one in sorted(found.items()) for one in _grouped(name, of_one, across, reader)]
+    by_name = groupby(ordered, lambda cell: cell.cell.experiment)
+    return [one for name, of_one in by_name for one in _grouped(name, of_one, across, reader)]
 
 
 def by_experiment(results: Iterable[Results]) -> dict[str, list[Results]]:

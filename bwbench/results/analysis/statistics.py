@@ -208,8 +208,7 @@ def estimate(arrivals: Sequence[Arrival]) -> Estimate:
         return Estimate(centre, None, None, bound if math.isinf(centre) else centre, len(arrivals), num_censored)
     value = math.exp(statistics.fmean(math.log(arrival.or_infinity) for arrival in arrivals))
     logs = [math.log(arrival.middle_s) for arrival in arrivals]
-    ends = log_interval(logs, _floor([arrivals]), _shared(arrivals))
-    low, high = (None, None) if ends is None else _around(value, ends)
+    low, high = _around(value, log_interval(logs, _floor([arrivals]), _shared(arrivals)))
     return Estimate(value, low, high, value, len(arrivals), 0)
 
 
@@ -225,9 +224,7 @@ def paired_ratio(reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -
     num_censored = sum(1 for one, other in pairs if one.time_s is None or other.time_s is None)
     if not num_censored:
         value = math.exp(statistics.fmean(math.log(one.or_infinity / other.or_infinity) for one, other in pairs))
-        logs, floor, shared = paired_logs(pairs)
-        ends = log_interval(logs, floor, shared)
-        low, high = (None, None) if ends is None else _around(value, ends)
+        low, high = _around(value, log_interval(*paired_logs(pairs)))
         return Ratio(value, low, high, len(pairs))
     # Each ratio lies between a lower and an upper end, which a censored side moves to infinity or to 0.
     lower = _median_ratio([one.at_least / other.or_infinity for one, other in pairs])
@@ -282,8 +279,10 @@ def geometric_interval(values: Sequence[float]) -> tuple[float, float | None, fl
     return math.exp(centre), math.exp(ends[0]), math.exp(ends[1])
 
 
-def _around(value: float, ends: tuple[float, float]) -> tuple[float, float]:
+def _around(value: float, ends: tuple[float, float] | None) -> tuple[float | None, float | None]:
     """The interval in times, wide enough to hold the value as recorded, half a grid later than its middle."""
+    if ends is None:
+        return None, None
     return min(math.exp(ends[0]), value), max(math.exp(ends[1]), value)
 
 
@@ -298,16 +297,12 @@ def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
     # Variance of a mean whose parts are equal within a class and independent between classes, by that of one part.
     in_common = [sum((count / of_arm.total()) ** 2 for count in of_arm.values()) for of_arm in counts]
     if all(share == 1.0 for share in in_common):
-        return _central(*sorted((*widths, 0.0), reverse=True)[:2])
+        # Half-width of the central 95 % of the difference of two uniform errors of these widths: a trapezoid.
+        wide, narrow = sorted((*widths, 0.0), reverse=True)[:2]
+        tail = math.sqrt((1 - CONFIDENCE) * wide * narrow)
+        return (wide + narrow) / 2 - tail if tail < narrow else CONFIDENCE * wide / 2
     variance = sum(share * width**2 / 12 for share, width in zip(in_common, widths, strict=True))
     return CONFIDENCE * math.sqrt(3 * variance)
-
-
-def _central(wide: float, narrow: float) -> float:
-    """Half-width of the central 95 % of the difference of two uniform errors of these widths: a trapezoid."""
-    tail = math.sqrt((1 - CONFIDENCE) * wide * narrow)
-    on_the_slope = (wide + narrow) / 2 - tail
-    return on_the_slope if tail < narrow else CONFIDENCE * wide / 2
 
 
 def _shared(arrivals: Sequence[Arrival]) -> float:

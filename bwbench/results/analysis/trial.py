@@ -283,18 +283,20 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
     payload = sum(sent for _, _, sent in totals)
     digests = {end.replica_sha256 if end is not None else None for end in ends}
     steps = list(steps_of_ranks(events))
-    wire_bytes = payload_to_target = None
+    wire_bytes = payload_to_target = wire_to_target = None
     if wire is not None and wire.bytes is not None:  # acknowledgements answer the payload of others
         wire_bytes = wire.bytes - (wire.ack_bytes or 0)
     if arrival is not None:
         payload_to_target = sum(step.payload_bytes or 0 for step in steps if step.step <= arrival.step)
+        if wire_bytes is not None:  # of an arm that sends nothing, what the wire saw (keep-alives) is all there is
+            wire_to_target = round(wire_bytes * min(1.0, payload_to_target / payload)) if payload else wire_bytes
     return TrialSummary(
         metric=metric,
         time_to_target_s=arrival.clock_s if arrival else None,
         censored_at_s=clock_s if target and finished and arrival is None else None,
         samples_to_target=arrival.samples if arrival else None,
         payload_bytes_to_target=payload_to_target,
-        wire_bytes_to_target=_share(wire_bytes, payload_to_target, payload),
+        wire_bytes_to_target=wire_to_target,
         final_metric=_metric_of_last(events, "validation", metric),
         test_metric=_metric_of_last(events, "test", metric),
         steps=max((step.step for step in steps), default=0),
@@ -367,14 +369,6 @@ def _totals_of(events: Sequence[Event]) -> tuple[float, float, int]:
     if sent is None:
         sent = sum(event.payload_bytes or 0 for event in events if isinstance(event, Step))
     return clock_s, evaluation_s, sent
-
-
-def _share(wire_bytes: int | None, part: int | None, whole: int) -> int | None:
-    if wire_bytes is None or part is None:
-        return None
-    if whole == 0:  # an arm that sends nothing: what the wire saw (keep-alives) is all there is
-        return wire_bytes
-    return round(wire_bytes * min(1.0, part / whole))
 
 
 def _metric_of_last(events: EventsByRank, split: str, metric: str | None) -> float | None:

@@ -52,7 +52,7 @@ def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
     """The race on each link (bandwidth and round trip) that any arm ran on, rising in both.
 
     Args:
-        cells: rows of ``tables.cells_table``; one node alone takes part everywhere.
+        cells: rows of ``results.cells_table``; one node alone takes part everywhere.
     """
     cells = cells[cells["role"].map(may_win).astype(bool) & (cells["status"] == DONE)]
     everywhere = cells["bandwidth_bps"].isna() & (cells["role"] == REFERENCE)
