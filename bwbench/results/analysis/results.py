@@ -32,7 +32,7 @@ from bwbench.results.analysis.statistics import (
     number,
     paired_ratio,
 )
-from bwbench.results.analysis.trial import Clocks, curve_of, summarise_ledger
+from bwbench.results.analysis.trial import digest_of
 
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
 TIME_COLUMNS = (
@@ -61,11 +61,7 @@ class Reader:
     def read(self, folder: CellFolder) -> Digest:
         """Curve and ledger of the cell's last attempt."""
         if folder.path not in self._digests:
-            if (digest := folder.digest) is None:
-                events = folder.events()
-                ledger = summarise_ledger(events, Clocks.of_link(folder.link))
-                digest = Digest(curve=tuple(curve_of(events)), ledger=ledger)
-            self._digests[folder.path] = digest
+            self._digests[folder.path] = folder.digest or digest_of(folder.events(), folder.link)
         return self._digests[folder.path]
 
 

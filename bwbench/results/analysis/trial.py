@@ -19,6 +19,7 @@ from bwbench.records.schema import (
     PARTS,
     ComparedClock,
     CurvePoint,
+    Digest,
     End,
     Evaluation,
     Event,
@@ -145,6 +146,11 @@ def summarise_ledger(events: EventsByRank, clocks: Clocks | None = None) -> Ledg
         slowest_ratio=slowest[1],
         clock_uncertainty_s=None if clocks is None or reason is not None else clocks.uncertainty_s,
     )
+
+
+def digest_of(events: EventsByRank, link: LinkRecord | None) -> Digest:
+    """Curve and ledger of one attempt: what stands for its events."""
+    return Digest(curve=tuple(curve_of(events)), ledger=summarise_ledger(events, Clocks.of_link(link)))
 
 
 def step_ledgers(events: EventsByRank, clocks: Clocks | None = None) -> Iterator[RankStep]:
