@@ -152,21 +152,19 @@ def _joined(
     joining: Sequence[CellFolder], key: Key, members: Sequence[CellFolder], flat: Mapping[Any, Flat]
 ) -> list[CellFolder]:
     """Which of the cells that no link concerns belong to a group: those that compute as its members do, if any."""
-    asked = [(name, value) for name, value in key if not name.startswith("link.")]
-    fitting = [
-        folder
-        for folder in joining
-        if all(
-            flat[folder.path].get(name) == value or (name == "nodes" and is_reference(folder.cell))
-            for name, value in asked
-        )
-    ]
+    fitting = [folder for folder in joining if _fits(folder, key, flat[folder.path])]
     computing = {_compute_of(flat[folder.path]) for folder in members}
     return [folder for folder in fitting if _compute_of(flat[folder.path]) in computing] or fitting
 
 
 def _compute_of(settings: Flat) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((name, str(value)) for name, value in settings.items() if name.startswith("compute.")))
+
+
+def _fits(folder: CellFolder, key: Key, settings: Flat) -> bool:
+    single = is_reference(folder.cell)
+    asked = [(name, value) for name, value in key if not name.startswith("link.") and not (single and name == "nodes")]
+    return all(settings.get(name) == value for name, value in asked)
 
 
 def _belongs(name: str, settings: Collection[str]) -> bool:
