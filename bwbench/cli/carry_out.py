@@ -26,11 +26,8 @@ from bwbench.results.analysis.caveats import composed_errors, composed_note, pro
 from bwbench.results.analysis.cells import is_composed
 from bwbench.results.analysis.grouping import flat_settings, group_cells
 from bwbench.running.sweep import SweepPlan, freeze_sweep
-from bwbench.running.sweep.account import Account, Tally
-from bwbench.running.sweep.executor import ThisMachine
-from bwbench.running.sweep.notify import Notifier
-from bwbench.running.sweep.scheduler import Scheduler
-from bwbench.running.sweep.time_left import TimeLeft
+from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
+from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
 from bwbench.training.datasets.folder import data_folder
 
 if TYPE_CHECKING:
