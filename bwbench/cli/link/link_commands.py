@@ -9,7 +9,7 @@ import typer
 
 from bwbench.cli.link import LINK_HELP
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions, RecordOptions, Shaping
-from bwbench.cli.option_classes import option, takes_options
+from bwbench.cli.options import option, takes_options
 
 app = typer.Typer(help=LINK_HELP, no_args_is_help=True)
 
