@@ -122,9 +122,8 @@ def _ms(value_s: float | None, sign: str = "") -> str:
 def record_network(options: RecordOptions) -> int:
     """Measure a real network into trace files, or be the other host of such a measurement."""
     to = options.to
-    port = (
-        (IPERF3_PORT if options.iperf3 and to is not None else DEFAULT_PORT) if options.port is None else options.port
-    )
+    usual_port = IPERF3_PORT if options.iperf3 and to is not None else DEFAULT_PORT
+    port = usual_port if options.port is None else options.port
     if options.listen == (to is not None):
         raise ConfigError("give either --to HOST, or --listen on the other host")
     limit_s = DEFAULT_LISTENING_S if options.listen else DEFAULT_RECORDING_S
