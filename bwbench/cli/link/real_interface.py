@@ -244,7 +244,7 @@ def ask_hosts(file: Path, operation: Literal["show", "clear"], *, as_json: bool)
                 for found in answer.get("shaped", ())
             ]
             lines += [f"removed {what}" for what in answer.get("removed", ())]
-            lines += [answer["problem"]] if answer.get("problem") else []
+            lines += [str(answer["problem"])] if answer.get("problem") else []
             for line in lines or ["nothing of bwbench"]:
                 print(f"{host.name}: {line}")
     return EXIT_UNFIT_MACHINE if any(answer.get("problem") for answer in answers.values()) else EXIT_OK

@@ -186,8 +186,8 @@ def _print_expected(nodes: Sequence[ExpectedNode], pairs: Sequence[ExpectedPair]
     ]
     for rows in filter(None, (node_rows, pair_rows)):
         alike: dict[tuple[str, ...], list[str]] = {}  # rows that say the same are one
-        for label, *cells in (row.values() for row in rows):
-            alike.setdefault(tuple(cells), []).append(label)
+        for label, *values in (row.values() for row in rows):
+            alike.setdefault(tuple(values), []).append(label)
         table = []
         for cells, labels in alike.items():
             more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
