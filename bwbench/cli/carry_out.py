@@ -14,11 +14,8 @@ from bwbench.cli.output import stderr
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.plan import Cell, Forecast, doubts, foresee
 from bwbench.running.sweep import SweepPlan, freeze_sweep
-from bwbench.running.sweep.account import Account, Tally
-from bwbench.running.sweep.executor import ThisMachine
-from bwbench.running.sweep.notify import Notifier
-from bwbench.running.sweep.scheduler import Scheduler
-from bwbench.running.sweep.time_left import TimeLeft
+from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
+from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
 from bwbench.training.datasets.folder import data_folder
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ def doctor(*, json: Annotated[bool, option("Print JSON instead of a table.", "--
 
     findings = examine_machine()
     if json:
-        print_json({"findings": [finding.to_json() for finding in findings]})
+        print_json({"findings": [vars(finding) for finding in findings]})
     else:
         table = new_table("check", "verdict", "finding")
         for finding in findings:

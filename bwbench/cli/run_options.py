@@ -85,9 +85,9 @@ class SweepOptions:
             if self.cells_per_machine is not None:
                 raise ConfigError("--cells-per-machine goes with --on; here, cells of several sweeps take turns")
             return None
-        from bwbench.running.cluster.ray_executor import RayCluster
+        from bwbench.running.cluster.ray_executor import RayCluster, ray_address
 
-        return RayCluster.parse(self.on, self.cells_per_machine or 1)
+        return RayCluster(ray_address(self.on), self.cells_per_machine or 1)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.tuned_table import TunedEntry, named
 from bwbench.experiment.plan import CellEstimate, Forecast, estimate_cells
-from bwbench.records.disk import full_disk_said
-from bwbench.running.sweep.time_left import TimeLeft
-from bwbench.running.tuning.search import Search, searches_of, widening
+from bwbench.records.files import full_disk_said
+from bwbench.running.sweep.account import TimeLeft
+from bwbench.running.tuning.search import Search, SearchProgress, planned, progress, searches_of, waiting, widening
+from bwbench.running.tuning.search import tune as run_searches
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
-from bwbench.running.tuning.trials import SearchProgress, planned, progress, waiting
-from bwbench.running.tuning.trials import tune as run_searches
 
 _RETRY = ("failed", "timeout", "invalid")
 _HINTS = {"diverged": "; a rate at which the training diverges has been judged"}

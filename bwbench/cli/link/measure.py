@@ -16,10 +16,9 @@ from bwbench.cli.link.link_options import LinkOptions, RecordOptions
 from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import new_table, plain_table, print_json, stderr, stdout
 from bwbench.network.network import open_network
-from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
-from bwbench.network.probe.verification import verify
+from bwbench.network.probe.verification import LinkMeasurement, PairMeasurement, verify
 from bwbench.network.record import DEFAULT_PORT, IPERF3_PORT, RecordSummary, listen, record, record_with_iperf3
-from bwbench.network.record.summary import rtt_words
+from bwbench.network.record.recording import rtt_words
 from bwbench.records.schema import Applied
 
 DEFAULT_RECORDING_S, DEFAULT_LISTENING_S = 60.0, 3600.0

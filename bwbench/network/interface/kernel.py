@@ -25,7 +25,7 @@ from pyroute2.netlink.rtnl.tcmsg.common_act import get_tca_action
 from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.interface import steps
 from bwbench.network.netem import netem_netlink
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.EINVAL)  # nothing there (any more) to delete
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8

@@ -23,8 +23,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.listening import MAX_PORT
 from bwbench.network.interface.shaping_request import Network, PeerTraffic, PortRange, show_network
 from bwbench.network.link import Link
-from bwbench.network.netem.netem_qdisc import NetemQdisc, netem_arguments
-from bwbench.network.netem.shape import shape
+from bwbench.network.netem.shape import NetemQdisc, netem_arguments, shape
 
 Side = Literal["src", "dst"]
 

@@ -30,7 +30,7 @@ from bwbench.network.interface.steps import (
     plan,
 )
 from bwbench.network.link import Link
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 
 NAMES = Names("0123abcd")
 
