@@ -22,8 +22,7 @@ from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, UNKNOWN, 
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
-from bwbench.results.figures.labels import label_log_axis, tick_at
-from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis, tick_at
 from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
 
 _EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
@@ -39,7 +38,6 @@ class TopologyByMedium(AbstractFigure):
     decentral; broken lines average partially."""
 
     name = "topology"
-    summary = "central against decentral averaging, by medium and number of nodes"
     compares = frozenset({"nodes", "link.medium", "link.wired"})
 
     def applies(self, results: Results) -> str | None:
@@ -65,7 +63,7 @@ class TopologyByMedium(AbstractFigure):
         title = f"Central and decentral averaging: time to {captions.target_words(results)}" if timed else (
             "Central and decentral averaging: time of a step"
         )  # fmt: skip
-        setting = captions.setting_line(results, num_runs=captions.num_runs(linked["num"]))
+        setting = captions.setting_line(results, num_runs=linked["num"])
         variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
         sums = linked.groupby("variant")[["num_composed", "num"]].sum()
         legend = [
@@ -79,14 +77,8 @@ class TopologyByMedium(AbstractFigure):
             unit = captions.time_unit(math.sqrt(linked[f"{what}_at_least"].max() * linked[f"{what}_at_least"].min()))
             for column, medium in enumerate(media):
                 axes = grid[line, column]
-                _draw_panel(
-                    axes,
-                    linked[linked["medium"] == medium],
-                    list(variants["variant"]),
-                    results.roles,
-                    what,
-                    unit.seconds,
-                )
+                here = linked[linked["medium"] == medium]
+                _draw_panel(axes, here, list(variants["variant"]), results.roles, what, unit.seconds)
                 if what == "time":
                     _draw_limits(axes, table, results.roles, unit.seconds)
                 panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")

@@ -16,8 +16,16 @@ from bwbench.records import iter_cells
 from bwbench.records.schema import PARTS
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.figures.style import arm_style
-from bwbench.results.page.facts import Pool, rounded
-from bwbench.results.page.payload import CONTRAST, DARK_BACKGROUND, arm_look, build_payload, contrast, on_dark
+from bwbench.results.page.payload import (
+    CONTRAST,
+    DARK_BACKGROUND,
+    Pool,
+    arm_look,
+    build_payload,
+    contrast,
+    on_dark,
+    rounded,
+)
 from bwbench.results.page.render import json_for_script, plotly_js, render_page
 
 LIMIT_BYTES = 10_000_000
