@@ -70,6 +70,7 @@ MOVED = {
     "bwbench.network.backend": "bwbench.network.namespaces.backend",
     "bwbench.network.link.freeze": "bwbench.network.link.trace_file",
     "bwbench.network.link.outage": "bwbench.network.link.variation",
+    "bwbench.network.link.queue": "bwbench.network.link.node_link",
     "bwbench.network.link.trace": "bwbench.network.link.variation",
     "bwbench.network.node_popen": "bwbench.network.emulate",
     "bwbench.network.probe.verify": "bwbench.network.probe.verification",

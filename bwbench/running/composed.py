@@ -35,11 +35,9 @@ from bwbench.records.schema import (
     TrialSummary,
     finite,
 )
-from bwbench.results.analysis.compose import Composition, compose
-from bwbench.results.analysis.ledger import RankStep, step_ledgers, summarise_ledger
-from bwbench.results.analysis.scale import gradient_bytes_of
-from bwbench.results.analysis.step_times import NotComposableError
-from bwbench.results.analysis.trial import EventsByRank, evaluations
+from bwbench.results.analysis.compose import Composition, NotComposableError, compose
+from bwbench.results.analysis.crossover import gradient_bytes_of
+from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
 from bwbench.running.run_cell import TURN_LIMIT_S, CellObserver, NotingObserver, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
 

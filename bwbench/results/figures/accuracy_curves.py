@@ -20,10 +20,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import CURVE_COLUMNS, OF_STEPS, with_wire_bytes
+from bwbench.results.analysis.results import CURVE_COLUMNS, OF_STEPS, Results, with_wire_bytes
+from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.analysis.trial import DEFAULT_METRICS
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure

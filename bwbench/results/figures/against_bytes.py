@@ -18,12 +18,10 @@ from matplotlib.ticker import FuncFormatter
 from bwbench.base.plain_data import JsonObject, list_at
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import averages_gradients
-from bwbench.results.analysis.arrival import number
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.comparison import non_dominated
-from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.statistics import estimate, student_t
-from bwbench.results.analysis.tables import arrivals_by_seed, with_wire_bytes
+from bwbench.results.analysis.results import Results, arrivals_by_seed, once, with_wire_bytes
+from bwbench.results.analysis.statistics import estimate, number, student_t
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import bytes_to_target, metric_of, metric_words, one_link
 from bwbench.results.figures.base import AbstractFigure

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.results.analysis.caveats import AFTER, BEFORE, measured_links, measurements_of, pair_errors
 from bwbench.results.analysis.cells import setting_of
-from bwbench.results.analysis.link_errors import AFTER, BEFORE, measured_links, measurements_of, pair_errors
 from bwbench.results.analysis.results import COMPOSED_MARK, Results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure

@@ -20,9 +20,8 @@ from matplotlib.lines import Line2D
 
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.results import Results, arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.analysis.statistics import estimate, geometric_interval
-from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
 from bwbench.results.figures import captions, lines
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.marks import BOUND, draw_mark, label_log_axis

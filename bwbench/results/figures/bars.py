@@ -18,10 +18,9 @@ from matplotlib.ticker import MaxNLocator
 
 from bwbench.methods.roles import REFERENCE
 from bwbench.records.schema import PARTS
-from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.ledger import PART_NAMES
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.results import Results, arrivals_by_seed
+from bwbench.results.analysis.statistics import Arrival
+from bwbench.results.analysis.trial import PART_NAMES
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in

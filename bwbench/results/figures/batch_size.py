@@ -12,11 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.arrival import Arrival, number
 from bwbench.results.analysis.cells import Row
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import arrivals_by_seed, ends_of
+from bwbench.results.analysis.results import Results, arrivals_by_seed, ends_of
+from bwbench.results.analysis.statistics import Arrival, estimate, number
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title

@@ -16,9 +16,8 @@ from matplotlib.patches import Patch, Rectangle
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.cells import DONE, Row
-from bwbench.results.analysis.results import COMPOSED_MARK, Results
+from bwbench.results.analysis.results import COMPOSED_MARK, Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
@@ -53,7 +52,7 @@ def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
     """The race on each link (bandwidth and round trip) that any arm ran on, rising in both.
 
     Args:
-        cells: rows of ``tables.cells_table``; one node alone takes part everywhere.
+        cells: rows of ``results.cells_table``; one node alone takes part everywhere.
     """
     cells = cells[cells["role"].map(may_win).astype(bool) & (cells["status"] == DONE)]
     everywhere = cells["bandwidth_bps"].isna() & (cells["role"] == REFERENCE)

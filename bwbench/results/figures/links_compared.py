@@ -23,11 +23,9 @@ from pydantic import ValidationError
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.network.link import Link
 from bwbench.network.link.named_links import named_links
-from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import Row, describe_link, keys_of, value_at
-from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
+from bwbench.results.analysis.results import Results, arrivals_by_seed, arrivals_over_bandwidths, once
+from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes

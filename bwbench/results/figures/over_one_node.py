@@ -21,12 +21,10 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import ALONE
 from bwbench.methods.roles import REFERENCE
-from bwbench.results.analysis.arrival import number
 from bwbench.results.analysis.cells import Row
-from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.scale import scale_of
-from bwbench.results.analysis.statistics import paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.crossover import scale_of
+from bwbench.results.analysis.results import Results, arrivals_by_seed, once
+from bwbench.results.analysis.statistics import number, paired_ratio
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, label_outer, panel_title

@@ -20,10 +20,9 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import may_win
 from bwbench.results.analysis.comparison import Comparison, CrossoverRow, compare_cells
-from bwbench.results.analysis.crossover import Crossover
+from bwbench.results.analysis.crossover import Crossover, Scale, scale_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.scale import Scale, scale_of
 from bwbench.results.figures import captions, lines
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.captions import span

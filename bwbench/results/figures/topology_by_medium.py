@@ -13,12 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.analysis.cells import Row, value_at
-from bwbench.results.analysis.results import Results, once
+from bwbench.methods.roles import CENTRAL, EXACT, HEADROOM, PARTIAL, REFERENCE, UNKNOWN, Topology, topology_by_name
+from bwbench.records.schema import CellRecord
+from bwbench.results.analysis.cells import Row, name_of, value_at
+from bwbench.results.analysis.results import ENDS, Results, arrivals_by_seed, ends_of, once
 from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
-from bwbench.results.analysis.tables import ENDS, arrivals_by_seed, ends_of
-from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, UNKNOWN, topology_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
@@ -205,3 +204,13 @@ def _how_to_read(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
     if table["time_value"].map(math.isinf).any():
         words.append("With an arrow: target not reached within the limit by the median repeat.")
     return " ".join(words)
+
+
+def topology_of(cell: CellRecord) -> Topology | None:
+    """Who averages with whom in a cell, as recorded; in an older one as its collective declares it by now.
+
+    None where nothing is averaged over a link.
+    """
+    if "topology" in cell.model_fields_set:
+        return None if (said := cell.topology) is None else Topology(said.name, said.averaging, said.place)
+    return topology_by_name(name_of(cell.config.get("collective")))

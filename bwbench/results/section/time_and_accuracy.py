@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import REFERENCE, may_win
-from bwbench.results.analysis.arrival import Arrival, number
 from bwbench.results.analysis.cells import is_reference, value_at
 from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import Estimate, estimate, log_interval, paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.results import Results, arrivals_by_seed
+from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number, paired_ratio
 from bwbench.results.figures.captions import digits, seconds, target_words
 from bwbench.results.section.content import (
     Block,

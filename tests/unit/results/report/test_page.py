@@ -10,7 +10,7 @@ from fixtures_pages import ARMS, IMAGE_ARM, SCRIPT_ARM, SCRIPT_REASON, write_pag
 from fixtures_records import Study, role_of_preset, write_study
 
 from bwbench.base.errors import ConfigError
-from bwbench.cli.written_results import ReportFormat, report
+from bwbench.cli.result_commands import ReportFormat, report
 from bwbench.methods.roles import needs_no_link
 from bwbench.records import iter_cells
 from bwbench.records.schema import PARTS
