@@ -13,7 +13,7 @@ end of a ``with``. Nobody between keeps it, so there is one way, and it is the w
 2. ``network/`` closes: the agent ends, and with it the namespaces, the relay and whatever still ran in them.
 3. ``run_cell.py`` writes status.json: ``interrupted``, with what was recorded until then. Checkpoints stay; the next
    attempt goes on from there. A composed cell records nothing: its part is what was interrupted (``composed.py``).
-4. The machine's turn and the claim of the cell are given back (``run_cell.py``), so that another process may go on.
+4. The machine's turn (``machine_turn.py``) and the claim of the cell are given back, so that another may go on.
 5. ``sweep/scheduler.py`` gives back the claims that it holds for other machines. ``cluster/ray_executor.py`` has Ray
    interrupt the cells there, each of which goes through 1 to 4 on its machine, waits for them up to a limit, and
    ends by force those that are left.

@@ -38,7 +38,8 @@ from bwbench.records.schema import (
 from bwbench.results.analysis.compose import Composition, NotComposableError, compose
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
-from bwbench.running.run_cell import TURN_LIMIT_S, CellObserver, NotingObserver, run_cell
+from bwbench.running.machine_turn import TURN_LIMIT_S
+from bwbench.running.run_cell import CellObserver, NotingObserver, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
 
 LOOK_AT_CLAIMS_S = 0.5

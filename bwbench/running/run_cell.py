@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from bwbench.base.errors import BwbenchError, LinkError, UnfitMachineError
@@ -20,19 +15,16 @@ from bwbench.records.checkpoint import delete_unfinished, find_checkpoint
 from bwbench.records.environment import capture_environment
 from bwbench.records.files import full_disk_said, worker_met_full_disk
 from bwbench.records.lock import Claim, claimed
-from bwbench.records.schema import Event, Status
+from bwbench.records.schema import Environment, Event, Others, Status
 from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
 from bwbench.running.launch.local import LocalLauncher
+from bwbench.running.machine_load import disturbed, in_company
+from bwbench.running.machine_turn import SHARE, machine_turn, shares_machine
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
 # Nothing is predicted of a network that nobody has measured yet; whether training gets on is watched on the hosts.
 HOSTS_WALL_LIMIT_S = 86400.0
-SHARE = "BWBENCH_SHARE_MACHINE"  # in the environment, not empty: whoever sets it accepts that times disturb each other
-TURN_LIMIT_S = 48 * 3600.0  # another sweep may well take a day
-_LOCK = "bwbench-machine.lock"
-_NEXT = "bwbench-next.lock"  # held by who comes next: a sweep that has just ended a cell gets behind it
-_LOOK_S = 0.2
 
 RunCell: TypeAlias = "Callable[[PlannedCell, float, CellObserver], Status]"
 
@@ -87,7 +79,7 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         if not isinstance(read_json(item.folder / "cell.json"), dict):
             write_json_atomic(item.folder / "cell.json", item.cell.to_json())
         noting = NotingObserver(item.cell, observer, claim)
-        with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
+        with machine_turn(lambda who: noting.cell_phase(item.cell, f"waiting for {who} on this machine")):
             return _Attempt(item, noting).run(wall_limit_s)
 
 
@@ -131,7 +123,7 @@ class _Attempt:
     def __init__(self, item: PlannedCell, observer: CellObserver) -> None:
         self.item, self.observer = item, observer
         (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
-        environment = capture_environment(item.cell.config.plugins)
+        self.environment = environment = capture_environment(item.cell.config.plugins)
         self.resumption = Resumption(*find_checkpoint(item.folder, item.cell.config.nodes, environment))
         self.folder = CellFolder(item.folder).new_attempt()
         write_record(self.folder / "environment.json", environment)
@@ -146,25 +138,49 @@ class _Attempt:
         """Train, and record how that ended, whatever ends it."""
         cell = self.item.cell
         outcome = LaunchOutcome("interrupted", "interrupted")
-        try:
-            if cell.config.launcher == "ssh":
-                outcome = self._train_on_hosts(wall_limit_s)
-            else:
-                with open_network(cell.config.link, cell.config.nodes) as network:
-                    outcome = self._train_on(network, wall_limit_s)
-            said = "" if cell.config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
-            if outcome.status == "failed" and (full := worker_met_full_disk(self.folder, said)):
-                raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
-        except BwbenchError as error:
-            outcome = LaunchOutcome("failed", str(error))
-            if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
-                outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
-                raise  # the next cell would meet the same
-        finally:
-            status = cell_status(cell, self.folder, outcome, self.link.record, self.resumption)
-            write_record(self.item.folder / "status.json", status)
-            self.resumption.tidy(self.folder, status.status)
+        with in_company() as company:
+            try:
+                outcome = self._train(wall_limit_s)
+            except BwbenchError as error:
+                outcome = LaunchOutcome("failed", str(error))
+                if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
+                    outcome = LaunchOutcome("interrupted", str(error))  # to be run once the machine is fit
+                    raise  # the next cell would meet the same
+            finally:
+                if cell.config.launcher != "ssh":
+                    outcome = self._beside(company.others(), outcome)
+                status = cell_status(cell, self.folder, outcome, self.link.record, self.resumption)
+                write_record(self.item.folder / "status.json", status)
+                self.resumption.tidy(self.folder, status.status)
         return status
+
+    def _train(self, wall_limit_s: float) -> LaunchOutcome:
+        """Train where the cell wants to be trained. Raises UnfitMachineError where the machine has failed it."""
+        config = self.item.cell.config
+        if config.launcher == "ssh":
+            outcome = self._train_on_hosts(wall_limit_s)
+        else:
+            with open_network(config.link, config.nodes) as network:
+                outcome = self._train_on(network, wall_limit_s)
+        said = "" if config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
+        if outcome.status == "failed" and (full := worker_met_full_disk(self.folder, said)):
+            raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
+        return outcome
+
+    def _beside(self, others: Others, outcome: LaunchOutcome) -> LaunchOutcome:
+        """Record what else was at work on the machine: times that it may have lengthened are no result."""
+        config, path = self.item.cell.config, self.folder / "environment.json"
+        if (before := self.resumption.checkpoint) is not None:
+            earlier = read_record(Environment, path.parent.parent / f"attempt-{before.attempt}" / path.name)
+            trained = earlier.others.trained if earlier is not None and earlier.others is not None else ()
+            others = others.model_copy(update={"trained": tuple(dict.fromkeys((*trained, *others.trained)))})
+        write_record(path, self.environment.model_copy(update={"others": others}))
+        padded = config.compute.step_time_s is not None  # whether its steps were late is known by itself
+        why = disturbed(others, config.nodes * config.compute.threads, judges_load=not padded)
+        if outcome.status != "done" or shares_machine() or why is None:
+            return outcome
+        reason = f"{why}; run it again, or accept that others disturb its times with {SHARE}=1 in the environment"
+        return replace(outcome, status="invalid", reason=reason)
 
     def _train_on(self, network: Network, wall_limit_s: float) -> LaunchOutcome:
         """Verify, train, verify: the outcome is ``invalid`` where the link was not what was asked."""
@@ -201,57 +217,3 @@ class _Attempt:
 
     def _on_event(self, rank: int, event: Event) -> None:
         self.observer.cell_event(self.item.cell, rank, event)
-
-
-@contextlib.contextmanager
-def machine_turn(waits: Callable[[], None], limit_s: float = TURN_LIMIT_S) -> Iterator[None]:
-    """Hold the machine: of all who ask on it, whichever their user, one at a time gets on. Dies with its holder.
-
-    Two cells at a time would take each other's processors, and both their times be wrong.
-
-    Args:
-        waits: called once where another process has to be waited for.
-
-    Raises UnfitMachineError after ``limit_s``.
-    """
-    folder = Path(tempfile.gettempdir())
-    deadline, told = time.monotonic() + limit_s, False
-
-    def take(descriptor: int) -> None:
-        """Return once the lock is ours; the limit is one for both locks."""
-        nonlocal told
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                pass
-            if not told:
-                waits()
-                told = True
-            if time.monotonic() > deadline:
-                text = f"another bwbench has been running cells on this machine for {limit_s / 3600:.0f} h"
-                hint = f"is it stopped? End it, or run beside it with {SHARE}=1 in the environment"
-                raise UnfitMachineError(f"{text}; {hint}")
-            time.sleep(_LOOK_S)
-
-    with contextlib.ExitStack() as held:
-        machine = None if os.environ.get(SHARE) else _open(folder / _LOCK, held)
-        if machine is not None:
-            with contextlib.ExitStack() as queue:
-                if (in_front := _open(folder / _NEXT, queue)) is not None:
-                    take(in_front)
-                take(machine)
-        yield
-
-
-def _open(path: Path, held: contextlib.ExitStack) -> int | None:
-    """A descriptor to lock, of a file that any user may have made; None where there can be none."""
-    for flags in (os.O_RDONLY, os.O_RDONLY | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
-        try:  # not created where it is there: the kernel forbids that in /tmp to all but the file's owner
-            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except OSError:
-            continue
-        held.callback(os.close, descriptor)
-        return descriptor
-    return None

@@ -18,6 +18,7 @@ from bwbench.records.schema.documents import Environment as Environment
 from bwbench.records.schema.documents import GitState as GitState
 from bwbench.records.schema.documents import Kind as Kind
 from bwbench.records.schema.documents import LedgerSummary as LedgerSummary
+from bwbench.records.schema.documents import Others as Others
 from bwbench.records.schema.documents import Resumed as Resumed
 from bwbench.records.schema.documents import Status as Status
 from bwbench.records.schema.documents import TrialSummary as TrialSummary

@@ -229,6 +229,21 @@ class _OfHost(Record):
     interface: Text | None = None
 
 
+class Others(Record):
+    """What else was at work on the machine while an attempt ran.
+
+    Attributes:
+        trained: other bwbench processes that trained meanwhile, in words.
+        cores: processors that other programs took, in mean; None where that is not known.
+        pressure: share of the time in which some process waited for a processor, this attempt's own included; None
+            where the kernel does not tell.
+    """
+
+    trained: tuple[Text, ...] = ()
+    cores: Number | None = None
+    pressure: Number | None = None
+
+
 class Environment(Versioned, _OfHost):
     """``environment.json`` of an attempt: what it ran on; of one on several hosts those of rank 0, and all of them.
 
@@ -242,6 +257,7 @@ class Environment(Versioned, _OfHost):
         root: whether it ran as root.
         tcp: of one of several hosts, its TCP settings.
         hosts: one a rank; None on one machine.
+        others: of an attempt on one machine that has ended.
     """
 
     name: Text | None = None
@@ -263,6 +279,7 @@ class Environment(Versioned, _OfHost):
     root: Flag | None = None
     tcp: dict[Text, Text] = {}
     hosts: tuple[Environment, ...] | None = None
+    others: Others | None = None
 
 
 def _all_parts(times_s: dict[str, float]) -> dict[str, float]:

@@ -1,69 +1,116 @@
-"""One cell at a time on a machine."""
+"""One cell at a time on a machine, whatever the environment of who asks."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bwbench.base.errors import UnfitMachineError
-from bwbench.running.run_cell import SHARE, machine_turn
+from bwbench.running.machine_turn import SHARE, Machine, machine_turn
 
 HOLD = """
-import time
-from bwbench.running.run_cell import machine_turn
-with machine_turn(lambda: None):
+import sys, time
+from pathlib import Path
+from bwbench.running.machine_turn import Machine, machine_turn
+with machine_turn(print, machine=Machine(sys.argv[1], Path(sys.argv[2]))):
     print("held", flush=True)
     time.sleep(600)
 """
 
 
-def test_others_wait_until_it_is_free_or_its_holder_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine of the test's own: nobody else's turn is taken."""
     monkeypatch.delenv(SHARE, raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    waits: list[int] = []
-    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(UnfitMachineError, match=SHARE), machine_turn(lambda: waits.append(1), limit_s=0.3):
+    return Machine(f"bwbench-test-{uuid.uuid4().hex}", tmp_path)
+
+
+@contextmanager
+def holder(machine: Machine, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the turn."""
+    command = [sys.executable, "-c", HOLD, machine.name, str(machine.folder)]
+    env = {**os.environ, **environment}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_others_wait_until_it_is_free_or_its_holder_dead(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[str] = []
+    with holder(machine) as process:
+        with pytest.raises(UnfitMachineError, match=SHARE), machine_turn(waits.append, 0.3, machine):
             pass
-        assert waits == [1]
+        assert len(waits) == 1
         with monkeypatch.context() as patch:
             patch.setenv(SHARE, "1")
-            with machine_turn(lambda: waits.append(2), limit_s=0.1):
+            with machine_turn(waits.append, 0.1, machine):
                 pass
-        holder.kill()
-        holder.wait()
-    with machine_turn(lambda: waits.append(3), limit_s=60):
+        process.kill()
+        process.wait()
+    with machine_turn(waits.append, 60, machine):
         pass
-    assert waits == [1]
+    assert len(waits) == 1
 
 
-def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SHARE, raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    with machine_turn(lambda: None):
+@pytest.mark.parametrize("apart", ["folder", "name"])
+def test_either_way_of_seeing_one_another_is_enough(machine: Machine, tmp_path: Path, apart: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    waits: list[str] = []
+    with holder(machine, TMPDIR=str(elsewhere)) as process:
+        # Another folder stands for a private /tmp, a socket of another name for another network namespace. There the
+        # file of the same name is made a link to the holder's, which is what a folder that both see comes to.
+        other = Machine(machine.name, elsewhere)
+        if apart == "name":
+            other = Machine(f"{machine.name}-other", elsewhere)
+            for which in ("machine", "next"):
+                os.link(tmp_path / f"{machine.name}-{which}.lock", elsewhere / f"{other.name}-{which}.lock")
+        with pytest.raises(UnfitMachineError), machine_turn(waits.append, 0.3, other):
+            pass
+    assert f"process {process.pid} of " in waits[0]
+
+
+def test_a_stopped_holder_is_named_as_such(machine: Machine) -> None:
+    waits: list[str] = []
+    with holder(machine) as process:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        with pytest.raises(UnfitMachineError, match="stopped"), machine_turn(waits.append, 0.3, machine):
+            pass
+    assert f"kill -CONT {process.pid}" in waits[0]
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(machine: Machine) -> None:
+    with machine_turn(print, machine=Machine(machine.name, machine.folder / "missing")):
         pass
 
 
-def test_who_waits_comes_before_who_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SHARE, raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_who_waits_comes_before_who_asks_again(machine: Machine) -> None:
     turns, waiting = list[str](), threading.Event()
 
     def other() -> None:
-        with machine_turn(waiting.set, limit_s=60):
+        with machine_turn(lambda _: waiting.set(), 60, machine):
             turns.append("other")
 
-    with machine_turn(lambda: None):
+    with machine_turn(print, 60, machine):
         thread = threading.Thread(target=other)
         thread.start()
         assert waiting.wait(60)
     for _ in range(3):
-        with machine_turn(lambda: None, limit_s=60):
+        with machine_turn(print, 60, machine):
             turns.append("again")
     thread.join()
     assert turns == ["other", "again", "again", "again"]
