@@ -7,12 +7,13 @@ import fcntl
 import json
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bwbench.base.errors import CellTakenError, ConfigError
+from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
 from bwbench.records.files import read_json
 
 CLAIM = ".claim"
@@ -22,14 +23,38 @@ _LOOKS = 3  # a reader of claims holds a shared lock for some microseconds: who 
 _LOOK_AGAIN_S = 0.02  # … a moment later
 
 
+def check_locks(folder: Path) -> None:
+    """Try whether locks keep two holders apart where results lie: all claims rest on it.
+
+    On network disks the kernel may take locks and keep nobody out (NFS without lockd, some file systems of user space).
+
+    Raises UnfitMachineError where they do not, OSError where nothing can be written.
+    """
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".locks-") as one, open(one.name, "rb") as other:
+        try:
+            fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            why = error.strerror
+        else:
+            why = "two holders had one lock at once"
+    raise UnfitMachineError(
+        f"{folder}: locks do not work on its disk ({why}), so that two processes could run one cell at once; mount it "
+        "with locks (NFS: without nolock), or choose a folder on another disk with --results"
+    )
+
+
 @contextlib.contextmanager
 def locked(folder: Path, limit_s: float = PLAN_LIMIT_S) -> Iterator[None]:
     """Hold an experiment's folder for a moment, made where it is missing, to write its plan.
 
     Raises ConfigError where another process holds it for longer than ``limit_s``, OSError where the disk is full or
-    not writable.
+    not writable, UnfitMachineError where locks keep nobody out there.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    check_locks(folder)
     deadline = time.monotonic() + limit_s
     with (folder / PLAN_LOCK).open("a") as lock:
         while True:

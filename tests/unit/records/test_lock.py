@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.base.errors import CellTakenError, ConfigError
+from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
 from bwbench.records.lock import CLAIM, claim_of, claimed, locked
 
 HOLD = """
@@ -84,3 +87,17 @@ def test_the_lock_for_planning_is_waited_for_within_a_limit(tmp_path: Path) -> N
             pass
     with locked(tmp_path / "new", limit_s=0.05):
         pass
+
+
+def without_lockd(descriptor: object, operation: int) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+@pytest.mark.parametrize(("flock", "why"), [(lambda *_: None, "two holders"), (without_lockd, "No locks available")])
+def test_a_disk_whose_locks_keep_nobody_out_is_refused_before_anything_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flock: object, why: str
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(UnfitMachineError, match=f"{tmp_path}.*{why}.*--results"), locked(tmp_path):
+        pytest.fail("held")
+    assert list(tmp_path.iterdir()) == []
