@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from itertools import takewhile
@@ -11,9 +12,10 @@ import typer
 from typer.core import TyperGroup
 
 from bwbench import __version__
-from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
+from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, EXIT_USER_INPUT, BwbenchError
 from bwbench.cli import machine_commands, result_commands, run_commands
 from bwbench.cli.link import LINK_HELP, LinkGroup
+from bwbench.cli.standard_files import mend_standard_files
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
 _UsageError: Any = typer.BadParameter.__base__
@@ -75,12 +77,17 @@ def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # end as Ctrl-C does: the running cell is recorded as interrupted
         signal.signal(number, signal.default_int_handler)
-    sys.exit(_run(sys.argv[1:]))
+    mend_standard_files()
+    code = _run(sys.argv[1:])
+    with contextlib.suppress(OSError):  # what could not be written has been said
+        sys.stdout.close()
+    sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
     try:
         result = app(arguments, prog_name="bwbench", standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else EXIT_OK
     except BwbenchError as error:
         if "--debug" in takewhile(lambda word: word.startswith("-"), arguments):  # ours, not one of a command run
@@ -97,6 +104,13 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has left, e.g. `bwbench status | head`
         sys.stderr.close()
         return EXIT_OK
+    except OSError as error:
+        from bwbench.records.files import machine_fault  # inside, as all that `bwbench --help` can do without
+
+        if (text := machine_fault(error)) is None:
+            raise
+        print(f"error: {text}", file=sys.stderr)
+        return EXIT_UNFIT_MACHINE
 
 
 if __name__ == "__main__":

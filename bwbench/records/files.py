@@ -33,7 +33,14 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe wi
 LEAST_FREE_BYTES = 64 * 1024  # with less on the disk a worker's failure is most probably the disk's
 _NOT_WRITABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR, errno.EEXIST,
+    errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ESTALE,
 )  # fmt: skip
+_LIMITS = {
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "let the machine have more open files (sysctl fs.file-max)",
+}
+_OF_LIMITS = {"SIGXCPU": "allow more processor time (ulimit -t)", "SIGXFSZ": _LIMITS[errno.EFBIG]}
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
@@ -245,27 +252,49 @@ def _regular(path: Path) -> BinaryIO:
     return file
 
 
-def worker_met_full_disk(folder: Path, reason: str) -> str | None:
-    """That a worker met a full disk, in words; None where it did not."""
+def worker_met_limit(folder: Path, reason: str) -> str | None:
+    """That a full disk or a limit of the machine has ended a worker, in words; None where neither did."""
+    if not folder.is_dir():
+        return _no_room(_vanished(folder), "bring it back, or choose another with --results")
+    for code, remedy in _LIMITS.items():
+        if os.strerror(code) in reason:
+            return _no_room(f"{folder}: {os.strerror(code)}", remedy)
+    for name, remedy in _OF_LIMITS.items():
+        if f"was killed by {name}" in reason:
+            return _no_room(f"{folder}: a worker {reason[reason.index('was killed') :].splitlines()[0]}", remedy)
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes >= LEAST_FREE_BYTES and os.strerror(errno.ENOSPC) not in reason:
         return None
     return _no_room(f"{folder}: {free_bytes / 1e6:.1f} MB are free on its disk")
 
 
-def _no_room(what: str) -> str:
-    return (
-        f"cannot write {what}. Cells that are done are kept; make room, or choose another folder with --results, and "
-        "run the same command again"
-    )
+def _vanished(folder: Path) -> str:
+    return f"{folder}: it was removed or unmounted while a cell ran"
+
+
+def _no_room(what: str, remedy: str = "make room, or choose another folder with --results") -> str:
+    return f"cannot write {what}. Cells that are done are kept; {remedy}, and run the same command again"
+
+
+def machine_fault(error: OSError, folder: Path | None = None) -> str | None:
+    """What a disk or a limit of the machine has refused, in words; None where the error is of another kind."""
+    if folder is not None and error.errno == errno.ENOENT and not folder.exists():
+        return _no_room(_vanished(folder), "bring it back, or choose another with --results")
+    if error.errno not in _NOT_WRITABLE:
+        return None
+    if error.filename is None and folder is None:
+        return f"cannot write the output: {error.strerror}; send it elsewhere, and run the same command again"
+    what = f"{error.filename or folder}: {error.strerror}"
+    return _no_room(what, _LIMITS[error.errno]) if error.errno in _LIMITS else _no_room(what)
 
 
 @contextlib.contextmanager
 def full_disk_said(folder: Path) -> Iterator[None]:
-    """Turn a disk that is full or not writable into one clear message; what was recorded before stays."""
+    """Turn a disk that is full, gone or not writable, and limits of the machine, into one clear message; what was
+    recorded before stays."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _NOT_WRITABLE:
+        if (text := machine_fault(error, folder)) is None:
             raise
-        raise UnfitMachineError(_no_room(f"{error.filename or folder}: {error.strerror}")) from error
+        raise UnfitMachineError(text) from error

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
-from bwbench.base.errors import BwbenchError, LinkError, UnfitMachineError
+from bwbench.base.errors import BwbenchError, LaunchError, LinkError, UnfitMachineError
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.checkpoint import delete_unfinished, find_checkpoint
 from bwbench.records.environment import capture_environment
-from bwbench.records.files import full_disk_said, worker_met_full_disk
+from bwbench.records.files import full_disk_said, worker_met_limit
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Environment, Event, Others, Status
 from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
@@ -158,13 +158,16 @@ class _Attempt:
         """Train where the cell wants to be trained. Raises UnfitMachineError where the machine has failed it."""
         config = self.item.cell.config
         if config.launcher == "ssh":
-            outcome = self._train_on_hosts(wall_limit_s)
-        else:
+            return self._train_on_hosts(wall_limit_s)  # of their own disks the hosts tell
+        try:
             with open_network(config.link, config.nodes) as network:
                 outcome = self._train_on(network, wall_limit_s)
-        said = "" if config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
-        if outcome.status == "failed" and (full := worker_met_full_disk(self.folder, said)):
-            raise UnfitMachineError(full)  # no fault of the cell's, and of the next one neither
+        except (LaunchError, LinkError) as error:
+            if unfit := worker_met_limit(self.folder, str(error)):
+                raise UnfitMachineError(unfit) from error
+            raise
+        if outcome.status == "failed" and (unfit := worker_met_limit(self.folder, outcome.reason)):
+            raise UnfitMachineError(unfit)  # no fault of the cell's, and of the next one neither
         return outcome
 
     def _beside(self, others: Others, outcome: LaunchOutcome) -> LaunchOutcome:

@@ -25,7 +25,8 @@ from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses, node_environment, torch_environment
 from bwbench.network.network import Network, NodeProcess, open_network
 from bwbench.network.probe.verification import verify
-from bwbench.running.launch.attempt import VERIFY_TRIES, describe_exit, emulator_of, emulator_unfit
+from bwbench.running.launch.attempt import VERIFY_TRIES, emulator_of, emulator_unfit
+from bwbench.running.launch.deaths import describe_exit
 
 EXIT_TIMEOUT = 124  # as of timeout(1)
 GRACE_S = 3.0  # from the request to end until SIGKILL

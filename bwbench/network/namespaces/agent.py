@@ -38,7 +38,6 @@ from bwbench.network.relay.relay_backend import RelayBackend
 _BACKENDS: dict[str, type[AbstractBackend]] = {
     kind.name: kind for kind in (RelayBackend, NetemBackend, UnshapedBackend)
 }
-FIRST_SPARE_FD = 256  # above every descriptor number that a child is to find something under
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -182,7 +181,8 @@ class Children:
         os.close(report_write)
         self._exit_pipes[pid] = pipe
         with open(report_read, "rb") as report:
-            outer, _, failure = report.read().partition(b"\n")
+            outer, told, failure = report.read().partition(b"\n")
+        failure = failure if told else outer
         if failure:
             raise LaunchError(f"cannot start {asked.argv[0]!r} in a node: {failure.decode(errors='replace')}")
         return protocol.Spawned(pid, int(outer or pid))
@@ -212,7 +212,7 @@ class Children:
 def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], report: int) -> None:
     """In the forked child: turn into what is asked for, or report why not. Never returns."""
     try:
-        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, FIRST_SPARE_FD)
+        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, _first_spare(fds))
         outer_pid = str(os.getpid())
         with contextlib.suppress(OSError):  # as the PID namespace sees it that /proc belongs to: the parent's
             outer_pid = os.readlink("/proc/self")
@@ -233,11 +233,16 @@ def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], re
         os._exit(127)
 
 
+def _first_spare(fds: Mapping[int, int]) -> int:
+    """The first number above those that the child is to find something under; a limit of open files may be low."""
+    return 1 + max((2, *fds))
+
+
 def _place_descriptors(fds: Mapping[int, int]) -> None:
     """Put each descriptor under its number: first out of the way of all numbers, then into place."""
     devnull = os.open(os.devnull, os.O_RDWR)
     spare = {
-        target: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, FIRST_SPARE_FD)
+        target: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _first_spare(fds))
         for target, source in {0: devnull, 1: devnull, 2: devnull, **fds}.items()
     }
     for target, source in spare.items():

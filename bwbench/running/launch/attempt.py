@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -115,16 +114,6 @@ class LaunchOutcome:
     ends: dict[int, End] = field(default_factory=dict)
     wire: WireTraffic | None = None
     lateness: JsonObject | None = None
-
-
-def describe_exit(returncode: int) -> str:
-    """Words for an exit status: ``was killed by SIGKILL`` or ``exited with status 1``."""
-    if returncode < 0:
-        try:
-            return f"was killed by {signal.Signals(-returncode).name}"
-        except ValueError:
-            return f"was killed by signal {-returncode}"
-    return f"exited with status {returncode}"
 
 
 def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRecord, resumption: Resumption) -> Status:

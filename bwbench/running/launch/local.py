@@ -16,7 +16,8 @@ from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
 from bwbench.records.files import read_tail
 from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, RankError, WireTraffic, event_of
-from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit, emulator_of, emulator_unfit
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, emulator_of, emulator_unfit
+from bwbench.running.launch.deaths import MemoryKills, describe_exit
 from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
 from bwbench.running.launch.worker_channels import Channels
 
@@ -54,6 +55,7 @@ class LocalLauncher:
         self._health: dict[str, JsonObject] = {}
         self._playing_since_mono_s = 0.0
         self._writing_checkpoint = False
+        self._memory_kills = MemoryKills()
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
         self._stalls = Stalls(self._num_ranks, cell.config.compute.step_time_s or 0.0)
 
@@ -225,7 +227,7 @@ class LocalLauncher:
         """
         killed = [rank for rank, returncode in fallen.items() if returncode < 0]
         rank = next(iter([*killed, *(rank for rank in self._errors if rank in fallen), *fallen]))
-        reason = f"rank {rank} {describe_exit(fallen[rank])}"
+        reason = f"rank {rank} {describe_exit(fallen[rank])}{self._memory_kills.cause(fallen[rank])}"
         if rank in self._errors:
             reason += f": {self._errors[rank]}"
         if dead := self._dead_links.verdict(time.monotonic(), self._network.counters(), WORTH_A_WORD_S):

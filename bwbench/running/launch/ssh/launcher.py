@@ -16,7 +16,8 @@ from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
-from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
+from bwbench.running.launch.attempt import LaunchOutcome
+from bwbench.running.launch.deaths import describe_exit
 from bwbench.running.launch.ssh.connection import HostError, HostSession, connected
 from bwbench.running.launch.ssh.keeper import KeeperOrder
 from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
