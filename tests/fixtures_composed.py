@@ -37,9 +37,9 @@ def compose(folder: Path, factor: float = 1.02, whole: bool = False) -> float:
                                 (experiment / ".timing", timing, TIMING_S)):  # fmt: skip
         place = store / f"part-{name}"
         place.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(place / "cell.json", {**cell.cell.to_json(), "id": name, "slug": "part"})
+        write_json_atomic(place / "cell.json", {**cell.cell.to_json(), "slug": "part"})
         write_json_atomic(
-            place / "status.json", {"schema": 1, "id": name, "slug": "part", "status": "done", "wall_s": wall_s}
+            place / "status.json", {"schema": 1, "id": cell.cell.id, "slug": "part", "status": "done", "wall_s": wall_s}
         )
     if not whole:
         shutil.rmtree(folder / "attempt-1")

@@ -67,11 +67,17 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             return recorded
         for torn in (*item.folder.glob(".*.part"), *item.folder.glob("attempt-*/.*.part")):  # of a killed process
             torn.unlink(missing_ok=True)
-        if not isinstance(read_json(item.folder / "cell.json"), dict):
-            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+        keep_planned(item)
         noting = _Noting(observer, claim)
         with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
             return _Attempt.begin(item, noting).run(wall_limit_s)
+
+
+def keep_planned(item: PlannedCell) -> None:
+    """Have cell.json hold the cell that was planned, whatever lies there; the cell is claimed. Raises OSError."""
+    planned = item.cell.to_json()
+    if read_json(item.folder / "cell.json") != planned:
+        write_json_atomic(item.folder / "cell.json", planned)
 
 
 def ended_since(item: PlannedCell) -> Status | None:

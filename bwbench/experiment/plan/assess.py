@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
+from bwbench.base.plain_data import list_at
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
-from bwbench.records import CellFolder, read_record, write_json_atomic, write_record
+from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.files import REMEDIES
 from bwbench.records.packed import PackedFiles, find_packed, read_packed
 from bwbench.records.schema import PlanAbout, PlannedEntry, PlanOrder, PlanRecord, Status
 
@@ -79,6 +81,8 @@ def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Coll
         raise
     except RecordError as error:  # it may be a newer version's: it is not written over
         return PlannedCell(cell, folder, UNREADABLE, False, f"unreadable: {error}")
+    if (problem := _foreign(cell, folder)) is not None:
+        return PlannedCell(cell, folder, UNREADABLE, False, f"unreadable: {problem}")
     if recorded is None:
         if folder.is_dir() and CellFolder(folder).attempts:
             return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
@@ -93,6 +97,19 @@ def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Coll
             return PlannedCell(cell, folder, status, True, f"{status} before, to be retried", attempt)
         return PlannedCell(cell, folder, status, False, f"{status} before; --retry {status} runs it again", attempt)
     return PlannedCell(cell, folder, "interrupted", True, "interrupted before", attempt)
+
+
+def _foreign(cell: Cell, folder: Path) -> RecordError | None:
+    """Why what lies in the folder of a cell is another one; what is torn is written anew when the cell runs."""
+    try:
+        there = CellFolder(folder).cell
+    except RecordError as error:
+        return error if isinstance(read_json(folder / "cell.json"), dict) else None
+    named = [Path(str(path)).name for path in list_at(there.config, "plugins")]
+    if named == [Path(path).name for path in cell.config.plugins]:
+        return None
+    text = f"{folder / 'cell.json'}: names plugins that the experiment does not: {', '.join(named) or 'none'}"
+    return RecordError(f"{text}; {REMEDIES['cell.json']}")
 
 
 def freeze_plan(

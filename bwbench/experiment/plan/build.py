@@ -13,8 +13,8 @@ from bwbench.experiment.config.dotted_keys import Key
 from bwbench.experiment.config.experiment import Experiment, Point
 from bwbench.experiment.config.method_names import arm_name, standing_of
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.cell_identity import identity
 from bwbench.methods.roles import REFERENCE
+from bwbench.records.cell_identity import identity
 from bwbench.records.schema import PlanAbout
 
 MAX_SLUG = 100  # with the id and ".part" it fits everywhere, encrypted file systems included (143 bytes)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
-from bwbench.base.plain_data import Json, JsonObject
+from bwbench.base.plain_data import Json, JsonObject, list_at
+from bwbench.base.registry import load_plugin
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.method_names import standing_of
 from bwbench.methods.roles import Role, Topology, topology_by_name
 from bwbench.records import SCHEMA
+from bwbench.records.cell_identity import identity
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,16 @@ class Cell:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> Cell:
-        """The cell that ``to_json`` wrote. The id is taken over, never computed anew.
+    def from_json(cls, data: Mapping[str, Json], plugins: Sequence[str]) -> Cell:
+        """The cell that ``to_json`` wrote.
+
+        Args:
+            plugins: of the experiment that the cell is of, which are imported. Those that a cell names itself never
+                are: who has written it is not known.
 
         Raises:
-            ConfigError: a key is missing, the schema is newer than this program, or the configuration does not hold.
+            ConfigError: a key is missing, the schema is newer than this program, the configuration does not hold, it
+                names other plugins, or its id is not the cell's.
         """
         schema = data.get("schema")
         if schema != SCHEMA:
@@ -86,6 +94,14 @@ class Cell:
         missing = [key for key in ("id", "slug", "experiment", "arm", "repeat", "config") if key not in data]
         if missing:
             raise ConfigError(f"cell.json lacks {', '.join(missing)}; plan the experiment again")
+        if plugins_named(data) != list(plugins):
+            named, known = ", ".join(map(str, plugins_named(data))) or "none", ", ".join(plugins) or "none"
+            raise ConfigError(
+                f"cell.json names plugins that are not those of its experiment ({named}, not {known}); read them, then "
+                "plan the experiment again with them under 'plugins:' of its YAML"
+            )
+        for path in plugins:
+            load_plugin(Path(path))
         try:
             config = CellConfig.model_validate(data["config"])
         except ValidationError as error:
@@ -93,4 +109,13 @@ class Cell:
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
             raise ConfigError(problems) from None
         cell_id, slug, experiment, arm = (str(data[key]) for key in ("id", "slug", "experiment", "arm"))
+        if (found := identity(config)) != cell_id:
+            text = f"cell.json has the id {cell_id}, and its configuration that of {found}"
+            raise ConfigError(f"{text}; delete the cell's folder and plan the experiment again")
         return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)
+
+
+def plugins_named(data: Mapping[str, Json]) -> list[Json]:
+    """The plugins that a cell.json names, for those who know where it comes from."""
+    config = data.get("config")
+    return list_at(config, "plugins") if isinstance(config, dict) else []

@@ -20,8 +20,8 @@ from bwbench.experiment.config.tuned import with_rate
 from bwbench.experiment.config.tuned_table import RateTrial, Row, setting_of
 from bwbench.experiment.plan.build import MAX_SLUG, UNSAFE
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.cell_identity import identity
 from bwbench.network.link import UNSHAPED
+from bwbench.records.cell_identity import identity
 
 START = 3  # rates that are tried in any case
 FOLDER = ".tuning"  # below the results: shared by all experiments, and skipped by what lists them

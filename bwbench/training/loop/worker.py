@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -17,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, ConfigError
-from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.given_cell import given_cell
 from bwbench.records import EventWriter
 from bwbench.training.loop.checkpoints import Checkpoints
 from bwbench.training.loop.external import ExternalRun, on_own_interfaces
@@ -44,7 +43,7 @@ def main(arguments: list[str]) -> int:
     try:
         cell_file = Path(arguments[0])
         environment = WorkerEnvironment.read(os.environ)
-        cell = Cell.from_json(_read_json(cell_file))
+        cell = given_cell(cell_file, os.environ)
         _check_world(cell, environment)
         is_external = cell.config.launcher != "local" and environment.attempt is None
         if is_external:
@@ -74,16 +73,6 @@ def main(arguments: list[str]) -> int:
     _leave_together(groups)
     _exit(0)
     return 0  # not reached
-
-
-def _read_json(path: Path) -> JsonObject:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as the JSON of a cell: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} holds no JSON object; a cell's file is called cell.json")
-    return content
 
 
 def _check_world(cell: Cell, environment: WorkerEnvironment) -> None:

@@ -16,15 +16,20 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from bwbench.base import registry
+from pydantic import BaseModel
+
 from bwbench.base.plain_data import Json, JsonObject, mapping_at
-from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
 
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1
+_COMPONENTS = ("model", "dataset", "algorithm", "collective", "optimizer")  # one each; of compression there is a chain
+KEYS = frozenset(  # that a recorded configuration has
+    ("nodes", "link", *_COMPONENTS, "compression", "batch_size", "accumulate", "compute", "evaluate", "target")
+    + ("stop", "limit", "seed", "launcher", "plugins")
+)
 
 _TRACE = {**dict.fromkeys(("measures", "column", "unit", "sha256", "mean")), "format": "auto", "start": "0 us"}
 DEFAULTS: dict[str, dict[str, object]] = {
@@ -58,30 +63,80 @@ DEFAULTS: dict[str, dict[str, object]] = {
 }
 
 
-def identity(config: CellConfig) -> str:
-    """The id of a configuration: the first digits of the SHA-256 of what counts of it, as canonical JSON.
+def identity(config: BaseModel) -> str:
+    """The id of a resolved configuration: the first digits of the SHA-256 of what counts of it, as canonical JSON.
 
     A plugin file counts by its name and by the ``__version__`` that it declares, a trace by what is in it, neither by
     the folder it lies in, so that an experiment can be copied elsewhere and still find its results.
     """
-    canonical = json.dumps(what_counts(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _hashed(what_counts(config))
+
+
+def what_counts(config: BaseModel) -> JsonObject:
+    """The settings that an id is made of."""
+    recorded = config.model_dump(mode="json", by_alias=True)
+    plugins = [[Path(path).name, _declared_version(Path(path))] for path in recorded["plugins"]]
+    return {**_what_counts(recorded, _revision_of), "plugins": plugins}
+
+
+def recorded_identity(config: JsonObject) -> str:
+    """The id of a configuration as cell.json holds it, with components of the first revision and without plugins.
+
+    Raises AttributeError, KeyError, TypeError, ValueError or RecursionError where it is no whole configuration.
+    """
+    return _hashed(_what_counts(config, lambda kind, name: FIRST_REVISION))
+
+
+def id_problem(cell_id: str, config: JsonObject) -> str | None:
+    """Why a recorded configuration cannot be the cell of this id; None where it is, or where that cannot be told.
+
+    Nothing is imported and no file is read that the record names: of what comes from plugins nothing can be told.
+    """
+    if unchecked_id(config) is not None:
+        return None
+    try:
+        found = recorded_identity(config)
+        if found == cell_id or _hashed(_what_counts(config, _revision_of_built_in)) == cell_id:
+            return None
+    except _NotBuiltInError:
+        return None
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        return f"config: is no whole one ({type(error).__name__}: {error}), as that of cell {cell_id} would be"
+    return f"config: is not that of cell {cell_id}, whose id it would be known by: it gives {found}"
+
+
+def unchecked_id(config: JsonObject) -> str | None:
+    """Why it cannot be told whether an id is that of a recorded configuration; None where it can be."""
+    if config.get("plugins"):
+        return "it names plugins, whose versions are no part of the record"
+    link = config.get("link")
+    later = [key for key in config if key not in KEYS]
+    later += [f"link.{key}" for key in link if not _is_key_of_link(key)] if isinstance(link, dict) else []
+    return f"it has keys of a later version ({', '.join(later)})" if later else None
+
+
+def _is_key_of_link(key: str) -> bool:
+    return key in DEFAULTS["link"] or f"link.{key}" in DEFAULTS
+
+
+def _hashed(counted: JsonObject) -> str:
+    canonical = json.dumps(counted, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:ID_LENGTH]
 
 
-def what_counts(config: CellConfig) -> JsonObject:
-    """The settings that an id is made of."""
-    content = _counted("", config.model_dump(mode="json", by_alias=True))
+Revision = Callable[[str, str], int]  # of the component of that kind and name
+
+
+def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
+    content = _counted("", config)
     content["link"] = _of_link("link", content["link"])
     for section in ("compute", "evaluate", "limit", "target"):
         if asked := mapping_at(content, section):
             content[section] = _counted(section, asked)
-    for kind, known in COMPONENT_KEYS.items():
-        if kind != "compression":
-            content[kind] = _of_component(kind, known, mapping_at(content, kind))
-    content["compression"] = [
-        _of_component("compression", registry.COMPRESSIONS, codec.to_json()) for codec in config.compression
-    ]
-    content["plugins"] = [[Path(path).name, _declared_version(Path(path))] for path in config.plugins]
+    for kind in _COMPONENTS:
+        content[kind] = _of_component(kind, content[kind], revision)
+    codecs = content["compression"]
+    content["compression"] = [_of_component("compression", codec, revision) for codec in codecs]
     return content
 
 
@@ -93,13 +148,19 @@ def _counted(place: str, content: JsonObject) -> JsonObject:
     return {key: value for key, value in content.items() if key not in frozen or value != frozen[key]}
 
 
-def _of_component(kind: str, known: registry.Registry, content: JsonObject) -> JsonObject:
+def _of_component(kind: str, content: JsonObject, revision: Revision) -> JsonObject:
     name = str(content["name"])
     counted = _counted(f"{kind} {name}", content)
     if partition := mapping_at(counted, "partition"):
-        counted["partition"] = _of_component("partition", registry.PARTITIONS, partition)
-    revision = getattr(known.load(name), "revision", FIRST_REVISION)
-    return counted if revision == FIRST_REVISION else {**counted, "revision": revision}
+        counted["partition"] = _of_component("partition", partition, revision)
+    number = revision(kind, name)
+    return counted if number == FIRST_REVISION else {**counted, "revision": number}
+
+
+def _revision_of(kind: str, name: str) -> int:
+    from bwbench.base.registry import REGISTRIES  # inside: a list of cells has no need of it
+
+    return int(getattr(REGISTRIES[f"{kind}s"].load(name), "revision", FIRST_REVISION))
 
 
 def _of_link(place: str, content: Json) -> Json:
@@ -118,6 +179,18 @@ def _of_link(place: str, content: Json) -> Json:
     return {
         key: _of_link(f"{place}.{'*' if place.endswith('.overrides') else key}", value) for key, value in kept.items()
     }
+
+
+class _NotBuiltInError(Exception):
+    """A component is of another package, which a record is no reason to import."""
+
+
+def _revision_of_built_in(kind: str, name: str) -> int:
+    from bwbench.base.registry import REGISTRIES
+
+    if not any(entry.name == name and entry.provider == "bwbench" for entry in REGISTRIES[f"{kind}s"]):
+        raise _NotBuiltInError
+    return _revision_of(kind, name)
 
 
 def _declared_version(plugin: Path) -> str | None:
