@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
-from bwbench.cli import listing, machine_commands, result_commands, run_commands, written_results
+from bwbench.cli import listing, machine_commands, result_commands, run_commands, verify_command, written_results
 from bwbench.cli.link import LINK_HELP, LinkGroup
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
@@ -48,6 +48,7 @@ for command in (
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
     *(result_commands.status, result_commands.show, written_results.plot, written_results.report),
     *(result_commands.compare, written_results.export, result_commands.merge, result_commands.publish),
+    verify_command.verify,
     *(listing.list_, machine_commands.doctor, machine_commands.clean),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)

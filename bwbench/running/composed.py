@@ -20,6 +20,7 @@ from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMI
 from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
 from bwbench.records import CellFolder, read_record, write_record
+from bwbench.records.checksums import with_checksums
 from bwbench.records.disk import full_disk_said
 from bwbench.records.lock import Claim, claim_of, claimed
 from bwbench.records.schema import (
@@ -94,7 +95,7 @@ def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             return recorded  # another process was quicker
         keep_planned(item)
         status = _composed_now(item, wall_limit_s, _Standing(item.cell, observer, claim), begun)
-        write_record(item.folder / "status.json", status)
+        write_record(item.folder / "status.json", with_checksums(status, item.folder))
         return status
 
 

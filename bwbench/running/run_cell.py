@@ -12,6 +12,7 @@ from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.checksums import with_checksums
 from bwbench.records.disk import full_disk_said, worker_met_full_disk
 from bwbench.records.environment import capture_environment
 from bwbench.records.lock import Claim, claimed
@@ -155,7 +156,7 @@ class _Attempt:
                 raise  # the next cell would meet the same
         finally:
             status = cell_status(cell, self.folder, outcome, self.link.record, self.resumption)
-            write_record(self.item.folder / "status.json", status)
+            write_record(self.item.folder / "status.json", with_checksums(status, self.item.folder))
             self.resumption.tidy(self.folder, status.status)
         return status
 

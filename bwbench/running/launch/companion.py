@@ -21,6 +21,7 @@ import psutil
 from bwbench.base.errors import EXIT_UNFIT_MACHINE, CellTakenError, RecordError
 from bwbench.experiment.plan.given_cell import given_cell
 from bwbench.records import CellFolder, read_last_events, read_record, write_record
+from bwbench.records.checksums import with_checksums
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import (
     End,
@@ -209,7 +210,7 @@ class Companion:
         status = cell_status(self._cell, self._attempt, outcome, self._record.record, self._resumption)
         text = f"bwbench: {self._cell.slug}: {outcome.status}: {outcome.reason}"
         try:
-            write_record(self._folder / "status.json", status)
+            write_record(self._folder / "status.json", with_checksums(status, self._folder))
         except OSError as error:
             text += f" (and the result cannot be written: {self._folder}: {error.strerror})"
         print(text, file=sys.stderr, flush=True)
