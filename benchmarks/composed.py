@@ -26,7 +26,7 @@ from typing import Any
 
 from bwbench.experiment.plan.composing import CONVERGENCE_FOLDER, TIMING_FOLDER
 from bwbench.records import CellFolder, iter_cells
-from bwbench.results.analysis.composed_error import composed_error
+from bwbench.results.analysis.caveats import composed_error
 
 NAME, REST = "composed", "composed-only"
 ARMS = ("ddp", "ring-fp16", "top-k", "local-sgd")

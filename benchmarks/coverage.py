@@ -26,9 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.crossover import Measured, find_crossovers
-from bwbench.results.analysis.statistics import estimate, geometric_interval, paired_ratio
+from bwbench.results.analysis.statistics import Arrival, estimate, geometric_interval, paired_ratio
 
 BANDWIDTHS_BPS = (1e6, 3e6, 10e6, 30e6, 100e6)
 

@@ -54,10 +54,10 @@ from bwbench.records.environment import capture_environment
 from bwbench.records.lock import claimed
 from bwbench.running.sweep import freeze_sweep, plan_sweep
 from bwbench.running.sweep.account import Account
-from bwbench.running.sweep.executor import ThisMachine
-from bwbench.running.sweep.notify import Notifier
+from bwbench.running.sweep.scheduler import ThisMachine
+from bwbench.running.sweep.account import Notifier
 from bwbench.running.sweep.scheduler import Scheduler
-from bwbench.running.sweep.time_left import TimeLeft
+from bwbench.running.sweep.account import TimeLeft
 
 def run(item, wall_limit_s, observer):
     with claimed(item.folder) as claim:

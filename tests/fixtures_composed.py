@@ -7,8 +7,7 @@ from pathlib import Path
 
 from bwbench.records import CellFolder, read_json, write_json_atomic
 from bwbench.records.cell_identity import recorded_identity
-from bwbench.results.analysis.ledger import summarise_ledger
-from bwbench.results.analysis.trial import curve_of
+from bwbench.results.analysis.trial import curve_of, summarise_ledger
 
 CONVERGENCE_S, TIMING_S = 7.0, 5.0
 

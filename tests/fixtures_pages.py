@@ -8,7 +8,7 @@ from pathlib import Path
 from fixtures_records import Study, write_study
 
 from bwbench.records import CellFolder, iter_cells
-from bwbench.results.analysis.tables import Reader
+from bwbench.results.analysis.results import Reader
 
 SCRIPT_ARM = "</script><script>window.hacked=1</script>"
 IMAGE_ARM = "<img src=x onerror=window.hacked=2>"

@@ -66,11 +66,17 @@ class Option:
 
 
 def options_of(model: type[BaseModel]) -> list[Option]:
-    """The options of a component's ``Config``, in its order."""
-    meanings = attribute_meanings(model)
-    defaults = _defaults_as_written(model)
+    """The options of a component's ``Config``, in its order. Defaults are what validation makes of them."""
+    meanings, fields = attribute_meanings(model), model.model_fields
+    optional = {name for name, info in fields.items() if not info.is_required()}
+    try:
+        filled = model()
+    except ValidationError:  # something has to be given
+        values = {name: fields[name].get_default(call_default_factory=True) for name in optional}
+        filled = model.model_construct(**values)
+    defaults = filled.model_dump(mode="json", by_alias=True, include=optional, warnings=False)
     found = []
-    for name, info in model.model_fields.items():
+    for name, info in fields.items():
         written = info.alias or name
         meaning = info.description or meanings.get(name, "")
         found.append(Option(written, defaults.get(written), info.is_required(), meaning))
@@ -94,15 +100,3 @@ def attribute_meanings(model: type[BaseModel]) -> dict[str, str]:
             elif line.strip():
                 break
     return meanings
-
-
-def _defaults_as_written(model: type[BaseModel]) -> JsonObject:
-    """Defaults in YAML form: quantities with their unit, and what validation fills in."""
-    fields = model.model_fields
-    optional = {name for name, info in fields.items() if not info.is_required()}
-    try:
-        defaults = model()
-    except ValidationError:  # something has to be given
-        values = {name: fields[name].get_default(call_default_factory=True) for name in optional}
-        defaults = model.model_construct(**values)
-    return defaults.model_dump(mode="json", by_alias=True, include=optional, warnings=False)

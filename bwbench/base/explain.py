@@ -53,13 +53,12 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def unknown_key(key: object, known: Iterable[str], where: str = "") -> str:
+def unknown_key(key: object, known: Iterable[str]) -> str:
     """The message for a key that is not there: nearest name, then all names."""
     names = list(known)
-    place = f" in {where}" if where else ""
     if not names:
-        return f"unknown key {key!r}{place}. No keys are known here."
-    return f"unknown key {key!r}{place}.{nearest(key, names)} Known: {', '.join(names)}."
+        return f"unknown key {key!r}. No keys are known here."
+    return f"unknown key {key!r}.{nearest(key, names)} Known: {', '.join(names)}."
 
 
 def show(value: object) -> str:

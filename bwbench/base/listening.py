@@ -17,9 +17,16 @@ def listening_socket(address: str, port: int) -> socket.socket:
 
     Raises OSError where the port is taken.
     """
-    for family, bind_to in _own(address, port):
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        found = []
+    for family, _, _, _, where in found:
+        own = str(where[0])
+        if own != address and ipaddress.ip_address(own.partition("%")[0]).is_loopback:
+            continue
         try:
-            return socket.create_server(bind_to, family=family)
+            return socket.create_server((own, port), family=family)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
@@ -31,16 +38,3 @@ def listening_everywhere(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
-
-
-def _own(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    try:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
-    except socket.gaierror:
-        return []
-    places = [(family, (str(where[0]), port)) for family, _, _, _, where in found]
-    return [
-        (family, bind_to)
-        for family, bind_to in places
-        if bind_to[0] == address or not ipaddress.ip_address(bind_to[0].partition("%")[0]).is_loopback
-    ]

@@ -63,15 +63,14 @@ class MessageReader:
 
     Args:
         descriptor: stays the caller's, who alone closes it; nobody else reads from it.
-        most_bytes: see ``LineBuffer``.
 
     Attributes:
         has_ended: whether the other side has closed its end. What has come until then can still be taken.
     """
 
-    def __init__(self, descriptor: int, most_bytes: int | None = MAX_LINE_BYTES) -> None:
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._buffer = LineBuffer(most_bytes)
+        self._buffer = LineBuffer()
         self._messages: deque[dict[str, Any]] = deque()
         self.has_ended = False
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, WrapValidator
 
 from bwbench.base.explain import refused
 
@@ -37,7 +37,17 @@ class Dimension:
             shown = f"{number} {self.example.split(' ', 1)[1]}"
             raise ValueError(f"{text!r} has no unit; a {self.name} needs one: '{shown}'")
         if unit not in self.factors:
-            hint = self._near(unit)
+            by_lower = {known.lower(): known for known in self.factors}
+            spelled = {
+                "bps": "bit/s",
+                "kbps": "kbit/s",
+                "mbps": "Mbit/s",
+                "gbps": "Gbit/s",
+                "mbit": "Mbit/s",
+                "sec": "s",
+            }
+            near = by_lower.get(unit.lower()) or spelled.get(unit.lower())
+            hint = f" Did you mean {near!r}?" if near in self.factors else ""
             raise ValueError(f"{unit!r} is not a unit of {self.name}.{hint} Allowed: {', '.join(self.factors)}")
         return self._si(float(number), unit)
 
@@ -77,13 +87,6 @@ class Dimension:
         """Rounded once: 0.1 ms is 1e-4 s, which 0.1 * 1e-3 is not."""
         factor = self.factors[unit]
         return number * factor if factor >= 1 else number / round(1 / factor)
-
-    def _near(self, unit: str) -> str:
-        by_lower = {known.lower(): known for known in self.factors}
-        spelled = {"bps": "bit/s", "kbps": "kbit/s", "mbps": "Mbit/s", "gbps": "Gbit/s", "mbit": "Mbit/s", "sec": "s"}
-        near = by_lower.get(unit.lower()) or spelled.get(unit.lower())
-        near = near if near in self.factors else None
-        return f" Did you mean {near!r}?" if near else ""
 
 
 BANDWIDTH = Dimension(
@@ -139,13 +142,9 @@ LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
 
 
-def _memory_or_auto(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    return value if value == "auto" else handler(value)
-
-
 # A size in bytes or the word "auto"; a union of both would make two errors out of one mistake.
 MemoryOrAuto: Any = Annotated[
     Memory,
-    WrapValidator(_memory_or_auto),
+    WrapValidator(lambda value, handler: value if value == "auto" else handler(value)),
     PlainSerializer(lambda value: value if value == "auto" else MEMORY.format(value), return_type=str),
 ]

@@ -140,7 +140,11 @@ class _Reader:
             self._add(f"the tag {node.tag!r} is not allowed; write the plain value", line)
         if isinstance(node, yaml.ScalarNode):
             self._document.lines[path] = line
-            return self._scalar(node, line)
+            text = str(node.value)
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                self._add("half a surrogate pair is no character; write the character itself", line)
+                return ""
+            return _plain(text) if node.tag == _PLAIN else text
         self._document.lines.setdefault(path, line)
         if isinstance(node, yaml.SequenceNode):
             return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
@@ -185,13 +189,6 @@ class _Reader:
                     self._merge(own, value_node, path, depth + 1)
                 elif key not in own:
                     own[key] = self.read(value_node, (*path, key))
-
-    def _scalar(self, node: yaml.ScalarNode, line: int) -> Json:
-        text = str(node.value)
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            self._add("half a surrogate pair is no character; write the character itself", line)
-            return ""
-        return _plain(text) if node.tag == _PLAIN else text
 
     def _add(self, message: str, line: int) -> None:
         self._document.problems.append(Problem(message, self._document.file, line))

@@ -14,9 +14,8 @@ from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
 from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.schema import Evaluation
+from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of
 from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
-from bwbench.results.analysis.composed_error import composed_error, composed_note
-from bwbench.results.analysis.provenance import mixed_note, provenance_of
 from bwbench.results.analysis.spent import spent
 
 Entry: TypeAlias = dict[str, Any]  # of --json
@@ -65,19 +64,16 @@ class _Overview:
         self._errors: list[float] = []
 
     def entries(self, folder: Path) -> Iterator[Entry]:
-        """Those of all cells below, one after another: all at once would fill the memory."""
-        return map(self.take, iter_cells(folder))
-
-    def take(self, folder: CellFolder) -> Entry:
-        """The entry of a cell, which is counted."""
-        entry = status_entry(folder, links_too=self.counts.total() < _MOST_LINKS)
-        self.counts[entry["status"]] += 1
-        self._num_composed += entry["composed"]
-        if entry["composed_error"] is not None:
-            self._errors.append(entry["composed_error"])
-        if entry["status"] == "done":
-            self._provenances.add(provenance_of(folder))
-        return entry
+        """Those of all cells below, one after another, each counted: all at once would fill the memory."""
+        for cell in iter_cells(folder):
+            entry = status_entry(cell, links_too=self.counts.total() < _MOST_LINKS)
+            self.counts[entry["status"]] += 1
+            self._num_composed += entry["composed"]
+            if entry["composed_error"] is not None:
+                self._errors.append(entry["composed_error"])
+            if entry["status"] == "done":
+                self._provenances.add(provenance_of(cell))
+            yield entry
 
     @property
     def notes(self) -> list[str]:
@@ -95,7 +91,11 @@ def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
     an attempt was cut off, ``unreadable`` where a record is broken: one such cell must not hide the others.
     """
-    if (problem := _problem(folder, links_too=links_too)) is not None:
+    try:
+        problem = folder.problem if links_too else folder.problem_at_a_glance
+    except RecordError as error:  # of the line of a published cell
+        problem = error
+    if problem is not None:
         return _unreadable(folder, problem)
     cell, recorded = folder.cell, folder.status
     entry: Entry = {key: getattr(cell, key) for key in ("id", "slug", "experiment", "arm", "repeat")}
@@ -107,13 +107,6 @@ def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
     if running is not None:
         entry |= {"status": "running", "reason": _in_words(running)}
     return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
-
-
-def _problem(folder: CellFolder, *, links_too: bool) -> RecordError | None:
-    try:
-        return folder.problem if links_too else folder.problem_at_a_glance
-    except RecordError as error:  # of the line of a published cell
-        return error
 
 
 def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:

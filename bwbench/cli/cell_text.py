@@ -12,10 +12,9 @@ from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import CurvePoint, End, JsonObject, LedgerSummary, LinkRecord, MeasuredPair, Status
+from bwbench.results.analysis.caveats import ComposedError, composed_error
 from bwbench.results.analysis.cells import setting_of, state_of
-from bwbench.results.analysis.composed_error import ComposedError, composed_error
-from bwbench.results.analysis.ledger import PART_NAMES, Clocks, summarise_ledger
-from bwbench.results.analysis.trial import curve_of
+from bwbench.results.analysis.trial import PART_NAMES, digest_of
 
 _INDENT = "  "
 _EVALUATIONS = 12  # the last ones; --json has all
@@ -65,13 +64,14 @@ def shown(path: Path) -> Shown:
     folder = cell_at(path)
     if folder.problem is not None:
         raise folder.problem
-    digest, state = folder.digest, state_of(folder)
-    events = folder.events() if digest is None else {}
+    state = state_of(folder)
+    events = folder.events() if folder.digest is None else {}
+    digest = folder.digest or digest_of(events, folder.link)
     return Shown(
         folder=folder,
         state=state,
-        ledger=summarise_ledger(events, Clocks.of_link(folder.link)) if digest is None else digest.ledger,
-        curve=curve_of(events) if digest is None else digest.curve,
+        ledger=digest.ledger,
+        curve=digest.curve,
         ends={rank: next((e for e in reversed(found) if isinstance(e, End)), None) for rank, found in events.items()},
         composed_error=composed_error(folder),
         logs={} if state == "done" else folder.log_tails(),

@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.cli.output import plain_table, print_json, seconds
-from bwbench.cli.results_folder import say_unreadable
+from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
 from bwbench.records import iter_cells, readable
+from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow, compare_cells
-from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.crossover import Crossover
-from bwbench.results.analysis.provenance import provenance_note
 from bwbench.results.analysis.statistics import Estimate
-
-_Row = ArmRow | CrossoverRow | ParetoRow
 
 RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm is faster"
 _DIGITS = 6  # of computed bandwidths
@@ -55,7 +51,8 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         "rows": [_arm_json(row) for row in comparison.rows],
         "crossovers": [_crossovers_json(row) for row in comparison.crossovers],
         "pareto": [
-            {"experiment": row.experiment, "group": row.condition, **vars(row.standing)} for row in comparison.pareto
+            {"group" if key == "condition" else key: value for key, value in vars(row).items()}
+            for row in comparison.pareto
         ],
     }
 
@@ -116,23 +113,25 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield f"Bandwidth at which an algorithm and {baseline} are equally fast"
         columns = ["algorithm", "faster below", "crossover", "95 % interval", "S/(B·T)", "n", "why"]
         yield from _table(comparison.crossovers, columns, _crossover_cells)
-    optimal = [row for row in comparison.pareto if row.standing.optimal]
+    optimal = [row for row in comparison.pareto if row.optimal]
     if optimal:
         yield ""
         yield "Not beaten in both time and accuracy (Pareto set)"
         yield from _table(optimal, ["algorithm", "time to target", "final metric", "n"], _pareto_cells)
 
 
-def _table(rows: Sequence[_Row], columns: list[str], cells: Callable[[Any], list[list[str]]]) -> Iterator[str]:
+def _table(
+    rows: Sequence[ArmRow | CrossoverRow | ParetoRow], columns: list[str], cells: Callable[[Any], list[list[str]]]
+) -> Iterator[str]:
     """A column for each part of the condition that varies, and one for composed values where there are any."""
     several = len({row.experiment for row in rows}) > 1
     keys = _shown_keys([row.condition for row in rows])
-    marked = any(_composed(row) for row in rows)
+    marked = any(row.composed for row in rows)
     lines = []
     for row in rows:
         before = [row.experiment] if several else []
         before += [_text(row.condition.get(key)) for key in keys]
-        after = (["composed" if _composed(row) else "measured"]) if marked else []
+        after = (["composed" if row.composed else "measured"]) if marked else []
         lines += [[*before, *line, *after] for line in cells(row)]
     head = [*(["experiment"] if several else []), *keys, *columns, *(["how"] if marked else [])]
     right = {"time to target", "times as fast", "n", "not reached", "final metric", "crossover", "S/(B·T)"}
@@ -187,13 +186,8 @@ def _ends(one: Crossover, *, has_interval: bool) -> str:
 
 
 def _pareto_cells(row: ParetoRow) -> list[list[str]]:
-    standing = row.standing
-    time = "not reached" if standing.time_s is None else seconds(standing.time_s)
-    return [[standing.algorithm, time, f"{standing.metric} {standing.metric_value:.4g}", str(standing.n)]]
-
-
-def _composed(row: _Row) -> bool:
-    return row.standing.composed if isinstance(row, ParetoRow) else row.composed
+    time = "not reached" if row.time_s is None else seconds(row.time_s)
+    return [[row.algorithm, time, f"{row.metric} {row.metric_value:.4g}", str(row.n)]]
 
 
 def _time(estimate: Estimate) -> str:

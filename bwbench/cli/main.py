@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from itertools import takewhile
-from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -13,7 +12,7 @@ from typer.core import TyperGroup
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
-from bwbench.cli import listing, machine_commands, result_commands, run_commands, verify_command, written_results
+from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
 from bwbench.cli.link import LINK_HELP, LinkGroup
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
@@ -46,10 +45,10 @@ app = typer.Typer(
 )
 for command in (
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
-    *(result_commands.status, result_commands.show, written_results.plot, written_results.report),
-    *(result_commands.compare, written_results.export, result_commands.merge, result_commands.publish),
+    *(result_commands.status, result_commands.show, result_commands.plot, result_commands.report),
+    *(result_commands.compare, result_commands.export, result_commands.merge, result_commands.publish),
     verify_command.verify,
-    *(listing.list_, machine_commands.doctor, machine_commands.clean),
+    *(machine_commands.list_, machine_commands.doctor, machine_commands.clean),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
 app.add_typer(typer.Typer(cls=LinkGroup, help=LINK_HELP, no_args_is_help=True), name="link")
@@ -75,14 +74,9 @@ def _global_options(
 
 def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # end as Ctrl-C does: the running cell is recorded as interrupted
+        signal.signal(number, signal.default_int_handler)
     sys.exit(_run(sys.argv[1:]))
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does, so that the running cell is recorded as interrupted."""
-    raise KeyboardInterrupt
 
 
 def _run(arguments: list[str]) -> int:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from bwbench.base.errors import RecordError
+
+_SHOWN_UNREADABLE = 8
 MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
 PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing there wraps it
 
@@ -101,3 +104,15 @@ def size(value: float | None) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+
+
+def say_unreadable(refused: Sequence[RecordError]) -> None:
+    """Notes on stderr: which cells cannot be read and are left out, each with its reason, and how many there are."""
+    for error in refused[:_SHOWN_UNREADABLE]:
+        print(f"note: left out: {error}", file=sys.stderr)
+    if len(refused) > _SHOWN_UNREADABLE:
+        more = len(refused) - _SHOWN_UNREADABLE
+        print(f"note: left out: {more} more; `bwbench status` names them all", file=sys.stderr)
+    if refused:
+        words = "1 cell is" if len(refused) == 1 else f"{len(refused)} cells are"
+        print(f"note: {words} unreadable", file=sys.stderr)

@@ -103,11 +103,7 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
     found = foreseen.estimates.get(item.cell.id)
     expected = foreseen.predict(item) if found is not None and (item.runs or item.way != COMPOSED) else None
     return {
-        "id": item.cell.id,
-        "slug": item.cell.slug,
-        "experiment": item.cell.experiment,
-        "arm": item.cell.arm,
-        "repeat": item.cell.repeat,
+        **{name: getattr(item.cell, name) for name in ("id", "slug", "experiment", "arm", "repeat")},
         "nodes": item.cell.config.nodes,
         "link": item.cell.config.link.describe(),
         "rtt_s": item.cell.config.link.rtt_s,

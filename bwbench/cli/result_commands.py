@@ -1,18 +1,26 @@
-"""Commands about what has been recorded: ``status``, ``show``, ``compare``, ``publish`` and ``merge``."""
+"""Commands about what has been recorded: ``status``, ``show``, ``compare``; ``publish`` and ``merge`` records.
+
+Or write files from it: ``plot`` pictures, ``report`` a page or a section, ``export`` a table.
+"""
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import Counter
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK
-from bwbench.cli.option_classes import option
-from bwbench.cli.output import plain_table, print_json, size
-from bwbench.cli.results_folder import ResultsFolder, check_folder, find_cell
+from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
+from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
+from bwbench.cli.output import plain_table, print_json, say_unreadable, size
+
+if TYPE_CHECKING:
+    from bwbench.results.analysis.cells import Row
+
 
 AsJson = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 _SHOWN_LEFT_OUT = 8
@@ -151,3 +159,192 @@ def merge(
         for line in plain_table(["source", *outcomes], rows, right=set(outcomes)):
             print(line)
     return EXIT_CELLS_FAILED if any(one.outcome == REFUSED for one in merged) else EXIT_OK
+
+
+# What an option may be, as typer takes it: one column or both columns of a paper; pictures as in
+# ``figures.save.FORMATS``; one HTML file, or a section in one of two markup languages; an exported table and its rows.
+Width = Enum("Width", {"page": "page", "column": "column"})
+PictureFormat = Enum("PictureFormat", {"png": "png", "pdf": "pdf"})
+ReportFormat = Enum("ReportFormat", {"html": "html", "latex": "latex", "markdown": "markdown"})
+TableFormat = Enum("TableFormat", {"parquet": "parquet", "csv": "csv", "json": "json"})
+TableRows = Enum("TableRows", {"cells": "cells", "evaluations": "evaluations", "steps": "steps"})
+
+_REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.tex", ReportFormat.markdown: "report.md"}
+
+
+def plot(
+    folder: ResultsFolder,
+    *,
+    out: Annotated[Path | None, option("Folder for the pictures.", show_default="DIR/figures")] = None,
+    figure: Annotated[
+        list[str] | None, option("Draw this figure only; repeatable.", show_default="all that apply")
+    ] = None,
+    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    at: Annotated[
+        list[str] | None,
+        option(
+            "Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
+            "repeatable: all parts of the name have to be given.",
+            metavar="SETTING",
+            show_default="every setting",
+        ),
+    ] = None,
+    format: Annotated[list[PictureFormat] | None, option("Pictures of this format only.", show_default="both")] = None,
+    folders: Annotated[bool, option("A folder for each experiment even where there is only one.", "--folders")] = False,
+) -> int:
+    """Draw the figures of an experiment as PNG and PDF, each with a JSON file of its numbers and cells.
+
+    Prints the files written, one a line. What was not drawn, and why, is said on stderr.
+    """
+    check_folder(folder)
+    from bwbench.base.registry import FIGURES  # entry points: importlib.metadata takes 10 ms
+
+    for name in figure or []:
+        if name not in FIGURES:
+            raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
+
+    from bwbench.results.analysis.results import Reader, read_cells, results_of  # pandas takes a second to import
+    from bwbench.results.figures.album import draw_albums
+    from bwbench.results.figures.style import WIDTHS_IN
+
+    formats = [one.value for one in format or PictureFormat]
+    reader = Reader()
+    cells, refused = read_cells(folder, reader)
+    say_unreadable(refused)
+    drawn = draw_albums(
+        results_of(cells, reader),
+        out or folder / "figures",
+        figure,
+        WIDTHS_IN[width.value],
+        at or (),
+        folders=folders,
+        formats=formats,
+    )
+    if not drawn.paths:
+        raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))
+    for path in drawn.paths:
+        print(path)
+    sys.stdout.flush()
+    for line in [*drawn.notes, *(f"not drawn: {line}" for line in drawn.skipped)]:
+        print(f"note: {line}", file=sys.stderr)
+    return EXIT_OK
+
+
+def report(
+    folder: ResultsFolder,
+    out: Annotated[Path | None, option("File to write.", show_default="DIR/report.html, .tex or .md")] = None,
+    format: Annotated[
+        ReportFormat, option("A page for the browser, or a results section for a paper.")
+    ] = ReportFormat.html,
+) -> int:
+    """Write one HTML file to explore the cells in: no server, no network. Or a section for a paper.
+
+    The page computes in the browser: filters, a slider for the target, and which algorithm is fastest on a link of
+    yours. Prints the file written. The same records make the same bytes.
+    """
+    check_folder(folder)
+    out = out or folder / _REPORT_NAMES[format]
+    if out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _REPORT_NAMES[format]}")
+    from bwbench.records.files import write_bytes_atomic
+    from bwbench.results.analysis.results import Reader, read_cells, results_of  # pandas takes a second to import
+    from bwbench.results.page.payload import build_payload
+    from bwbench.results.page.render import render_page
+    from bwbench.results.section import write_section
+
+    reader = Reader()
+    cells, refused = read_cells(folder, reader)
+    say_unreadable(refused)
+    if not cells:
+        raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
+    if format is ReportFormat.html:
+        text = render_page(build_payload(cells, folder.resolve().name, reader))
+    else:
+        text = write_section(results_of(cells, reader), "latex" if format is ReportFormat.latex else "markdown")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(out, text.encode(), sync=False)
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be written: {error.strerror}; name another file") from error
+    print(out)
+    return EXIT_OK
+
+
+def export(
+    folder: ResultsFolder,
+    to: Annotated[TableFormat, option("Format of the table.")],
+    out: Annotated[
+        Path | None, option("File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
+    ] = None,
+    what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
+) -> int:
+    """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps.
+
+    Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
+    """
+    from bwbench.records import iter_cells, readable
+    from bwbench.records.files import write_bytes_atomic
+    from bwbench.results.analysis.export import WHAT
+
+    check_folder(folder)
+    if out is not None and out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / f'{what.value}.{to.value}'}")
+    cells, refused = readable(iter_cells(folder))
+    rows: list[Row] = []
+    for cell in cells:
+        try:
+            rows += WHAT[what.value]([cell])
+        except RecordError as error:  # of its events, which are read for rows of evaluations and steps alone
+            refused.append(error)
+    skipped = []
+    if what is TableRows.steps and (num_packed := sum(cell.is_packed for cell in cells)):
+        skipped.append(f"steps of {num_packed} published cells: records that are published hold none")
+    if not rows:
+        why = f" ({[*refused, *skipped][-1]})" if refused or skipped else ""
+        raise ConfigError(f"{folder}: there are no {what.value} to export{why}")
+    say_unreadable(refused)
+    for line in skipped:
+        print(f"note: left out: {line}", file=sys.stderr)
+    if out is None and to is TableFormat.parquet:
+        out = Path(f"bwbench-{what.value}.parquet")
+    content = _parquet(rows) if to is TableFormat.parquet else _text(rows, to).encode()
+    if out is None:
+        sys.stdout.write(content.decode())
+        return EXIT_OK
+    try:
+        write_bytes_atomic(out, content, sync=False)
+    except OSError as error:
+        raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
+    print(out)
+    return EXIT_OK
+
+
+def _text(rows: list[Row], to: TableFormat) -> str:
+    from csv import DictWriter  # `bwbench --help` can do without these two
+    from json import dumps
+
+    if to is TableFormat.json:
+        return '{"rows": [\n' + ",\n".join(dumps(row, allow_nan=False) for row in rows) + "\n]}\n"
+    text = io.StringIO()
+    writer = DictWriter(text, _columns(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _columns(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def _parquet(rows: list[Row]) -> bytes:
+    """A column of unlike values (a model's option that is a number here and a word there) becomes text."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=_columns(rows))
+    for column in frame.columns:
+        values = frame[column].dropna()
+        kinds = {bool if isinstance(value, bool) else float if isinstance(value, (int, float)) else str
+                 for value in values}  # fmt: skip
+        if len(kinds) > 1:
+            frame[column] = frame[column].map(lambda value: None if pd.isna(value) else str(value))
+    return bytes(frame.to_parquet(index=False))

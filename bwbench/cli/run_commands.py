@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-from bwbench.cli.option_classes import option, takes_options
-from bwbench.cli.run_options import Results, SweepOptions, TuneOptions
+from bwbench.cli.options import Results, SweepOptions, TuneOptions, option, takes_options
 
 if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment

@@ -14,7 +14,7 @@ from bwbench.cli.output import new_table, seconds, stderr
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records.schema import Evaluation, Event, Status
-from bwbench.running.sweep.time_left import TimeLeft
+from bwbench.running.sweep.account import TimeLeft
 
 PLAIN_EVERY_S = 2.0  # a log shall show that a cell gets on, not every evaluation
 MOST_SKIPPED_SAID = 5  # one by one; of the others the number

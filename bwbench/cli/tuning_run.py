@@ -10,19 +10,18 @@ from pathlib import Path
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
 from bwbench.cli.carry_out import check_data
+from bwbench.cli.options import TuneOptions, retried
 from bwbench.cli.output import new_table, print_json, seconds, stderr, stdout
-from bwbench.cli.run_options import TuneOptions, retried
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.tuned_table import TunedEntry, named
 from bwbench.experiment.plan import CellEstimate, Forecast, estimate_cells
-from bwbench.records.disk import full_disk_said
-from bwbench.running.sweep.time_left import TimeLeft
-from bwbench.running.tuning.search import Search, searches_of, widening
+from bwbench.records.files import full_disk_said
+from bwbench.running.sweep.account import TimeLeft
+from bwbench.running.tuning.search import Search, SearchProgress, planned, progress, searches_of, waiting, widening
+from bwbench.running.tuning.search import tune as run_searches
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
-from bwbench.running.tuning.trials import SearchProgress, planned, progress, waiting
-from bwbench.running.tuning.trials import tune as run_searches
 
 _RETRY = ("failed", "timeout", "invalid")
 _HINTS = {"diverged": "; a rate at which the training diverges has been judged"}
@@ -55,7 +54,11 @@ def tune_rates(file: Path, options: TuneOptions) -> int:
     """Search the rates of an experiment's arms, or only show what would run. Returns the exit status."""
     retry = tuple(retried(options.retry, _RETRY, _HINTS))
     experiment = load_experiment(file, options.set_ or [], tuning=True)
-    path = options.output or _default_output(experiment)
+    if options.output is None and len(experiment.tables) > 1:
+        names = ", ".join(map(str, experiment.tables))
+        raise ConfigError(f"{experiment.file} names several tables ({names}); say with --output which to write")
+    by_default = [*experiment.tables, Path("experiments/tuning") / f"{experiment.name}.yaml"]
+    path = options.output or by_default[0]
     old = read_rows(path, options.seed, _plugins(experiment))
     searches = searches_of(experiment, options.seed, max(options.widen, widening(old)), old)
     for warning in (*experiment.warnings, *(note for search in searches for note in search.notes)):
@@ -180,13 +183,6 @@ def _print_plan(tuning: _Tuning, *, as_json: bool) -> None:
     stdout().print(table)
     text = f"{len(rows)} searches, {count} trials to run now: {seconds(least_s)} if they go to the limit"
     stderr().print(f"{text}; at most {seconds(most_s)}, if every search goes through its whole grid")
-
-
-def _default_output(experiment: Experiment) -> Path:
-    if len(experiment.tables) > 1:
-        names = ", ".join(map(str, experiment.tables))
-        raise ConfigError(f"{experiment.file} names several tables ({names}); say with --output which to write")
-    return experiment.tables[0] if experiment.tables else Path("experiments/tuning") / f"{experiment.name}.yaml"
 
 
 def _plugins(experiment: Experiment) -> tuple[str, ...]:

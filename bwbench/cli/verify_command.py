@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
-from bwbench.cli.option_classes import option
+from bwbench.cli.options import option
 from bwbench.cli.output import print_json
 
 

@@ -35,12 +35,7 @@ def on_host(values: torch.Tensor) -> torch.Tensor:
 def give_back(changed: torch.Tensor, values: torch.Tensor) -> None:
     """Write what ``on_host(values)`` gave, changed since then, to where it came from; nothing where both are one."""
     if changed.data_ptr() != values.data_ptr() or changed.dtype != values.dtype:
-        copy_over(changed.view(values.shape), values)
-
-
-def copy_over(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Write the values of ``source`` into ``target``, which may lie on another device."""
-    target.copy_(source)
+        values.copy_(changed.view(values.shape))
 
 
 def moved_to_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -72,7 +67,9 @@ def empty_bytes(num_bytes: int) -> torch.Tensor:
     """A uint8 vector without content, whose memory is used again when the last tensor that sees it is gone."""
     if num_bytes < SMALLEST_KEPT_BYTES:
         return torch.empty(num_bytes, dtype=torch.uint8)
-    size = _rounded(num_bytes)
+    # The next of four sizes between powers of two: tensors of like size share their memory.
+    unit = 1 << max(0, (num_bytes - 1).bit_length() - 3)
+    size = -(-num_bytes // unit) * unit
     try:
         memory = _free[size].pop()
     except (KeyError, IndexError):
@@ -86,12 +83,6 @@ def empty_bytes(num_bytes: int) -> torch.Tensor:
 def _give_back(memory: Any) -> None:
     if memory.nbytes + sum(size * len(arrays) for size, arrays in tuple(_free.items())) <= LARGEST_KEPT_BYTES:
         _free.setdefault(memory.nbytes, []).append(memory)
-
-
-def _rounded(num_bytes: int) -> int:
-    """The next of four sizes between powers of two: tensors of like size share their memory."""
-    unit = 1 << max(0, (num_bytes - 1).bit_length() - 3)
-    return -(-num_bytes // unit) * unit
 
 
 class Scratch:

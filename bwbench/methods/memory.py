@@ -22,22 +22,6 @@ class Remembers(Protocol):
         """Take back what ``state_dict`` gave."""
 
 
-class Memory:
-    """The three ways to a state, for what remembers nothing; what does remember overrides all three."""
-
-    def reset(self) -> None:
-        """Forget what was learnt while warming up."""
-
-    def state_dict(self) -> State:
-        """What is remembered from one step to the next, apart from parameters and optimizer; on every rank its own."""
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Take back what ``state_dict`` gave. Raises ValueError where that is another's."""
-        if state:
-            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
-
-
 def remembered(codecs: Sequence[Remembers], collective: Remembers) -> State:
     """``codec.<bucket>.<key>`` and ``collective.<key>``; on every rank its own."""
     state = below("collective.", collective.state_dict())

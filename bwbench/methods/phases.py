@@ -39,10 +39,6 @@ class Phase:
         """Whether an exchange begins in this step, counted from 1 in the phase."""
         return counted % self.period in {remainder % self.period for remainder in self.exchanges}
 
-    def timed_steps(self, least: int = LEAST_STEPS) -> int:
-        """Steps of a timing run that stand for this phase: enough periods, and no fewer than ``least``."""
-        return max(least, LEAST_PERIODS * self.period + self.overlap)
-
 
 @dataclass(frozen=True)
 class StepInPhase:
@@ -76,25 +72,24 @@ def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int]
             phase = remaining.pop(0)
         begins = phase.begins(number - begun_at)
         late = [begun for begun in under_way if number - begun >= phase.overlap]
-        kind = _kind(phase, begins=begins, under_way=bool(under_way), late=bool(late))
+        if phase.overlap:
+            what = "awaiting" if late else "meanwhile" if under_way else "local"
+        else:
+            what = "step" if phase.period == 1 else "exchange" if begins else "local"
         under_way = [begun for begun in under_way if begun not in late]
         if begins and phase.overlap:
             under_way.append(number)
-        yield StepInPhase(number, kind, number - under_way[-1] if under_way else None)
+        yield StepInPhase(number, f"{phase.name} {what}", number - under_way[-1] if under_way else None)
         if number in drained_after:
             under_way = []
 
 
 def timing_steps(phases: Sequence[Phase], least: int = LEAST_STEPS) -> int:
-    """Steps of a timing run that covers every phase; phases with an end are gone through whole. Pure."""
+    """Steps of a timing run that covers every phase; phases with an end are gone through whole. Pure.
+
+    Of others so many steps that there are enough periods, and no fewer than ``least``.
+    """
     return UNTIMED_STEPS + sum(
-        phase.timed_steps(least) if phase.num_steps is None else phase.num_steps for phase in phases
+        max(least, LEAST_PERIODS * phase.period + phase.overlap) if phase.num_steps is None else phase.num_steps
+        for phase in phases
     )
-
-
-def _kind(phase: Phase, *, begins: bool, under_way: bool, late: bool) -> str:
-    if phase.overlap == 0:
-        what = "step" if phase.period == 1 else "exchange" if begins else "local"
-    else:
-        what = "awaiting" if late else "meanwhile" if under_way else "local"
-    return f"{phase.name} {what}"

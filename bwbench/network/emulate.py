@@ -29,8 +29,7 @@ from bwbench.network.link.trace_file import freeze_link
 from bwbench.network.namespaces.addresses import node_environment
 from bwbench.network.namespaces.backend import WireCounters
 from bwbench.network.network import Network, NodeProcess, open_network
-from bwbench.network.probe.measurement import LinkMeasurement
-from bwbench.network.probe.verification import verify
+from bwbench.network.probe.verification import LinkMeasurement, verify
 
 KILL_LIMIT_S = 5.0
 LOOK_S = 0.1  # how long a wait keeps other threads from looking

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from bwbench.base.plain_data import Json, JsonObject, mapping_at
+from bwbench.base.plain_data import Json, JsonObject, list_at, mapping_at
 
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1
@@ -75,7 +75,7 @@ def identity(config: BaseModel) -> str:
 def what_counts(config: BaseModel) -> JsonObject:
     """The settings that an id is made of."""
     recorded = config.model_dump(mode="json", by_alias=True)
-    plugins = [[Path(path).name, _declared_version(Path(path))] for path in recorded["plugins"]]
+    plugins: list[Json] = [[Path(path).name, _declared_version(Path(path))] for path in recorded["plugins"]]
     return {**_what_counts(recorded, _revision_of), "plugins": plugins}
 
 
@@ -134,8 +134,8 @@ def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
         if asked := mapping_at(content, section):
             content[section] = _counted(section, asked)
     for kind in _COMPONENTS:
-        content[kind] = _of_component(kind, content[kind], revision)
-    codecs = content["compression"]
+        content[kind] = _of_component(kind, mapping_at(content, kind), revision)
+    codecs = (codec if isinstance(codec, dict) else {} for codec in list_at(content, "compression"))
     content["compression"] = [_of_component("compression", codec, revision) for codec in codecs]
     return content
 

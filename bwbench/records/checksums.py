@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bwbench.base.errors import RecordError
 from bwbench.base.plain_data import JsonObject
-from bwbench.records.cell_files import FolderFiles
 from bwbench.records.files import MOST_EVENT_BYTES, regular_file
 from bwbench.records.schema import Status
+from bwbench.records.store import FolderFiles
 
 OF_THE_CELL = ("cell.json", "composed.json")
 SEAL = "sha256"  # of a published cell, among its files

@@ -32,13 +32,15 @@ def capture_environment(plugins: Sequence[str] = ()) -> Environment:
     Args:
         plugins: Python files of the user's that take part.
     """
+    processor = (_read("/proc/cpuinfo") or "").splitlines()
+    models = [line.partition(":")[2].strip() for line in processor if line.startswith("model name")]
     return Environment(
         time_unix_s=time.time(),
         host=platform.node(),
         boot_id=_read("/proc/sys/kernel/random/boot_id"),
         kernel=platform.release(),
         machine=platform.machine(),
-        cpu=_cpu_model(),
+        cpu=models[0] if models else platform.processor(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         load_1min=os.getloadavg()[0],
@@ -103,13 +105,6 @@ def _digest(path: Path) -> str | None:
 def _git(root: Path, *arguments: str) -> str:
     command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-
-
-def _cpu_model() -> str:
-    for line in (_read("/proc/cpuinfo") or "").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _read(path: str) -> str | None:

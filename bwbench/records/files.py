@@ -8,14 +8,17 @@ import errno
 import json
 import math
 import os
+import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bwbench.base.errors import RecordError
+from pydantic import ValidationError
+
+from bwbench.base.errors import RecordError, UnfitMachineError
 from bwbench.records.schema.events import Event, parse_event
-from bwbench.records.schema.record import R, Record, parse
+from bwbench.records.schema.record import R, Record, refusal
 
 MOST_BYTES = 64 << 20  # of one document: a link of 250 nodes takes 100 kB
 MOST_EVENT_BYTES = 2 << 30  # of one rank's events: some five million steps
@@ -24,13 +27,19 @@ REMEDIES = {
     "status.json": "get it anew, or delete it to run the cell again",
 }
 REMEDY = "get it anew, or delete the cell's folder to run it again"
+_LONGEST_LINE = 1 << 20  # of an event; the start of a model of very many buckets
+_ERROR = b'"event":"error"'  # as ``dump_line`` writes it
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe without a writer must not be waited for
+LEAST_FREE_BYTES = 64 * 1024  # with less on the disk a worker's failure is most probably the disk's
+_NOT_WRITABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR, errno.EEXIST,
+)  # fmt: skip
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
-def write_record(path: Path, record: Record, *, sync: bool = True) -> None:
+def write_record(path: Path, record: Record) -> None:
     """Write a record as ``write_json_atomic`` does."""
-    write_json_atomic(path, record.to_json(), sync=sync)
+    write_json_atomic(path, record.to_json())
 
 
 def write_json_atomic(path: Path, content: object, *, sync: bool = True) -> None:
@@ -79,7 +88,10 @@ def read_record(model: type[R], path: str | Path) -> R | None:
     content = read_bytes(path)
     if content is None:
         return None
-    return parse(model, content, path, REMEDIES.get(os.path.basename(path), REMEDY))
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        raise refusal(error, model, path, REMEDIES.get(os.path.basename(path), REMEDY)) from None
 
 
 def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes | None:
@@ -119,7 +131,7 @@ def _content(descriptor: int, path: str | Path, most_bytes: int) -> bytes:
     return b"".join(blocks)
 
 
-def read_json(path: Path) -> Any | None:
+def read_json(path: str | Path) -> Any | None:
     """Content of a JSON file that is no record; None where it is missing or not (yet) whole."""
     try:
         return json.loads(read_bytes(path) or b"")
@@ -141,9 +153,6 @@ def _json_number(value: object) -> object:
 def dump_line(content: Mapping[str, object]) -> str:
     """One line of JSON, newline included; non-finite numbers become null."""
     return json.dumps(_json_number(content), separators=(",", ":")) + "\n"
-
-
-_ERROR = b'"event":"error"'  # as ``dump_line`` writes it
 
 
 class EventWriter:
@@ -227,9 +236,6 @@ def read_first_event(path: Path) -> Event | None:
         return None
 
 
-_LONGEST_LINE = 1 << 20  # of an event; the start of a model of very many buckets
-
-
 def regular_file(path: Path) -> BinaryIO:
     """A regular file, open; raises OSError where it is none."""
     file = os.fdopen(os.open(path, _READING), "rb")
@@ -237,3 +243,29 @@ def regular_file(path: Path) -> BinaryIO:
         file.close()
         raise OSError(errno.EINVAL, "no regular file", str(path))
     return file
+
+
+def worker_met_full_disk(folder: Path, reason: str) -> str | None:
+    """That a worker met a full disk, in words; None where it did not."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes >= LEAST_FREE_BYTES and os.strerror(errno.ENOSPC) not in reason:
+        return None
+    return _no_room(f"{folder}: {free_bytes / 1e6:.1f} MB are free on its disk")
+
+
+def _no_room(what: str) -> str:
+    return (
+        f"cannot write {what}. Cells that are done are kept; make room, or choose another folder with --results, and "
+        "run the same command again"
+    )
+
+
+@contextlib.contextmanager
+def full_disk_said(folder: Path) -> Iterator[None]:
+    """Turn a disk that is full or not writable into one clear message; what was recorded before stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        raise UnfitMachineError(_no_room(f"{error.filename or folder}: {error.strerror}")) from error

@@ -61,12 +61,9 @@ class Claim:
     _descriptor: int
     _content: ClaimNote
 
-    def note(self, phase: str) -> None:
+    def note(self, phase: str | None) -> None:
         """Say in the claim what is being done. Best effort: a full disk is met where it matters."""
         self._content = replace(self._content, phase=phase)
-        self._write()
-
-    def _write(self) -> None:
         with contextlib.suppress(OSError):
             kept = {key: value for key, value in vars(self._content).items() if value is not None}
             text = json.dumps(kept).encode()
@@ -89,7 +86,7 @@ def claimed(cell_folder: Path) -> Iterator[Claim]:
         raise CellTakenError(f"{cell_folder.name}: {who} is at it")
     try:
         claim = Claim(descriptor, ClaimNote(os.getpid(), platform.node(), time.time()))
-        claim._write()
+        claim.note(None)
         yield claim
     finally:
         with contextlib.suppress(OSError):

@@ -7,7 +7,6 @@ experiment, which no other command reads.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import os
@@ -60,7 +59,11 @@ def merge(sources: list[Path], into: Path) -> Iterator[Merged]:
     _check(sources, into)
     try:
         into.mkdir(parents=True, exist_ok=True)
-        with _alone(into):
+        with (into / _LOCK).open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"another merge into {into} is running; wait for it") from None
             for source in sources:
                 yield from _merge_source(source, into)
     except OSError as error:
@@ -135,7 +138,12 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
         _copy(path, parent / name)
         return Merged(source, name, COPIED)
     if better:
-        _set_aside(there, parent)
+        place = _aside(there, parent)
+        place.parent.mkdir(exist_ok=True)
+        if place.is_dir():  # an equal one lies there from before
+            shutil.rmtree(there)
+        else:
+            os.rename(there, place)
         _copy(path, parent / name)
     else:
         _copy(path, _aside(path, parent))
@@ -184,15 +192,6 @@ def _same_cell(parent: Path, path: Path, cell_id: str) -> Path | None:
 
 def _aside(path: Path, parent: Path) -> Path:
     return parent / DUPLICATES / f"{path.name}~{_digest(path)[:_DIGEST_DIGITS]}"
-
-
-def _set_aside(there: Path, parent: Path) -> None:
-    place = _aside(there, parent)
-    place.parent.mkdir(exist_ok=True)
-    if place.is_dir():  # an equal one lies there from before
-        shutil.rmtree(there)
-    else:
-        os.rename(there, place)
 
 
 def _copy(path: Path, place: Path) -> None:
@@ -265,16 +264,6 @@ def _digest(folder: Path) -> str:
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _alone(into: Path) -> Iterator[None]:
-    with (into / _LOCK).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"another merge into {into} is running; wait for it") from None
-        yield
 
 
 def _packed_below(folder: Path) -> list[Path]:

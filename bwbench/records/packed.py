@@ -21,13 +21,15 @@ from pydantic import ValidationError
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject
-from bwbench.records.cell_files import AbstractCellFiles
 from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Digest, PublishedHead, PublishedPlan, PublishedRun, parse_content
 from bwbench.records.schema.record import R, refusal
 
 PACKED = "cells.jsonl.gz"
 MOST_BYTES = 2 << 30  # unpacked: some million cells
+_COLUMNS = "columns"
+LEAST_CHARACTERS = 120  # of a part that is worth a reference
+_REFERENCE = "="  # {"=": 7} stands for the seventh part
 _AGAIN = "get the file anew (git checkout), or publish again"
 
 
@@ -153,7 +155,7 @@ def _read(path: str, mtime_ns: int, size_bytes: int) -> PackedExperiment:
     return PackedExperiment(Path(path), head.experiment, head.cells, tuple(lines), head.shared, head.runs, head.plan)
 
 
-class PackedFiles(AbstractCellFiles):
+class PackedFiles:
     """A line of a published file in the place of a folder. Decoded when asked for; its values are not to be changed.
 
     Its keys are the names of files (``cell.json``, ``status.json``, ``composed.json``; of the last attempt
@@ -179,21 +181,17 @@ class PackedFiles(AbstractCellFiles):
             raise PackedRecordsError(f"{self._where}: is no cell; {_AGAIN}")
         return content
 
-    def read(self, model: type[R], name: str) -> R | None:
-        """The record in a file of the cell, as its folder had it."""
+    def read(self, model: type[R], name: str, attempt: int | None = None) -> R | None:
+        """The record in a file of the cell, as its folder had it; of attempts the one that counts alone is kept."""
         content = self._as_in_folder(name)
         return None if content is None else parse_content(model, content, f"{self._where}: {name}", _AGAIN)
 
-    def raw(self, name: str, attempt: int | None = None) -> Json:
+    def raw(self, name: str, attempt: int | None) -> Json:
         """As its folder had it."""
         try:
             return self._as_in_folder(name)
         except RecordError:
             return None
-
-    def read_of_attempt(self, model: type[R], number: int | None, name: str) -> R | None:
-        """Of the attempt that status.json speaks of, the only one that is kept."""
-        return self.read(model, name)
 
     def num_attempts(self) -> int:
         """How many there were."""
@@ -239,9 +237,6 @@ class PackedFiles(AbstractCellFiles):
         return {"schema": link.get("schema"), "requested": asked, **link}
 
 
-_COLUMNS = "columns"
-
-
 def columns_of(points: Json) -> Json:
     """A curve by columns: those that do not depend on the link are the same for many cells, and are then kept once."""
     if not isinstance(points, list) or not points:
@@ -258,10 +253,6 @@ def points_of(curve: Json) -> list[Json]:
         return list(curve or [])  # type: ignore[arg-type]  # what is no list raises TypeError
     columns: Any = curve.get(_COLUMNS) or {}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-LEAST_CHARACTERS = 120  # of a part that is worth a reference
-_REFERENCE = "="  # {"=": 7} stands for the seventh part
 
 
 def share(contents: Iterable[Json]) -> tuple[list[Json], list[Json]]:

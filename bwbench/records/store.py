@@ -6,6 +6,7 @@ experiment; docs/results-format.md describes every file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,15 +18,71 @@ from pathlib import Path
 
 from bwbench.base.errors import ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject, leaves
-from bwbench.records.cell_files import AbstractCellFiles, FolderFiles
 from bwbench.records.cell_identity import id_problem
-from bwbench.records.files import REMEDIES, read_events
-from bwbench.records.packed import PACKED, find_packed, id_of, read_packed
+from bwbench.records.files import REMEDIES, read_events, read_json, read_record, read_tail
+from bwbench.records.packed import PACKED, PackedFiles, find_packed, id_of, read_packed
 from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
+from bwbench.records.schema.record import R
 
+OF_ATTEMPTS = ("link.json", "environment.json")
+LOG_LINES = 20  # of the end of a log; enough for a traceback's end
+LOG_BYTES = 1 << 20  # a progress bar writes lines that never end
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NAMED = re.compile(r"-([0-9a-f]{10})$")  # the folder of a cell
+_RANK = re.compile(r"\brank (\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
+
+
+class FolderFiles:
+    """The files of one cell in its own folder, as a run writes them; read when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, model: type[R], name: str, attempt: int | None = None) -> R | None:
+        """The record in a file; None where there is none.
+
+        Args:
+            attempt: that a file of OF_ATTEMPTS is of; the last one where it has none.
+
+        Raises RecordError where it does not fit.
+        """
+        records = (read_record(model, place) for place in self._places(name, attempt))
+        return next((record for record in records if record is not None), None)
+
+    def raw(self, name: str, attempt: int | None) -> Json:
+        """A file as it stands, with fields that this version ignores: for those who only hand it on. None where it is
+        missing or no JSON."""
+        contents = (read_json(place) for place in self._places(name, attempt))
+        return next((content for content in contents if content is not None), None)
+
+    def _places(self, name: str, attempt: int | None) -> Iterator[str]:
+        """Where a file may lie, the likeliest first: ten thousand folders then need no listing."""
+        if name not in OF_ATTEMPTS:
+            yield f"{self._path}/{name}"
+            return
+        if attempt:
+            yield f"{self._path}/attempt-{attempt}/{name}"
+        if attempts := self.attempts():
+            yield f"{attempts[-1]}/{name}"
+
+    def attempts(self) -> list[Path]:
+        """Folders of the attempts, oldest first."""
+        found = {}
+        with contextlib.suppress(OSError):  # a cell that is only planned may have no folder
+            entries = [(_ATTEMPT.fullmatch(entry.name), entry) for entry in os.scandir(self._path)]
+            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and entry.is_dir()}
+        return [found[number] for number in sorted(found)]
+
+    def log_tails(self, reason: str) -> dict[str, list[str]]:
+        """Last lines of the logs of the last attempt by file name: of the rank that ``reason`` names, or of every one
+        that is there."""
+        attempts, named = self.attempts(), _RANK.search(reason)
+        pattern = f"rank{named[1]}.log" if named else "rank*.log"
+        return {
+            log.name: read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
+            for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())
+        }
 
 
 @dataclass(frozen=True)
@@ -38,10 +95,10 @@ class CellFolder:
     """
 
     path: Path
-    files: AbstractCellFiles | None = field(default=None, compare=False, repr=False)
+    files: PackedFiles | None = field(default=None, compare=False, repr=False)
 
     @cached_property
-    def _files(self) -> AbstractCellFiles:
+    def _files(self) -> FolderFiles | PackedFiles:
         return self.files or FolderFiles(self.path)
 
     @property
@@ -122,13 +179,13 @@ class CellFolder:
 
     @cached_property
     def attempts(self) -> list[Path]:
-        """The attempt folders, oldest first."""
-        return self._files.attempts()
+        """The attempt folders, oldest first; none of a published cell."""
+        return FolderFiles(self.path).attempts() if self.files is None else []
 
     @property
     def num_attempts(self) -> int:
         """How many attempts there were, also of a published cell."""
-        return self._files.num_attempts()
+        return len(self.attempts) if self.files is None else self.files.num_attempts()
 
     @property
     def last_attempt(self) -> Path | None:
@@ -150,7 +207,9 @@ class CellFolder:
 
         None where they are to be made from the events.
         """
-        return self.composed if self.composed is not None else self._files.digest()
+        if self.composed is not None:
+            return self.composed
+        return None if self.files is None else self.files.digest()
 
     def log_tails(self) -> dict[str, list[str]]:
         """Last lines of the logs of the last attempt: of the rank that failed, or of every rank; of a published cell
@@ -190,18 +249,16 @@ class CellFolder:
     @cached_property
     def link(self) -> LinkRecord | None:
         """What was asked of the link and what it did (link.json of the last attempt, or of the timing run)."""
-        return (
-            self.composed.link
-            if self.composed is not None
-            else self._files.read_of_attempt(LinkRecord, self._attempt, "link.json")
-        )
+        if self.composed is not None:
+            return self.composed.link
+        return self._files.read(LinkRecord, "link.json", self._attempt)
 
     @cached_property
     def environment(self) -> Environment | None:
         """Host, kernel and versions (environment.json of the last attempt, or of the timing run)."""
         if self.composed is not None:
             return self.composed.environment
-        return self._files.read_of_attempt(Environment, self._attempt, "environment.json")
+        return self._files.read(Environment, "environment.json", self._attempt)
 
     def new_attempt(self) -> Path:
         """Make and return the next attempt folder."""

@@ -12,12 +12,11 @@ from bwbench.records import CellFolder, iter_cells, read_record
 from bwbench.records.checksums import SEAL, seal
 from bwbench.records.lock import locked
 from bwbench.records.packed import PACKED, PackedFiles, columns_of, read_packed, write_packed
-from bwbench.records.schema import Digest, Json, JsonObject, PlanRecord, PublishedPlan
+from bwbench.records.schema import Json, JsonObject, PlanRecord, PublishedPlan
 from bwbench.results.analysis.cells import state_of
-from bwbench.results.analysis.ledger import Clocks, summarise_ledger
-from bwbench.results.analysis.runs import runs_of
-from bwbench.results.analysis.scale import gradient_bytes_of
-from bwbench.results.analysis.trial import curve_of
+from bwbench.results.analysis.crossover import gradient_bytes_of
+from bwbench.results.analysis.spent import runs_of
+from bwbench.results.analysis.trial import digest_of
 
 _LOG_CHARACTERS = 4000  # of one log's end: enough for a traceback, too little to fill a repository
 _OF_THE_LINK_RUN = ("link", "environment")  # of composed.json; a cell that ran whole has its own
@@ -63,11 +62,8 @@ def _composed(content: JsonObject, cell: CellFolder) -> JsonObject:
 
 def _digest(cell: CellFolder) -> JsonObject:
     """As composed.json holds it for a composed cell."""
-    events = cell.events()
-    ledger = summarise_ledger(events, Clocks.of_link(cell.link))
-    curve = curve_of(events)
-    digest = Digest(curve=tuple(curve), ledger=ledger, gradient_bytes=gradient_bytes_of(cell)).to_json()
-    return {**digest, "curve": columns_of([point.to_json() for point in curve])}
+    digest = digest_of(cell.events(), cell.link).model_copy(update={"gradient_bytes": gradient_bytes_of(cell)})
+    return {**digest.to_json(), "curve": columns_of([point.to_json() for point in digest.curve])}
 
 
 def _logs(cell: CellFolder) -> JsonObject:

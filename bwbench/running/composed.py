@@ -6,6 +6,7 @@ together from what they recorded (docs/composed.md).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -21,14 +22,13 @@ from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
 from bwbench.records import CellFolder, read_record, write_record
 from bwbench.records.checksums import with_checksums
-from bwbench.records.disk import full_disk_said
-from bwbench.records.lock import Claim, claim_of, claimed
+from bwbench.records.files import full_disk_said
+from bwbench.records.lock import claim_of, claimed
 from bwbench.records.schema import (
     PARTS,
     Composed,
     ComposedFrom,
     Ending,
-    Event,
     Kind,
     LedgerSummary,
     LinkRecord,
@@ -36,17 +36,14 @@ from bwbench.records.schema import (
     TrialSummary,
     finite,
 )
-from bwbench.results.analysis.compose import Composition, compose
-from bwbench.results.analysis.ledger import RankStep, step_ledgers, summarise_ledger
-from bwbench.results.analysis.scale import gradient_bytes_of
-from bwbench.results.analysis.step_times import NotComposableError
-from bwbench.results.analysis.trial import EventsByRank, evaluations
-from bwbench.running.launch.machine_turn import LIMIT_S
-from bwbench.running.run_cell import CellObserver, keep_planned, run_cell
+from bwbench.results.analysis.compose import Composition, NotComposableError, compose
+from bwbench.results.analysis.crossover import gradient_bytes_of
+from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
+from bwbench.running.run_cell import TURN_LIMIT_S, CellObserver, NotingObserver, keep_planned, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
 
 LOOK_AT_CLAIMS_S = 0.5
-WAIT_LIMIT_S = 2 * LIMIT_S  # for a run elsewhere, which may itself wait for its turn
+WAIT_LIMIT_S = 2 * TURN_LIMIT_S  # for a run elsewhere, which may itself wait for its turn
 _STARTED_UNIX_S = time.time()  # parts that failed in an earlier run are tried again, once
 
 
@@ -94,12 +91,12 @@ def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         if recorded is not None and recorded.status == "done":
             return recorded  # another process was quicker
         keep_planned(item)
-        status = _composed_now(item, wall_limit_s, _Standing(item.cell, observer, claim), begun)
+        status = _composed_now(item, wall_limit_s, NotingObserver(item.cell, observer, claim), begun)
         write_record(item.folder / "status.json", with_checksums(status, item.folder))
         return status
 
 
-def _composed_now(item: PlannedCell, wall_limit_s: float, standing: _Standing, begun_mono_s: float) -> Status:
+def _composed_now(item: PlannedCell, wall_limit_s: float, standing: NotingObserver, begun_mono_s: float) -> Status:
     """What composing the cell comes to; composed.json is written where it succeeds."""
     cell, part = item.cell, None
     ending: Ending = "failed"
@@ -129,14 +126,14 @@ def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserv
     """Compose a cell that runs whole, for comparison. That its parts fail is no failure of the cell."""
     with full_disk_said(item.folder), claimed(item.folder) as claim:
         try:
-            made = _make(item, wall_limit_s, _Standing(item.cell, observer, claim))
+            made = _make(item, wall_limit_s, NotingObserver(item.cell, observer, claim))
             record = composed_record(item.cell, made, put_together(item.cell, made))
         except (_PartUndoneError, NotComposableError, RecordError):
             return
         write_record(CellFolder(item.folder).composed_file, record)
 
 
-def _make(item: PlannedCell, wall_limit_s: float, standing: _Standing) -> _Made:
+def _make(item: PlannedCell, wall_limit_s: float, standing: NotingObserver) -> _Made:
     """Both parts, run where they have not been yet. Raises _PartUndoneError where one is not done."""
     parts = parts_of(item.cell)
     experiment = item.folder.parent
@@ -170,7 +167,9 @@ def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObser
     while True:
         recorded = read_record(Status, folder / "status.json")
         if recorded is not None:
-            ended_now = _written_unix_s(folder / "status.json") >= _STARTED_UNIX_S
+            ended_now = False
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it meanwhile, to try again
+                ended_now = (folder / "status.json").stat().st_mtime >= _STARTED_UNIX_S
             if recorded.status == "done" or (ended_now and recorded.status != "interrupted"):
                 return recorded
         attempt = (recorded.attempt or 0) if recorded is not None else 0
@@ -185,14 +184,6 @@ def _run_part(cell: Cell, folder: Path, wall_limit_s: float, observer: CellObser
             _wait_for(folder)
 
 
-def _written_unix_s(file: Path) -> float:
-    """When a file was written; 0 where another process has removed it meanwhile, to try again."""
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
 def _wait_for(folder: Path, limit_s: float = WAIT_LIMIT_S) -> None:
     """Until no process holds a cell any more. Raises UnfitMachineError after ``limit_s``: its holder is stopped."""
     deadline = time.monotonic() + limit_s
@@ -201,22 +192,6 @@ def _wait_for(folder: Path, limit_s: float = WAIT_LIMIT_S) -> None:
             text = f"another bwbench has been running {folder.name} for {limit_s / 3600:.0f} h; is it stopped?"
             raise UnfitMachineError(f"{text} End it, then run this again")
         time.sleep(LOOK_AT_CLAIMS_S)
-
-
-class _Standing:
-    """Tells an observer of a part as if the cell that needs it were running; keeps the phase in that cell's claim."""
-
-    def __init__(self, cell: Cell, observer: CellObserver, claim: Claim) -> None:
-        self._cell, self._observer, self._claim = cell, observer, claim
-        self.doing = ""
-
-    def cell_phase(self, cell: Cell, phase: str) -> None:
-        text = f"{self.doing} run: {phase}"
-        self._claim.note(phase=text)
-        self._observer.cell_phase(self._cell, text)
-
-    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
-        self._observer.cell_event(self._cell, rank, event)
 
 
 def put_together(cell: Cell, made: _Made) -> Composition:

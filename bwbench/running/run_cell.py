@@ -1,9 +1,13 @@
-"""One cell: claim it, open its link, verify it, train, verify again, record."""
+"""One cell: claim it, wait for the machine's turn, open its link, verify it, train, verify again, record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -12,21 +16,24 @@ from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.checkpoint import delete_unfinished, find_checkpoint
 from bwbench.records.checksums import with_checksums
-from bwbench.records.disk import full_disk_said, worker_met_full_disk
 from bwbench.records.environment import capture_environment
+from bwbench.records.files import full_disk_said, worker_met_full_disk
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
-from bwbench.running.launch.link_record import LinkFile
+from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
 from bwbench.running.launch.local import LocalLauncher
-from bwbench.running.launch.machine_turn import machine_turn
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
 # Nothing is predicted of a network that nobody has measured yet; whether training gets on is watched on the hosts.
 HOSTS_WALL_LIMIT_S = 86400.0
-
+SHARE = "BWBENCH_SHARE_MACHINE"  # in the environment, not empty: whoever sets it accepts that times disturb each other
+TURN_LIMIT_S = 48 * 3600.0  # another sweep may well take a day
+_LOCK = "bwbench-machine.lock"
+_NEXT = "bwbench-next.lock"  # held by who comes next: a sweep that has just ended a cell gets behind it
+_LOOK_S = 0.2
 
 RunCell: TypeAlias = "Callable[[PlannedCell, float, CellObserver], Status]"
 
@@ -41,6 +48,16 @@ class CellObserver(Protocol):
         """A worker reported an event of its record."""
 
 
+class RunObserver(CellObserver, Protocol):
+    """Told what happens while several cells run; the command line shows it."""
+
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
+        """A cell begins: the ``number``-th of the ``total`` that are to run, as far as that is known."""
+
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        """A cell that began here has ended with this."""
+
+
 def wall_limit_s(predicted_s: float) -> float:
     """Seconds after which a cell that should take ``predicted_s`` at most is ended as ``timeout``."""
     return WALL_LIMIT_S + WALL_LIMIT_FACTOR * predicted_s
@@ -50,7 +67,7 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
     """One attempt at a cell, from its link to its status.json; needs nothing but the cell and a folder to write to.
 
     The cell is claimed meanwhile. Where another process has ended it since ``item`` was assessed, nothing is run. Cells
-    of several processes take turns on a machine (see ``launch/machine_turn.py``).
+    of several processes take turns on a machine.
 
     Args:
         wall_limit_s: seconds after which the training is ended as ``timeout``.
@@ -69,9 +86,9 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         for torn in (*item.folder.glob(".*.part"), *item.folder.glob("attempt-*/.*.part")):  # of a killed process
             torn.unlink(missing_ok=True)
         keep_planned(item)
-        noting = _Noting(observer, claim)
+        noting = NotingObserver(item.cell, observer, claim)
         with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
-            return _Attempt.begin(item, noting).run(wall_limit_s)
+            return _Attempt(item, noting).run(wall_limit_s)
 
 
 def keep_planned(item: PlannedCell) -> None:
@@ -94,47 +111,43 @@ def ended_since(item: PlannedCell) -> Status | None:
     return recorded if recorded.status == "done" and recorded.composed is None else None
 
 
-class _Noting:
-    """An observer that also keeps the phase in the cell's claim, for ``bwbench status`` elsewhere."""
+class NotingObserver:
+    """An observer that also keeps the phase in a cell's claim, for ``bwbench status`` elsewhere.
 
-    def __init__(self, observer: CellObserver, claim: Claim) -> None:
-        self._observer, self._claim = observer, claim
-
-    def cell_phase(self, cell: Cell, phase: str) -> None:
-        self._claim.note(phase=phase)
-        self._observer.cell_phase(cell, phase)
-
-    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
-        self._observer.cell_event(cell, rank, event)
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """One attempt, from its folder to status.json.
-
-    Attributes:
-        folder: of its records.
-        link: what is known of its link, written as it becomes known.
+    What it is told of a part that the cell needs it tells as if the cell were running; ``doing`` says which part.
     """
 
-    item: PlannedCell
-    folder: Path
-    resumption: Resumption
-    link: LinkFile
-    observer: CellObserver
+    def __init__(self, cell: Cell, observer: CellObserver, claim: Claim) -> None:
+        self._cell, self._observer, self._claim = cell, observer, claim
+        self.doing = ""
 
-    @classmethod
-    def begin(cls, item: PlannedCell, observer: CellObserver) -> _Attempt:
-        """Make the folder, with what there is to go on from."""
+    def cell_phase(self, cell: Cell, phase: str) -> None:
+        """Kept in the claim, and handed on."""
+        text = f"{self.doing} run: {phase}" if self.doing else phase
+        self._claim.note(phase=text)
+        self._observer.cell_phase(self._cell, text)
+
+    def cell_event(self, cell: Cell, rank: int, event: Event) -> None:
+        """Handed on."""
+        self._observer.cell_event(self._cell, rank, event)
+
+
+class _Attempt:
+    """One attempt, from its folder, made here with what there is to go on from, to status.json."""
+
+    def __init__(self, item: PlannedCell, observer: CellObserver) -> None:
+        self.item, self.observer = item, observer
         (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
         environment = capture_environment(item.cell.config.plugins)
-        resumption = Resumption.look_for(item.folder, item.cell.config.nodes, environment)
-        folder = CellFolder(item.folder).new_attempt()
-        write_record(folder / "environment.json", environment)
-        resumption.begin(folder)
-        if resumption.words is not None:
-            observer.cell_phase(item.cell, resumption.words)
-        return cls(item, folder, resumption, LinkFile(item.cell.config.link, folder), observer)
+        self.resumption = Resumption(*find_checkpoint(item.folder, item.cell.config.nodes, environment))
+        self.folder = CellFolder(item.folder).new_attempt()
+        write_record(self.folder / "environment.json", environment)
+        delete_unfinished(item.folder)
+        if self.resumption.checkpoint is not None:
+            self.resumption.checkpoint.begin(self.folder)
+        if self.resumption.words is not None:
+            self._say(self.resumption.words)
+        self.link = LinkFile(item.cell.config.link, self.folder)
 
     def run(self, wall_limit_s: float) -> Status:
         """Train, and record how that ended, whatever ends it."""
@@ -188,12 +201,64 @@ class _Attempt:
         try:
             return launcher.run(max(wall_limit_s, HOSTS_WALL_LIMIT_S), self._on_event)
         finally:
-            self.link.read_back()
-            if any(launcher.shaped):
-                self.link.add_applied(launcher.shaped)
+            self.link.read_back(launcher.shaped)
 
     def _say(self, phase: str) -> None:
         self.observer.cell_phase(self.item.cell, phase)
 
     def _on_event(self, rank: int, event: Event) -> None:
         self.observer.cell_event(self.item.cell, rank, event)
+
+
+@contextlib.contextmanager
+def machine_turn(waits: Callable[[], None], limit_s: float = TURN_LIMIT_S) -> Iterator[None]:
+    """Hold the machine: of all who ask on it, whichever their user, one at a time gets on. Dies with its holder.
+
+    Two cells at a time would take each other's processors, and both their times be wrong.
+
+    Args:
+        waits: called once where another process has to be waited for.
+
+    Raises UnfitMachineError after ``limit_s``.
+    """
+    folder = Path(tempfile.gettempdir())
+    deadline, told = time.monotonic() + limit_s, False
+
+    def take(descriptor: int) -> None:
+        """Return once the lock is ours; the limit is one for both locks."""
+        nonlocal told
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            if not told:
+                waits()
+                told = True
+            if time.monotonic() > deadline:
+                text = f"another bwbench has been running cells on this machine for {limit_s / 3600:.0f} h"
+                hint = f"is it stopped? End it, or run beside it with {SHARE}=1 in the environment"
+                raise UnfitMachineError(f"{text}; {hint}")
+            time.sleep(_LOOK_S)
+
+    with contextlib.ExitStack() as held:
+        machine = None if os.environ.get(SHARE) else _open(folder / _LOCK, held)
+        if machine is not None:
+            with contextlib.ExitStack() as queue:
+                if (in_front := _open(folder / _NEXT, queue)) is not None:
+                    take(in_front)
+                take(machine)
+        yield
+
+
+def _open(path: Path, held: contextlib.ExitStack) -> int | None:
+    """A descriptor to lock, of a file that any user may have made; None where there can be none."""
+    for flags in (os.O_RDONLY, os.O_RDONLY | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
+        try:  # not created where it is there: the kernel forbids that in /tmp to all but the file's owner
+            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError:
+            continue
+        held.callback(os.close, descriptor)
+        return descriptor
+    return None

@@ -10,7 +10,7 @@ from typing import TypeVar
 from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import may_win
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arrival import Arrival, by_seed, number
+from bwbench.results.analysis.caveats import link_errors
 from bwbench.results.analysis.cells import (
     DONE,
     cell_row,
@@ -21,10 +21,25 @@ from bwbench.results.analysis.cells import (
     state_of,
     value_at,
 )
-from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover, Crossovers, Measured, find_crossovers
-from bwbench.results.analysis.link_errors import link_errors
-from bwbench.results.analysis.scale import Scale, scale_of
-from bwbench.results.analysis.statistics import estimate, geometric_interval, log_interval, paired_ratio
+from bwbench.results.analysis.crossover import (
+    ONE,
+    SEVERAL,
+    Crossover,
+    Crossovers,
+    Measured,
+    Scale,
+    find_crossovers,
+    scale_of,
+)
+from bwbench.results.analysis.statistics import (
+    Arrival,
+    by_seed,
+    estimate,
+    geometric_interval,
+    log_interval,
+    number,
+    paired_ratio,
+)
 from bwbench.results.section.content import side_of
 from paper.program.claim import Claim, Unit, Value
 from paper.program.claimed_cells import (

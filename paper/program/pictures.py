@@ -12,8 +12,7 @@ from bwbench.results.figures.album import save
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.style import COLUMN_IN, PAGE_IN
 from bwbench.results.section.content import Block, Table
-from bwbench.results.section.speedups import baseline_of, speedup_blocks
-from bwbench.results.section.time_and_accuracy import accuracy_blocks, time_blocks
+from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
 
 
 @dataclass

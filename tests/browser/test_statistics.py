@@ -8,10 +8,9 @@ import random
 import pytest
 from pytest import approx
 
-from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import DONE, setting_of, state_of
-from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio, student_t
-from bwbench.results.analysis.tables import Reader, arrivals_by_seed, arrivals_over_bandwidths, cells_table
+from bwbench.results.analysis.results import Reader, arrivals_by_seed, arrivals_over_bandwidths, cells_table
+from bwbench.results.analysis.statistics import Arrival, Estimate, Ratio, estimate, paired_ratio, student_t
 from bwbench.results.page.render import scripts
 
 pytestmark = pytest.mark.timeout(600)

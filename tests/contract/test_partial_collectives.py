@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from bwbench.base.errors import ConfigError
-from bwbench.methods.collectives.gossip_pair import GossipPair, peer_of
-from bwbench.methods.collectives.neighbours import Neighbours
+from bwbench.methods.collectives.gossip import GossipPair, Neighbours, peer_of
 from tests.contract.test_collectives import LOSSLESS, PARTIAL_PAIRS, assert_bytes, average, inputs, make_codec
 from tests.ranks import round_of, run_ranks
 

@@ -16,7 +16,7 @@ from pyroute2 import IPRoute
 from bwbench.base.errors import LinkError
 from bwbench.network.link.chance import GilbertElliott
 from bwbench.network.netem.netem_netlink import add_netem, check_netem, read_netem, remove_netem
-from bwbench.network.netem.netem_qdisc import NetemQdisc, netem_arguments
+from bwbench.network.netem.shape import NetemQdisc, netem_arguments
 
 LOOPBACK = 1
 

@@ -10,7 +10,7 @@ import pytest
 
 from bwbench.network.link import UNSHAPED
 from bwbench.network.link.chance import GilbertElliott
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 from bwbench.network.network import open_network
 from tests.netem.nodes import output_of, outside
 

@@ -6,8 +6,7 @@ import pytest
 
 from bwbench.network.link import Link
 from bwbench.network.network import open_network
-from bwbench.network.probe.measurement import LinkMeasurement, judge
-from bwbench.network.probe.verification import verify
+from bwbench.network.probe.verification import LinkMeasurement, judge, verify
 from tests.netem.nodes import outside
 
 pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.timeout(120)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -43,7 +44,8 @@ def drain(server: socket.socket) -> None:
 
 
 def main() -> None:
-    with AckCounter("lo") as counter, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as capture:
+    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    with contextlib.closing(AckCounter("lo")) as counter, raw as capture:
         capture.setsockopt(*IGNORE_OUTGOING)
         capture.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         capture.bind(("lo", ETH_P_ALL))

@@ -60,9 +60,9 @@ print("whole")
 # Cannot start its revert: there is no such module.
 UNARMED = """
 from bwbench.cli.main import _run
-from bwbench.network.interface import guard
+from bwbench.network.interface import revert
 import sys
-guard._MODULE = "bwbench.network.interface.missing"
+revert._MODULE = "bwbench.network.interface.missing"
 sys.exit(_run(sys.argv[1:]))
 """
 # A held run with a short lease.

@@ -12,8 +12,7 @@ import pytest
 
 from bwbench.network.link import TCP_PAYLOAD_BYTES, Link
 from bwbench.network.network import open_network
-from bwbench.network.probe.measurement import LinkMeasurement
-from bwbench.network.probe.verification import verify
+from bwbench.network.probe.verification import LinkMeasurement, verify
 from tests.netns.nodes import transfer
 
 pytestmark = [pytest.mark.netns]

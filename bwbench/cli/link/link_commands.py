@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bwbench.cli.link import LINK_HELP
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions, RecordOptions, Shaping
-from bwbench.cli.option_classes import option, takes_options
+from bwbench.cli.options import option, takes_options
 
-app = typer.Typer(help=LINK_HELP, no_args_is_help=True)
+app = typer.Typer()
 
 _AsJson = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 
@@ -46,11 +45,6 @@ RUN_HELP = "\n\n".join(
         "signal n). When one fails, the others are ended.",
     )
 )
-
-
-@app.callback()
-def _group() -> None:
-    pass
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bwbench.cli.option_classes import option
+from bwbench.cli.options import option
 
 _LINK, _DISTURBANCES, _AIR, _NODES = "Link", "Disturbances", "Shared air", "Nodes and back end"
 

@@ -16,10 +16,9 @@ from bwbench.cli.link.link_options import LinkOptions, RecordOptions
 from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import new_table, plain_table, print_json, stderr, stdout
 from bwbench.network.network import open_network
-from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
-from bwbench.network.probe.verification import verify
+from bwbench.network.probe.verification import LinkMeasurement, PairMeasurement, verify
 from bwbench.network.record import DEFAULT_PORT, IPERF3_PORT, RecordSummary, listen, record, record_with_iperf3
-from bwbench.network.record.summary import rtt_words
+from bwbench.network.record.recording import rtt_words
 from bwbench.records.schema import Applied
 
 DEFAULT_RECORDING_S, DEFAULT_LISTENING_S = 60.0, 3600.0
@@ -67,8 +66,11 @@ def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
     """asked | applied | achieved | error: the goodput of every pair, then the round trips, then the losses."""
 
     def goodput(pair: PairMeasurement) -> tuple[str, ...]:
+        rates_bps = _of_both(applied, pair, "up_bps", "down_bps")
+        what = "PHY" if applied.medium == "shared" else "of frames"
+        rate = "-" if rates_bps is None else f"{BANDWIDTH.show(min(rates_bps), 6)} {what}"
         error = _show(pair.goodput_error, "{:+.2%}")
-        return _mbit(pair.asked_goodput_bps), _rate(applied, pair), _mbit(pair.achieved_goodput_bps), error
+        return _mbit(pair.asked_goodput_bps), rate, _mbit(pair.achieved_goodput_bps), error
 
     def round_trip(pair: PairMeasurement) -> tuple[str, ...]:
         latencies_s = _of_both(applied, pair, "latency_s", "latency_s")
@@ -76,10 +78,11 @@ def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
         return _ms(pair.asked_rtt_s), delay, _ms(pair.achieved_rtt_s), _ms(pair.rtt_error_s, "+")
 
     def lost(pair: PairMeasurement) -> tuple[str, ...]:
-        losses = _of_both(applied, pair, "loss", "loss")
-        loss = None if losses is None else 1 - math.sqrt((1 - losses[0]) * (1 - losses[1]))
+        ends = _of_both(applied, pair, "loss", "loss")
+        loss = None if ends is None else 1 - math.sqrt((1 - ends[0]) * (1 - ends[1]))
         error = None if pair.achieved_loss is None else pair.achieved_loss - pair.asked_loss
-        return _percent(pair.asked_loss), _percent(loss), _percent(pair.achieved_loss), _show(error, "{:+.2%}")
+        losses = (_show(share, "{:.2%}") for share in (pair.asked_loss, loss, pair.achieved_loss))
+        return *losses, _show(error, "{:+.2%}")
 
     numbers = ("asked", "applied", "achieved", "error")
     table = new_table("pair", "quantity", *numbers, right=numbers)
@@ -103,13 +106,6 @@ def _of_both(applied: Applied, pair: PairMeasurement, of_src: str, of_dst: str) 
     return None if src is None or dst is None else (src, dst)
 
 
-def _rate(applied: Applied, pair: PairMeasurement) -> str:
-    rates_bps = _of_both(applied, pair, "up_bps", "down_bps")
-    if rates_bps is None:
-        return "-"
-    return f"{BANDWIDTH.show(min(rates_bps), 6)} {'PHY' if applied.medium == 'shared' else 'of frames'}"
-
-
 def _show(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
@@ -122,13 +118,11 @@ def _ms(value_s: float | None, sign: str = "") -> str:
     return "-" if value_s is None else f"{value_s * 1e3:{sign}.2f} ms"
 
 
-def _percent(value: float | None) -> str:
-    return _show(value, "{:.2%}")
-
-
 def record_network(options: RecordOptions) -> int:
     """Measure a real network into trace files, or be the other host of such a measurement."""
-    to, port = options.to, options.port
+    to = options.to
+    usual_port = IPERF3_PORT if options.iperf3 and to is not None else DEFAULT_PORT
+    port = usual_port if options.port is None else options.port
     if options.listen == (to is not None):
         raise ConfigError("give either --to HOST, or --listen on the other host")
     limit_s = DEFAULT_LISTENING_S if options.listen else DEFAULT_RECORDING_S
@@ -136,14 +130,15 @@ def record_network(options: RecordOptions) -> int:
         limit_s = as_duration("--duration", options.duration)
     try:
         if to is None:
-            _listen(options, DEFAULT_PORT if port is None else port, limit_s)
+            if not limit_s > 0:
+                raise ConfigError(f"duration: {limit_s:g} s is out of range: it must be more than 0")
+            token = secrets.token_hex(4) if options.token is None else options.token
+            listen(options.bind, port, limit_s, lambda text: print(text, file=sys.stderr, flush=True), token)
             return EXIT_OK
         about = (limit_s, options.direction, options.out, _print_second)
         if options.iperf3:
-            port = IPERF3_PORT if port is None else port
             summary = record_with_iperf3(to, port, *about, bind=options.bind)
         else:
-            port = DEFAULT_PORT if port is None else port
             summary = record(to, port, *about, token=options.token or "", bind=options.bind)
     except ConfigError as error:
         raise ConfigError(re.sub(_NAMED, r"--\1: ", str(error), count=1)) from None
@@ -152,13 +147,6 @@ def record_network(options: RecordOptions) -> int:
         return EXIT_INTERRUPTED
     _print_summary(summary, as_json=options.json_)
     return EXIT_OK
-
-
-def _listen(options: RecordOptions, port: int, limit_s: float) -> None:
-    if not limit_s > 0:
-        raise ConfigError(f"duration: {limit_s:g} s is out of range: it must be more than 0")
-    token = secrets.token_hex(4) if options.token is None else options.token
-    listen(options.bind, port, limit_s, lambda text: print(text, file=sys.stderr, flush=True), token)
 
 
 def _print_second(direction: str, second: int, goodput_bps: float) -> None:
@@ -189,7 +177,7 @@ def _print_summary(summary: RecordSummary, *, as_json: bool) -> None:
         )
         return
     table = [
-        (one.direction, f"{one.mean_bps / 1e6:.4g} Mbit/s", f"{one.coefficient_of_variation:.0%}", str(one.path))
+        (one.direction, _mbit(one.mean_bps), f"{one.coefficient_of_variation:.0%}", str(one.path))
         for one in summary.recorded
     ]
     print("\n".join(plain_table(("direction", "mean goodput", "varies by", "file"), table)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, show, unknown_key, yaml_names
 from bwbench.base.units import DURATION
-from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
+from bwbench.base.yaml_document import MAX_BYTES, Place, parse_yaml, read_text_file
 from bwbench.cli.link.link_options import LinkOptions
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
@@ -33,8 +34,7 @@ _NO_RATE = (
 
 def read_link(options: LinkOptions, num_nodes: int) -> Link:
     """The link of ``options`` with its traces read; raises ConfigError with everything that is wrong."""
-    said = _Said()
-    said.take(options)
+    said = _Said(options)
     file = _File.read(Path(options.link_file)) if options.link_file is not None else None
     content = _merged(file.content if file else {}, said.expanded())
     if not content.keys() & {*_RATES, "preset", "shaped"}:
@@ -55,15 +55,12 @@ def read_link(options: LinkOptions, num_nodes: int) -> Link:
 
 
 class _Said:
-    """What the options say, as a link's mapping, and which option said what."""
+    """What the options say, as a link's mapping, and which option said what; what cannot be read becomes a problem."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: LinkOptions) -> None:
         self.values: dict[str, Any] = {}
         self.option_at: dict[Location, str] = {}
         self.problems: list[Problem] = []
-
-    def take(self, options: LinkOptions) -> None:
-        """Take in all options; those that cannot be read become problems."""
         for field in fields(options):
             value = getattr(options, field.name)
             if value is not None and value != [] and field.name not in _ELSEWHERE:
@@ -75,6 +72,7 @@ class _Said:
         for trace in self._parsed("--trace", as_trace, [options.trace] if options.trace is not None else []):
             self.values["trace"] = trace
             self.option_at[("trace",)] = "--trace"
+        as_outage = partial(key_values, example="at=5 s,duration=2 s")
         for index, outage in enumerate(self._parsed("--outage", as_outage, options.outage or [])):
             self.values.setdefault("outages", []).append(outage)
             self.option_at["outages", index] = "--outage"
@@ -83,7 +81,6 @@ class _Said:
             self.option_at["overrides", node] = f"--override {node}"
 
     def _parsed(self, option: str, parse: Callable[[str], _Parsed], texts: Sequence[str]) -> Iterator[_Parsed]:
-        """Each text as ``parse`` makes it; those that it refuses become problems."""
         for text in texts:
             try:
                 yield parse(text)
@@ -98,13 +95,6 @@ class _Said:
             self.problems.append(Problem(f"--preset: {error}"))
             return {key: value for key, value in self.values.items() if key != "preset"}
 
-    def option_of(self, loc: Location) -> tuple[str, Location] | None:
-        """The option that said what stands at ``loc`` or around it, and the rest of the way there."""
-        for length in range(len(loc), 0, -1):
-            if loc[:length] in self.option_at:
-                return self.option_at[loc[:length]], loc[length:]
-        return None
-
 
 class _File:
     """A YAML file with a link in it."""
@@ -118,25 +108,19 @@ class _File:
         document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
         if document.problems:
             raise ConfigError(document.problems)
-        content, place = _link_in(document)
+        content, place = document.data, Place(document)
+        if isinstance(content, Mapping) and "link" in content:
+            content, place = content["link"], place.inside("link")
+        elif isinstance(content, Mapping):
+            known = {*yaml_names(Link), "preset"}
+            for key in content:
+                if key not in known:
+                    raise ConfigError(place.inside(key).problem(unknown_key(key, ["link", *sorted(known)])))
         if content == "unshaped":
             content = {"shaped": False}
         if not isinstance(content, Mapping):
             raise ConfigError(place.problem(f"{show(content)} is not a link; write one such as 'bandwidth: 10 Mbit/s'"))
         return cls(path.parent, absolute_preset(content, path.parent), place)
-
-
-def _link_in(document: Document) -> tuple[Any, Place]:
-    data, place = document.data, Place(document)
-    if not isinstance(data, Mapping):
-        return data, place
-    if "link" in data:
-        return data["link"], place.inside("link")
-    known = {*yaml_names(Link), "preset"}
-    for key in data:
-        if key not in known:
-            raise ConfigError(place.inside(key).problem(unknown_key(key, ["link", *sorted(known)])))
-    return data, place
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,10 +138,10 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def _problem(loc: Location, message: str, said: _Said, file: _File | None) -> Problem:
     """A problem with its option, or its line in the file; a refusal of the whole link speaks of options."""
-    if origin := said.option_of(loc):
-        option, rest = origin
-        inner = [str(part) for part in rest if not (option == "--trace" and part in ("up", "down"))]
-        return Problem(": ".join([option, *([".".join(inner)] if inner else []), message]))
+    for length in range(len(loc), 0, -1):
+        if option := said.option_at.get(loc[:length]):  # what it said stands at ``loc`` or around it
+            inner = [str(part) for part in loc[length:] if not (option == "--trace" and part in ("up", "down"))]
+            return Problem(": ".join([option, *([".".join(inner)] if inner else []), message]))
     if len(loc) == 1 and loc[0] in said.values:
         return Problem(f"{_OPTION_OF_KEY[str(loc[0])]}: {message}")
     if file is not None:
@@ -212,11 +196,6 @@ def as_override(text: str) -> tuple[str, dict[str, str]]:
     if "trace" in values:
         values["trace"] = str(Path.cwd() / values["trace"])
     return str(int(match[1])), values
-
-
-def as_outage(text: str) -> dict[str, str]:
-    """``at=5 s,duration=2 s`` as the mapping of an outage."""
-    return key_values(text, "at=5 s,duration=2 s")
 
 
 def as_duration(option: str, text: str) -> float:

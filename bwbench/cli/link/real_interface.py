@@ -1,4 +1,4 @@
-"""``bwbench link apply`` and ``clear``: one real interface of this machine is shaped for a time."""
+"""``bwbench link apply`` and ``clear``: a real interface of this machine, or by ssh those of others (``--hosts``)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Literal
 
-from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
+from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError, UnfitMachineError
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 from bwbench.cli.link.link_options import LinkOptions, Shaping
 from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import print_json, stderr
-from bwbench.network.interface.kernel import Kernel, require_rights
+from bwbench.experiment.config.hosts import Host, inventory
+from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.remove import clear
 from bwbench.network.interface.shaping import AppliedRun, applied, hold, prepare
-from bwbench.network.interface.shaping_request import PeerTraffic
+from bwbench.network.interface.shaping_request import PeerTraffic, check_link
 from bwbench.network.interface.steps import commands
 from bwbench.network.link import Link
+from bwbench.network.namespaces.isolation import CAP_NET_ADMIN, has_capability
+from bwbench.running.launch.ssh.host_shaping import ShaperAnswer, host_link
+from bwbench.running.launch.ssh.hosts_link import ask_all, hold_link
 
 DEFAULT_S = 600.0
 LONGEST_S = 86_400.0
@@ -32,8 +37,6 @@ def apply_link(shaping: Shaping, options: LinkOptions) -> int:
     if shaping.hosts is not None:
         if any((dev, shaping.peer, shaping.port, shaping.except_port, shaping.only_up, shaping.dry_run)):
             raise ConfigError("--hosts: the hosts' file says all of it; of the other options only those of the link")
-        from bwbench.cli.link.on_hosts import apply_to_hosts
-
         return apply_to_hosts(shaping.hosts, options, _duration_s(shaping), as_json=shaping.json_)
     if dev is None:
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for those of other machines")
@@ -41,7 +44,7 @@ def apply_link(shaping: Shaping, options: LinkOptions) -> int:
     traffic = PeerTraffic.parse(shaping.peer or [], shaping.port or [], shaping.except_port or [])
     link = read_link(options, 1)
     if not shaping.dry_run:
-        require_rights(_typed())
+        _require_rights()
     with DeferredInterrupts() as interrupts, Kernel() as kernel:
         prepared = prepare(kernel, dev, traffic, link, both=not shaping.only_up)
         for note in prepared.notes:
@@ -73,11 +76,16 @@ def _duration_s(shaping: Shaping) -> float:
     return duration_s
 
 
-def _typed() -> str:
-    """This command as it can be typed again, by an absolute path: sudo looks for programs elsewhere."""
-    program, *words = sys.argv
+def _require_rights() -> None:
+    """Raise UnfitMachineError with the line to type where this process may not change interfaces."""
+    if has_capability(CAP_NET_ADMIN):
+        return
+    program, *words = sys.argv  # by an absolute path: sudo looks for programs elsewhere
     start = [sys.executable, "-m", "bwbench.cli.main"] if program.endswith(".py") else [str(Path(program).absolute())]
-    return shlex.join([*start, *words])
+    command = shlex.join([*start, *words])
+    raise UnfitMachineError(
+        f"changing a real interface needs root (CAP_NET_ADMIN), and nothing was changed; run: sudo {command}"
+    )
 
 
 def _print(run: AppliedRun, duration_s: float, shaping: Shaping) -> None:
@@ -132,11 +140,9 @@ def clear_interface(dev: str | None, hosts: Path | None, *, as_json: bool) -> in
     if (dev is None) == (hosts is None):
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for all that is shaped on other machines")
     if hosts is not None:
-        from bwbench.cli.link.on_hosts import ask_hosts
-
         return ask_hosts(hosts, "clear", as_json=as_json)
     assert dev is not None
-    require_rights(_typed())
+    _require_rights()
     with DeferredInterrupts(), Kernel() as kernel:
         cleared = clear(kernel, dev)
     if as_json:
@@ -186,3 +192,59 @@ class DeferredInterrupts:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+
+
+def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, *, as_json: bool) -> int:
+    """Shape the hosts among each other until Ctrl-C, at most ``duration_s``."""
+    hosts = inventory(file)
+    if len(hosts) < 2:
+        raise ConfigError(f"--hosts {file}: a link needs two hosts at least")
+    link = read_link(options, len(hosts))
+    # Whether the hosts' kernels have netem is for each of them to say.
+    check_link(link.model_copy(update={"overrides": {}}), netem=True)
+    for rank in range(len(hosts)):
+        check_link(host_link(link, rank), netem=True)
+
+    def say(applied: dict[Host, ShaperAnswer]) -> None:
+        if as_json:
+            print_json([{"host": host.name, **answer} for host, answer in applied.items()])
+        else:
+            for host, answer in applied.items():
+                print(f"{host.name}: {answer['interface']}: {answer['applied']}")
+            print("until Ctrl-C; taken back within 15 s if this is killed or the connection breaks")
+        sys.stdout.flush()
+
+    ends = hold_link(hosts, link, duration_s, say)
+    changed = []
+    for host, answer in ends.items():
+        why = str(answer.get("problem") or "no answer")
+        if "restored" in answer:
+            why = f"{answer['now']} instead of {answer['before']}"
+        if not answer.get("restored"):
+            changed.append(f"{host.name} ({why})")
+    if changed:
+        stderr().print(
+            f"not seen to be as before: {', '.join(changed)}; what is armed there takes the link back within 15 s, "
+            f"and 'bwbench link show --hosts {file}' looks"
+        )
+        return EXIT_UNFIT_MACHINE
+    stderr().print("all interfaces are as they were" if ends else "nothing was changed")
+    return EXIT_OK
+
+
+def ask_hosts(file: Path, operation: Literal["show", "clear"], *, as_json: bool) -> int:
+    """What bwbench shapes on each host now, or that it is taken off."""
+    answers = ask_all(inventory(file), operation)
+    if as_json:
+        print_json([{"host": host.name, **answer} for host, answer in answers.items()])
+    else:
+        for host, answer in answers.items():
+            lines = [
+                f"{found['interface']}: {found['applied']} (run {found['run']}, for another {found['left_s']:.0f} s)"
+                for found in answer.get("shaped", ())
+            ]
+            lines += [f"removed {what}" for what in answer.get("removed", ())]
+            lines += [str(answer["problem"])] if answer.get("problem") else []
+            for line in lines or ["nothing of bwbench"]:
+                print(f"{host.name}: {line}")
+    return EXIT_UNFIT_MACHINE if any(answer.get("problem") for answer in answers.values()) else EXIT_OK

@@ -6,10 +6,9 @@ Nothing is made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TypeVar
 
 from bwbench.base.errors import EXIT_OK, BwbenchError, ConfigError
 from bwbench.base.units import BANDWIDTH
@@ -26,8 +25,6 @@ from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.netem.tc_commands import tc_commands
 from bwbench.network.probe.probe_plan import pairs_of
 
-_Row = TypeVar("_Row")
-
 
 def print_presets(*, sources: bool, as_json: bool) -> int:
     """The links that have a name, with where their figures come from if ``sources``."""
@@ -43,30 +40,51 @@ def print_presets(*, sources: bool, as_json: bool) -> int:
 
 def preset_table() -> list[dict[str, str]]:
     """A row for each built-in preset: ``name``, ``summary``, ``link`` (in words) and ``source``."""
-    return [
-        {
-            "name": preset.name,
-            "summary": preset.summary,
-            "link": Link.model_validate(preset.link).describe(),
-            "source": preset.source,
-        }
-        for preset in named_links(Link).values()
-    ]
+    presets = named_links(Link).values()
+    return [{**vars(preset), "link": Link.model_validate(preset.link).describe()} for preset in presets]
 
 
 def show_hosts_or_link(options: LinkOptions, nodes: int, hosts: Path | None, *, as_json: bool) -> int:
     """What is shaped on hosts now, where a file names some; else what a link would be."""
     if hosts is not None:
-        from bwbench.cli.link.on_hosts import ask_hosts
+        from bwbench.cli.link.real_interface import ask_hosts
 
         return ask_hosts(hosts, "show", as_json=as_json)
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
-    found = _found(read_link(options, nodes), nodes)
+    link = read_link(options, nodes)
+    rows, pairs = expected_of_nodes(link, nodes), expected_of_pairs(link, nodes)
+    backend: str | None = None  # no back end can carry it
+    commands: list[str] | None = None  # tc has none for it
+    refusal = None
+    try:
+        backend, reason = choose(link, netem_available=netem_available())
+    except BwbenchError as error:
+        reason = str(error)
+    try:
+        commands = tc_commands(link, nodes)
+    except BwbenchError as error:
+        refusal = str(error)
     if as_json:
-        print_json(found.to_json())
-    else:
-        _print(found)
+        print_json(
+            {
+                "link": link.model_dump(mode="json", by_alias=True),
+                "description": link.describe(),
+                "backend": backend,
+                "backend_reason": reason,
+                "nodes": [row.to_json() for row in rows],
+                "pairs": [asdict(pair) for pair in pairs],
+                "tc": commands,
+                "tc_refusal": refusal,
+            }
+        )
+        return EXIT_OK
+    stdout().print(f"link      {link.describe()}, {len(rows)} node(s)")
+    stdout().print(f"back end  {backend or 'none'}: {reason}")
+    _print_settings(link)
+    _print_expected(rows, pairs)
+    print()
+    print(refusal if commands is None else "\n".join(commands))
     return EXIT_OK
 
 
@@ -128,54 +146,9 @@ class ExpectedPair:
     udp_goodput_bps: float | None
 
 
-@dataclass(frozen=True)
-class _WholeLink:
-    """All that is said of a link; None where no back end can carry it, or where tc has no commands for it."""
-
-    link: Link
-    backend: str | None
-    backend_reason: str
-    nodes: Sequence[ExpectedNode]
-    pairs: Sequence[ExpectedPair]
-    tc: list[str] | None
-    tc_refusal: str | None
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "link": self.link.model_dump(mode="json", by_alias=True),
-            "description": self.link.describe(),
-            "backend": self.backend,
-            "backend_reason": self.backend_reason,
-            "nodes": [row.to_json() for row in self.nodes],
-            "pairs": [asdict(row) for row in self.pairs],
-            "tc": self.tc,
-            "tc_refusal": self.tc_refusal,
-        }
-
-
-def _found(link: Link, num_nodes: int) -> _WholeLink:
-    backend: str | None = None
-    commands: list[str] | None = None
-    refusal = None
-    try:
-        backend, reason = choose(link, netem_available=netem_available())
-    except BwbenchError as error:
-        reason = str(error)
-    try:
-        commands = tc_commands(link, num_nodes)
-    except BwbenchError as error:
-        refusal = str(error)
-    nodes, pairs = expected_of_nodes(link, num_nodes), expected_of_pairs(link, num_nodes)
-    return _WholeLink(link, backend, reason, nodes, pairs, commands, refusal)
-
-
-def _print(found: _WholeLink) -> None:
-    out, link = stdout(), found.link
-    out.print(f"link      {link.describe()}, {len(found.nodes)} node(s)")
-    out.print(f"back end  {found.backend or 'none'}: {found.backend_reason}")
-    if link.air is not None:
-        air = link.air
-        out.print(
+def _print_settings(link: Link) -> None:
+    if (air := link.air) is not None:
+        stdout().print(
             f"air       {air.efficiency:.3g} of the PHY rate for full transmissions of {air.aggregation} frame(s); "
             f"each takes {air.overhead_s * 1e3:.3g} ms and then its frames; {air.fairness}-fair"
         )
@@ -183,59 +156,44 @@ def _print(found: _WholeLink) -> None:
     if link.tcp.congestion_control is not None:
         settings = {"congestion control": link.tcp.congestion_control, **settings}
     if settings:
-        out.print(f"tcp       {', '.join(f'{name}: {value}' for name, value in settings.items())}")
-    for lines in (_node_lines(found.nodes), _pair_lines(found.pairs)):
-        for line in lines:
-            print(line)
-    print()
-    if found.tc is None:
-        print(found.tc_refusal)
-    else:
-        print("\n".join(found.tc))
+        stdout().print(f"tcp       {', '.join(f'{name}: {value}' for name, value in settings.items())}")
 
 
-def _node_lines(rows: Sequence[ExpectedNode]) -> Iterator[str]:
-    columns: dict[str, Callable[[ExpectedNode], str]] = {
-        "up": lambda row: _direction_rate(row.up),
-        "down": lambda row: _direction_rate(row.down),
-        "latency": lambda row: _ms(row.latency_s),
-        "jitter": lambda row: _ms(row.jitter_s) if row.jitter_s else "-",
-        "loss": lambda row: f"{row.loss:.3g}" if row.loss else "-",
-        "queue up": lambda row: _queue(row.up),
-        "queue down": lambda row: _queue(row.down),
-    }
-    return _alike_lines("node", rows, lambda row: str(row.node), columns)
-
-
-def _pair_lines(rows: Sequence[ExpectedPair]) -> Iterator[str]:
-    columns: dict[str, Callable[[ExpectedPair], str]] = {
-        "ping": lambda row: _ms(row.rtt_s),
-        "full frame": lambda row: _ms(row.full_frame_s),
-        "UDP alone": lambda row: _rate(row.udp_goodput_alone_bps),
-        "TCP alone": lambda row: f"at most {_rate(row.tcp_goodput_alone_bps)}",
-        "UDP, all sending": lambda row: _rate(row.udp_goodput_bps),
-    }
-    return _alike_lines("pair", rows, lambda row: f"{row.src} > {row.dst}", columns)
-
-
-def _alike_lines(
-    name: str, rows: Sequence[_Row], label: Callable[[_Row], str], columns: dict[str, Callable[[_Row], str]]
-) -> Iterator[str]:
-    """A table in which rows that say the same are one, behind an empty line; nothing where there are no rows."""
-    if not rows:
-        return
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for row in rows:
-        alike.setdefault(tuple(column(row) for column in columns.values()), []).append(label(row))
-    table = [(_shortened(labels, len(rows)), *cells) for cells, labels in alike.items()]
-    yield ""
-    yield from plain_table((name, *columns), table)
-
-
-def _shortened(labels: Sequence[str], number: int) -> str:
-    if len(labels) == number > 1:
-        return "each"
-    return ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
+def _print_expected(nodes: Sequence[ExpectedNode], pairs: Sequence[ExpectedPair]) -> None:
+    node_rows = [
+        {
+            "node": str(row.node),
+            "up": _direction_rate(row.up),
+            "down": _direction_rate(row.down),
+            "latency": _ms(row.latency_s),
+            "jitter": _ms(row.jitter_s) if row.jitter_s else "-",
+            "loss": f"{row.loss:.3g}" if row.loss else "-",
+            "queue up": _queue(row.up),
+            "queue down": _queue(row.down),
+        }
+        for row in nodes
+    ]
+    pair_rows = [
+        {
+            "pair": f"{row.src} > {row.dst}",
+            "ping": _ms(row.rtt_s),
+            "full frame": _ms(row.full_frame_s),
+            "UDP alone": _rate(row.udp_goodput_alone_bps),
+            "TCP alone": f"at most {_rate(row.tcp_goodput_alone_bps)}",
+            "UDP, all sending": _rate(row.udp_goodput_bps),
+        }
+        for row in pairs
+    ]
+    for rows in filter(None, (node_rows, pair_rows)):
+        alike: dict[tuple[str, ...], list[str]] = {}  # rows that say the same are one
+        for label, *values in (row.values() for row in rows):
+            alike.setdefault(tuple(values), []).append(label)
+        table = []
+        for cells, labels in alike.items():
+            more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
+            which = "each" if len(labels) == len(rows) > 1 else ", ".join(labels[:4]) + more
+            table.append((which, *cells))
+        print("", *plain_table(tuple(rows[0]), table), sep="\n")
 
 
 def _direction_rate(direction: ExpectedDirection | None) -> str:

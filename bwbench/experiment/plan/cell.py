@@ -109,8 +109,8 @@ class Cell:
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
             raise ConfigError(problems) from None
         cell_id, slug, experiment, arm = (str(data[key]) for key in ("id", "slug", "experiment", "arm"))
-        if (found := identity(config)) != cell_id:
-            text = f"cell.json has the id {cell_id}, and its configuration that of {found}"
+        if (own_id := identity(config)) != cell_id:
+            text = f"cell.json has the id {cell_id}, and its configuration that of {own_id}"
             raise ConfigError(f"{text}; delete the cell's folder and plan the experiment again")
         return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)
 

@@ -19,7 +19,7 @@ from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import dist, torch
-from bwbench.methods.memory import Memory, remember
+from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
@@ -47,6 +47,7 @@ class AbstractAlgorithm(abc.ABC):
             the ``headroom`` that averages at no cost.
         mean_of: what it averages over all ranks in every step, where it does nothing else; None for all others. Arms
             that average the same without loss are kin: they learn alike, and only their times differ.
+        steps_alike: there is one kind of steps, for ``phases``.
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
@@ -58,6 +59,7 @@ class AbstractAlgorithm(abc.ABC):
     replicas_equal: ClassVar[Agreement] = "after every step"
     role: ClassVar[Role] = "method"
     mean_of: ClassVar[str | None] = None
+    steps_alike: ClassVar[bool] = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
@@ -108,9 +110,9 @@ class AbstractAlgorithm(abc.ABC):
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """Which kinds of steps there are, so that a few of each can stand for all of them. Pure.
 
-        Empty, the default, says nothing about it: times to accuracy then cannot be composed.
+        Empty, the default where not all are alike, says nothing about it: times to accuracy then cannot be composed.
         """
-        return ()
+        return (Phase("training"),) if self.steps_alike else ()
 
     def depends_on_link(self) -> str | None:
         """Why what a step computes depends on the link's speed; None where it only takes longer or shorter. Pure."""
@@ -225,7 +227,7 @@ class ExchangeReport:
         )
 
 
-class AbstractRunning(Memory, abc.ABC):
+class AbstractRunning(abc.ABC):
     """A method at work on one rank: what it does, and what it remembers there apart from parameters and optimizer.
 
     The loop calls, in every optimizer step: ``begin_step``; ``micro_step`` around each forward and backward pass;
@@ -242,11 +244,15 @@ class AbstractRunning(Memory, abc.ABC):
         overlap_estimated: exposed time is an estimate, because waiting hides inside torch.
     """
 
+    _codecs: Sequence[AbstractCodec] = ()  # of what is sent; what they and the collective remember is the state
+    _steps_key: ClassVar[str | None] = None  # in the state: of the number of steps, where a method counts them
+
     def __init__(self, context: Context) -> None:
         self._context = context
         self.module: Callable[..., torch.Tensor] = context.model
         self.bucket_bytes: list[int] = []
         self.overlap_estimated = False
+        self._num_steps = 0
 
     @abc.abstractmethod
     def begin_step(self) -> None:
@@ -304,6 +310,22 @@ class AbstractRunning(Memory, abc.ABC):
     def resume(self) -> None:  # noqa: B027 (most do nothing in the background)
         """Go on with what ``drain`` has stopped."""
 
+    def reset(self) -> None:
+        """Forget what was learnt while warming up: residuals, counters."""
+        self._num_steps = 0
+        self._context.forget(self._codecs)
+
+    def state_dict(self) -> State:
+        """What codecs and collective remember, and whatever else an update needs; on every rank its own."""
+        counted = {} if self._steps_key is None else {self._steps_key: torch.tensor(self._num_steps)}
+        return counted | remembered(self._codecs, self._context.collective)
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave."""
+        if self._steps_key is not None:
+            self._num_steps = int(state[self._steps_key])
+        remember(state, self._codecs, self._context.collective)
+
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
         """End threads. Safe to call twice."""
 
@@ -332,10 +354,15 @@ def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> lis
 
 def bucket_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None, make_codec: MakeCodec) -> list[int]:
     """Bytes of every message that one exchange of all buckets takes, in order. Pure."""
-    elements = [math.prod(shape) for shape in parameter_shapes]
+    buckets = assign([math.prod(shape) for shape in parameter_shapes], bucket_bytes)
+    return payloads_of([[parameter_shapes[index] for index in bucket] for bucket in buckets], make_codec)
+
+
+def payloads_of(buckets: Sequence[Sequence[Shape]], make_codec: MakeCodec) -> list[int]:
+    """The same for buckets that hold tensors of these shapes."""
     payloads = []
-    for number, bucket in enumerate(assign(elements, bucket_bytes)):
+    for number, shapes in enumerate(buckets):
         codec = make_codec()
-        codec.prepare([parameter_shapes[index] for index in bucket], bucket=number)
-        payloads += codec.payloads(sum(elements[index] for index in bucket))
+        codec.prepare(shapes, bucket=number)
+        payloads += codec.payloads(sum(map(math.prod, shapes)))
     return payloads

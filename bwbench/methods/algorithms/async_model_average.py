@@ -13,7 +13,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import PositiveDuration
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, assign
-from bwbench.methods.algorithms.buckets import BucketExchange, ParameterBuffers, trainable
+from bwbench.methods.algorithms.buckets import BucketExchange, ParameterBuffers, check_gradients, trainable
 from bwbench.methods.algorithms.decentralized import weight_codec_refusal, weight_codecs
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
@@ -98,12 +98,11 @@ class RunningAsync(BucketExchange):
         self._warmup_steps = options.warmup_steps
         parameters = trainable(context.model)
         self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None))
-        self.bucket_bytes = self._weights.bucket_bytes
+        self.bucket_bytes = [flat.nbytes for flat in self._weights.flat]
         self._weight_codecs = weight_codecs(context, self._weights, weight_codec_refusal)
         self._background = BackgroundAveraging(
             self._weights.flat, self._weight_codecs, self._collective, context.members, options.sync_interval_s
         )
-        self._num_steps = 0
         self._running = False
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
@@ -113,7 +112,7 @@ class RunningAsync(BucketExchange):
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; while warming up they are looked at before they leave."""
         if not self._warming_up:
-            self._watch.check_all()
+            check_gradients(self._context, self.buffers, range(len(self.buffers.flat)))
 
     def finish(self) -> ExchangeReport:
         """Waits while warming up only. Counts what has been sent in the background since the last step."""
@@ -166,8 +165,7 @@ class RunningAsync(BucketExchange):
         """Warm up anew, drop differences that have not been added."""
         self._num_steps = 0
         self._background.forget()
-        super().reset()
-        remember({}, self._weight_codecs, self._collective)
+        self._context.forget([*self._codecs, *self._weight_codecs])
 
     def state_dict(self) -> State:
         """The number of steps, and what codecs and collective remember."""
@@ -293,7 +291,11 @@ class BackgroundAveraging:
 
     def _work(self) -> None:
         try:
-            while self._stretch_has_begun():
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed or self._begun > self._ended)
+                    if self._closed:
+                        return
                 self._stretch()
                 with self._changed:
                     self._ended += 1
@@ -303,19 +305,12 @@ class BackgroundAveraging:
                 self._error = error
                 self._changed.notify_all()
 
-    def _stretch_has_begun(self) -> bool:
-        """Wait for it; False where the thread is to end instead."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._begun > self._ended)
-            return not self._closed
-
     def _stretch(self) -> None:
         """Rounds until one rank votes hold."""
         next_s = time.monotonic() + self._interval_s
         while True:
             with self._changed:
-                self._changed.wait_for(self._told_to_end, max(0.0, next_s - time.monotonic()))
-                told_to_end = self._told_to_end()
+                told_to_end = self._changed.wait_for(self._told_to_end, max(0.0, next_s - time.monotonic()))
             next_s = time.monotonic() + self._interval_s
             if not self._vote(not told_to_end):
                 return

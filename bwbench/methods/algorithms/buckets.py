@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, AbstractRunning, Context, ExchangeReport, assign
+from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport, assign
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.compression.codec import Shape
 from bwbench.methods.deferred import torch
-from bwbench.methods.memory import State, remember, remembered
 
 Diverged = Callable[[str], None]  # ``Control.diverged``: ends training on all ranks, saying what was found
 NUM_THREADS = 2  # two buckets in flight: one fills the gaps that latency leaves in the other; more only compete
@@ -36,67 +35,57 @@ class ParameterBuffers:
         self.flat: list[torch.Tensor] = []
         for bucket in buckets:
             self.shapes.append([tuple(parameters[index].shape) for index in bucket])
-            flat = torch.cat([parameters[index].detach().reshape(-1) for index in bucket])
-            offset = 0
-            for index in bucket:
-                parameter = parameters[index]
-                parameter.data = flat[offset : offset + parameter.numel()].view_as(parameter)
-                offset += parameter.numel()
-            self.flat.append(flat)
-
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Size of each buffer."""
-        return [ELEMENT_BYTES * flat.numel() for flat in self.flat]
+            self.flat.append(torch.cat([parameters[index].detach().reshape(-1) for index in bucket]))
+            for index, view in views(self.flat[-1], parameters, bucket):
+                parameters[index].data = view
 
 
 class GradientBuffers:
     """One flat fp32 buffer a bucket; ``gradient`` of each parameter is a view into one of them.
 
     Autograd adds into an existing gradient in place, so that nothing is copied before or after averaging.
+
+    Attributes:
+        buckets: indices of the parameters in each.
+        views: the place of each parameter's gradient, by index.
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], buckets: Sequence[Sequence[int]]) -> None:
-        self.parameters = list(parameters)
+        self.parameters, self.buckets = parameters, buckets
         self.flat: list[torch.Tensor] = []
-        self.bucket_of: dict[int, int] = {}
-        self._views: dict[int, torch.Tensor] = {}
-        for number, bucket in enumerate(buckets):
+        self.views: dict[int, torch.Tensor] = {}
+        for bucket in buckets:
             length = sum(parameters[index].numel() for index in bucket)
-            flat = torch.zeros(length, device=parameters[bucket[0]].device)
-            offset = 0
-            for index in bucket:
-                parameter = parameters[index]
-                self._views[index] = flat[offset : offset + parameter.numel()].view_as(parameter)
-                self.bucket_of[index] = number
-                offset += parameter.numel()
-            self.flat.append(flat)
+            self.flat.append(torch.zeros(length, device=parameters[bucket[0]].device))
+            self.views |= views(self.flat[-1], parameters, bucket)
         self.clear()
 
     def clear(self) -> None:
         """Set all gradients to zero, in place."""
         for flat in self.flat:
             flat.zero_()
-        for index in self._views:
+        for index in self.views:
             self.keep(index, copy=False)
 
     def keep(self, index: int, *, copy: bool = True) -> None:
         """Put a parameter's gradient back into its buffer, where something has given it one elsewhere."""
-        parameter, view = self.parameters[index], self._views[index]
+        parameter, view = self.parameters[index], self.views[index]
         if parameter.grad is view:
             return
         if copy and parameter.grad is not None:
             view.copy_(parameter.grad)
         parameter.grad = view
 
-    def view(self, index: int) -> torch.Tensor:
-        """The place of a parameter's gradient in its buffer."""
-        return self._views[index]
 
-    @property
-    def bucket_bytes(self) -> list[int]:
-        """Size of each buffer."""
-        return [ELEMENT_BYTES * flat.numel() for flat in self.flat]
+def views(
+    flat: torch.Tensor, parameters: Sequence[torch.nn.Parameter], bucket: Sequence[int]
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """Index of each parameter of a bucket, and where it lies in ``flat``: one behind the other."""
+    begin = 0
+    for index in bucket:
+        end = begin + parameters[index].numel()
+        yield index, flat[begin:end].view_as(parameters[index])
+        begin = end
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -116,53 +105,35 @@ def is_finite(values: torch.Tensor) -> bool:
     return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
-def gradient_names(model: torch.nn.Module) -> list[str]:
-    """Names of the parameters that get gradients, in the order of ``trainable``."""
-    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterable[int]) -> None:
+    """Look at buckets of this rank's own gradients before they are used; from any thread, before anything is sent.
 
-
-class GradientWatch:
-    """Looks at buckets of gradients before they are used.
-
-    What is not finite is told to ``diverged`` and becomes zero, so that peers and their residuals receive
+    What is not finite is told to ``Control.diverged`` and becomes zero, so that peers and their residuals receive
     nothing that would spoil them in the step in which training ends.
     """
-
-    def __init__(self, model: torch.nn.Module, buffers: GradientBuffers, diverged: Diverged) -> None:
-        self._model, self._buffers, self._diverged = model, buffers, diverged
-
-    def check(self, bucket: int) -> None:
-        """Look at one bucket of this rank's own gradients; from any thread, before anything of it is sent."""
-        flat = self._buffers.flat[bucket]
-        if is_finite(flat):
-            return
-        for index, number in self._buffers.bucket_of.items():
-            if number == bucket and not is_finite(gradient := self._buffers.view(index)):
-                self._diverged(_what(gradient_names(self._model)[index], gradient))
+    for bucket in buckets:
+        if is_finite(buffers.flat[bucket]):
+            continue
+        names = [name for name, parameter in context.model.named_parameters() if parameter.requires_grad]
+        for index in buffers.buckets[bucket]:
+            if not is_finite(gradient := buffers.views[index]):
+                context.control.diverged(_what(names[index], gradient))
                 break
-        flat.zero_()
-
-    def check_all(self) -> None:
-        """Look at all buckets."""
-        for bucket in range(len(self._buffers.flat)):
-            self.check(bucket)
+        buffers.flat[bucket].zero_()
 
 
 def watch_parameters(model: torch.nn.Module, diverged: Diverged) -> None:
     """The same for gradients that go through no buffers of ours: a hook a parameter, before anyone else's."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            parameter.register_hook(_checked(name, diverged))  # type: ignore[no-untyped-call]
+            parameter.register_hook(partial(_checked, name, diverged))  # type: ignore[no-untyped-call]
 
 
-def _checked(name: str, diverged: Diverged) -> Callable[[torch.Tensor], torch.Tensor | None]:
-    def check(gradient: torch.Tensor) -> torch.Tensor | None:
-        if is_finite(gradient):
-            return None
-        diverged(_what(name, gradient))
-        return torch.zeros_like(gradient)
-
-    return check
+def _checked(name: str, diverged: Diverged, gradient: torch.Tensor) -> torch.Tensor | None:
+    if is_finite(gradient):
+        return None
+    diverged(_what(name, gradient))
+    return torch.zeros_like(gradient)
 
 
 def _what(name: str, gradient: torch.Tensor) -> str:
@@ -180,8 +151,7 @@ class RunningLocally(AbstractRunning):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._parameters = trainable(context.model)
-        self._buckets = assign([p.numel() for p in self._parameters], None)
-        self._gradients = GradientBuffers(self._parameters, self._buckets)
+        self._gradients = GradientBuffers(self._parameters, assign([p.numel() for p in self._parameters], None))
 
     def begin_step(self) -> None:
         """Zeros everywhere."""
@@ -189,7 +159,7 @@ class RunningLocally(AbstractRunning):
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them."""
-        GradientWatch(self._context.model, self._gradients, self._context.control.diverged).check_all()
+        check_gradients(self._context, self._gradients, range(len(self._gradients.flat)))
 
     def finish(self) -> ExchangeReport:
         """Nobody to agree with before the update."""
@@ -201,6 +171,9 @@ class BucketExchange(AbstractRunning):
 
     Buckets are handed over in the same order on all ranks, however autograd happens to finish them; each has a tag of
     its own, because concurrent exchanges that share one would mix silently.
+
+    Attributes:
+        buffers: the gradients.
     """
 
     def __init__(self, context: Context, bucket_bytes: float | None) -> None:
@@ -209,10 +182,8 @@ class BucketExchange(AbstractRunning):
 
     def begin_step(self) -> None:
         """Zeros in all buckets, nothing launched."""
-        self._buffers.clear()
-        self._missing = [0] * len(self._buffers.flat)
-        for bucket in self._buffers.bucket_of.values():
-            self._missing[bucket] += 1
+        self.buffers.clear()
+        self._missing = [len(bucket) for bucket in self.buffers.buckets]
         self._num_launched = 0
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
@@ -224,48 +195,31 @@ class BucketExchange(AbstractRunning):
         self._launch(all_that_is_left=True)  # a parameter that the forward pass did not use has no gradient to wait for
         return self._communicator.wait()
 
-    def reset(self) -> None:
-        """Empty all residuals."""
-        self._context.forget(self._codecs)
-
-    def state_dict(self) -> State:
-        """What the codecs of the buckets and the collective remember."""
-        return remembered(self._codecs, self._context.collective)
-
-    def load_state_dict(self, state: State) -> None:
-        """Take back what ``state_dict`` gave."""
-        remember(state, self._codecs, self._context.collective)
-
     def close(self) -> None:
         """End the threads once they are done with what they have, and leave the gradients to others."""
         for hook in self._hooks:
             hook.remove()
         self._communicator.close()
 
-    @property
-    def buffers(self) -> GradientBuffers:
-        """The gradients."""
-        return self._buffers
-
     def _lay_out(self, bucket_bytes: float | None) -> None:
         """Put the gradients into buckets of this size, and hook into them."""
         context = self._context
         parameters = trainable(context.model)
         buckets = assign([p.numel() for p in parameters], bucket_bytes)
-        self._buffers = GradientBuffers(parameters, buckets)
-        self.bucket_bytes = self._buffers.bucket_bytes
+        self.buffers = GradientBuffers(parameters, buckets)
+        self.bucket_bytes = [flat.nbytes for flat in self.buffers.flat]
         self._codecs = [
             context.codec_of([tuple(parameters[index].shape) for index in bucket], number)
             for number, bucket in enumerate(buckets)
         ]
         self._rounds = context.rounds(len(buckets))
-        self._watch = GradientWatch(context.model, self._buffers, context.control.diverged)
         self._sending = False
         self._missing = [0] * len(buckets)
         self._num_launched = 0
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
-            for index, parameter in enumerate(parameters)
+            parameters[index].register_post_accumulate_grad_hook(partial(self._gradient_is_there, index, number))  # type: ignore[no-untyped-call]
+            for number, bucket in enumerate(buckets)
+            for index in bucket
         ]
         self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
 
@@ -277,17 +231,12 @@ class BucketExchange(AbstractRunning):
         finally:
             self._sending = False
 
-    def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
-        bucket = self._buffers.bucket_of[index]
-
-        def gradient_is_there(_: torch.Tensor) -> None:
-            self._buffers.keep(index)
-            if self._sending:
-                self._communicator.check()
-                self._missing[bucket] -= 1
-                self._launch()
-
-        return gradient_is_there
+    def _gradient_is_there(self, index: int, bucket: int, _: torch.Tensor) -> None:
+        self.buffers.keep(index)
+        if self._sending:
+            self._communicator.check()
+            self._missing[bucket] -= 1
+            self._launch()
 
     def _launch(self, *, all_that_is_left: bool = False) -> None:
         """Hand over what is complete, never a bucket before its predecessor."""
@@ -298,8 +247,8 @@ class BucketExchange(AbstractRunning):
             self._num_launched += 1
 
     def _average(self, bucket: int) -> None:
-        self._watch.check(bucket)
-        self._context.collective.average(self._buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
+        check_gradients(self._context, self.buffers, [bucket])
+        self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
 
 
 def threads_for(collective: AbstractCollective, num_buckets: int) -> int:
@@ -340,11 +289,6 @@ class Communicator:
             self._unfinished.add(number)
         self._queue.put((number, job))
         return number
-
-    @property
-    def idle(self) -> bool:
-        """Whether everything that was submitted is done."""
-        return not self._unfinished
 
     def done(self, jobs: Iterable[int]) -> bool:
         """Whether these jobs are done."""

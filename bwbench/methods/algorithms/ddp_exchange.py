@@ -1,4 +1,7 @@
-"""Averaging inside torch's DistributedDataParallel, with its own communication hooks: which one a codec stands for."""
+"""Averaging inside torch's DistributedDataParallel, with its own communication hooks: which one a codec stands for.
+
+And torch's own post-local SGD: DistributedDataParallel at first, then a periodic average of the models.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, AbstractRunning, Context, ExchangeReport, assign
+from pydantic import Field
+
+from bwbench.base.component import ComponentConfig
+from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
 from bwbench.methods.algorithms.buckets import trainable, watch_parameters
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.compression.fp16 import Fp16
 from bwbench.methods.compression.powersgd import PowerSgd, PowerSgdConfig
 from bwbench.methods.deferred import dist, nn, torch
 from bwbench.methods.memory import State
+from bwbench.methods.phases import LEAST_STEPS, TIMED_PERIOD, Phase
+from bwbench.methods.traffic import Traffic
 
 BYTES_PER_MIB = 1024 * 1024
 FP16_BYTES = 2
@@ -43,27 +53,24 @@ class DdpExchange(AbstractRunning):
     ) -> None:
         super().__init__(context)
         self.overlap_estimated = True
-        known = inspect.signature(
-            nn.parallel.DistributedDataParallel
-        ).parameters  # names have come and gone since torch 2.4
+        # Names have come and gone since torch 2.4.
+        known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
         # Models here have no buffers that change, and a broadcast in every step would be charged to the method.
-        options: dict[str, Any] = {
-            "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
-        }
+        sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        options: dict[str, Any] = {sync: False}
         if "init_sync" in known:  # replicas start equal by their seed; sending them over the link may take minutes
             options["init_sync"] = False
         codec = context.make_codec()
         shapes = [tuple(parameter.shape) for parameter in trainable(context.model)]
-        elements = [parameter.numel() for parameter in trainable(context.model)]
+        elements = [math.prod(shape) for shape in shapes]
         buckets = hook_buckets(elements, bucket_bytes, codec)  # torch's own follow the same rule
         self.bucket_bytes = [ELEMENT_BYTES * sum(elements[i] for i in bucket) for bucket in buckets]
         if len(buckets) == 1:  # torch's limit on the first bucket is another one where it is not told any
             bucket_bytes = max(bucket_bytes or 0, *self.bucket_bytes, BYTES_PER_MIB)
         if bucket_bytes is not None:
             options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
-        watch_parameters(
-            context.model, context.control.diverged
-        )  # before DDP's own hooks, so that it sees what is sent
+        # Before DDP's own hooks, so that it sees what is sent.
+        watch_parameters(context.model, context.control.diverged)
         self._ddp = self.module = nn.parallel.DistributedDataParallel(
             context.model, process_group=context.data_group, **options
         )
@@ -73,9 +80,7 @@ class DdpExchange(AbstractRunning):
         self._powersgd = None if hook else register_hook(self._ddp, codec, context.data_group)
         payloads = hook_payloads(shapes, bucket_bytes, codec)
         self._traffic = context.collective.traffic(context.members.size, payloads)
-        self._plain_backward_s = 0.0
-        self._backward_s = 0.0
-        self._begin_mono_s = 0.0
+        self._plain_backward_s = self._backward_s = self._begin_mono_s = 0.0
 
     def begin_step(self) -> None:
         """As torch's optimizers do it."""
@@ -148,7 +153,15 @@ def hook_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None,
     """Bytes of every vector that DDP averages in one step, in order. Pure."""
     codec = bare(codec)
     if isinstance(codec, PowerSgd):
-        return _powersgd_payloads(parameter_shapes, codec.options.rank)
+        plain = left = right = 0  # what is no matrix worth it, all left factors, all right factors
+        for shape in parameter_shapes:
+            rows, cols = shape[0] if shape else 1, math.prod(shape[1:])
+            rank = min(rows, cols, codec.options.rank)
+            if (rows + cols) * rank * MIN_COMPRESSION_RATE < rows * cols:
+                left, right = left + rows * rank, right + cols * rank
+            else:
+                plain += rows * cols
+        return [ELEMENT_BYTES * length for length in (plain, left, right)]
     element_bytes = FP16_BYTES if isinstance(codec, Fp16) else ELEMENT_BYTES
     elements = [math.prod(shape) for shape in parameter_shapes]
     return [element_bytes * sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
@@ -175,15 +188,128 @@ def register_hook(ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec
     return state
 
 
-def _powersgd_payloads(parameter_shapes: Sequence[Shape], rank: int) -> list[int]:
-    """What is no matrix worth it, all left factors, all right factors."""
-    plain = left = right = 0
-    for shape in parameter_shapes:
-        rows = shape[0] if shape else 1
-        cols = math.prod(shape[1:])
-        own_rank = min(rows, cols, rank)
-        if (rows + cols) * own_rank * MIN_COMPRESSION_RATE < rows * cols:
-            left, right = left + rows * own_rank, right + cols * own_rank
-        else:
-            plain += rows * cols
-    return [ELEMENT_BYTES * length for length in (plain, left, right)]
+_ITERATIONS, _STEPS = "iterations", "steps"  # keys in the state dict
+
+
+class TorchPostLocalSgdConfig(ComponentConfig):
+    """Options of ``torch-post-local-sgd``.
+
+    Attributes:
+        warmup: steps at the begin in which DDP averages the gradients.
+        period: steps from one average of the models to the next.
+    """
+
+    warmup: int = Field(100, ge=0)
+    period: int = Field(16, ge=2)
+
+
+class TorchPostLocalSgd(AbstractAlgorithm):
+    """``post_localSGD_hook`` and ``PeriodicModelAverager`` of torch.distributed, after Lin et al. 2020.
+
+    As ``PostLocalSGDOptimizer`` does it: the averager is called after each step of the optimizer. Gradients stay on
+    their rank after the warm-up (``post_local_gradient_allreduce=False``): every node has one process here, so that the
+    group of its own machine, which torch would average them in, has one member; and on a machine without GPU torch
+    cannot make that group.
+    """
+
+    Config = TorchPostLocalSgdConfig
+    options: TorchPostLocalSgdConfig
+    replicas_equal = "after a round"
+
+    @classmethod
+    def accepts(cls, collective: type[AbstractCollective]) -> str | None:
+        """Torch's own all-reduce alone: the hook and the averager call it themselves."""
+        return None if collective.wraps_model else "it is torch's own code, which calls torch's all-reduce itself"
+
+    @classmethod
+    def accepts_codec(cls, codec: type[AbstractCodec]) -> str | None:
+        """None: the averager sends fp32."""
+        return None if codec is NoCompression else "torch's averager sends parameters as they are"
+
+    def traffic(
+        self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
+    ) -> Traffic:
+        """One all-reduce of all parameters every ``period`` steps; the warm-up left out."""
+        size = ELEMENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
+        return collective.traffic(num_nodes, [size]).scaled(1 / self.options.period)
+
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Gradients at first, then local steps; torch averages models in the very first of them."""
+        rounds = Phase("rounds", period=self.options.period, exchanges=(1,))
+        return (Phase("warm-up", self.options.warmup), rounds) if self.options.warmup else (rounds,)
+
+    def for_timing(self) -> ComponentConfig:
+        """With a short warm-up, and models are averaged more often."""
+        shorter = {"warmup": min(self.options.warmup, LEAST_STEPS), "period": min(self.options.period, TIMED_PERIOD)}
+        return self.options.model_copy(update=shorter)
+
+    def attach(self, context: Context) -> AbstractRunning:
+        """Wrap the model, register the hook, make the averager."""
+        return RunningTorchPostLocalSgd(context, self.options)
+
+
+class RunningTorchPostLocalSgd(DdpExchange):
+    """One rank of ``torch-post-local-sgd``: torch's wrapper, hook and averager."""
+
+    def __init__(self, context: Context, options: TorchPostLocalSgdConfig) -> None:
+        from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+        group = context.data_group
+        self._warmup, self._period = options.warmup, options.period
+        state: Any = PostLocalSGDState  # untyped in torch
+        self._state = state(group, None, self._warmup, post_local_gradient_allreduce=False)
+        super().__init__(context, None, (self._state, post_localSGD_hook))
+        self._averager = PeriodicModelAverager(self._period, self._warmup, group)
+        whole = context.collective.traffic(context.members.size, [sum(self.bucket_bytes)])
+        self._round_bytes = round(whole.payload_bytes_per_rank[context.members.place])
+
+    def finish(self) -> ExchangeReport:
+        """Nothing left to wait for; what the backward pass has waited for is estimated, as for ``ddp``."""
+        if self._averager.step < self._warmup:
+            return super().finish()
+        return ExchangeReport(ready_mono_s=time.monotonic())
+
+    def after_update(self) -> ExchangeReport | None:
+        """The averager's turn."""
+        begin, sends = time.monotonic(), averages_after(self._averager.step, self._warmup, self._period)
+        self._averager.average_parameters(self._context.optimizer.param_groups)
+        if not sends:
+            return None
+        return ExchangeReport(begin, exposed_s=time.monotonic() - begin, payload_bytes=self._round_bytes)
+
+    def agreement_step(self, step: int) -> int:
+        """The step in which models are averaged next."""
+        return next_agreement(step, self._warmup, self._period)
+
+    def rehearse(self, plain_backward_s: float) -> None:
+        """One average of the models."""
+        from torch.distributed.algorithms.model_averaging.utils import average_parameters
+
+        super().rehearse(plain_backward_s)
+        assert self._context.data_group is not None
+        average_parameters(self._context.model.parameters(), self._context.data_group)
+
+    def reset(self) -> None:
+        """Begin with the warm-up."""
+        self._state.iter = self._averager.step = 0
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """How far the warm-up and the period are."""
+        return {_ITERATIONS: torch.tensor(self._state.iter), _STEPS: torch.tensor(self._averager.step)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._state.iter, self._averager.step = int(state[_ITERATIONS]), int(state[_STEPS])
+
+
+def next_agreement(step: int, warmup: int, period: int) -> int:
+    """The first step from ``step`` on, counted from 1, in which gradients or models are averaged."""
+    while step > warmup and not averages_after(step - 1, warmup, period):
+        step += 1
+    return step
+
+
+def averages_after(step: int, warmup: int, period: int) -> bool:
+    """Whether torch's averager averages in its step number ``step``, from 0."""
+    return step >= warmup and (step - warmup) % period == 0

@@ -130,11 +130,8 @@ def _pieces(shape: Shape, limits: Sequence[float]) -> Iterator[Shape | None]:
     begin = 0
     for limit in (*limits, None):
         end = rows if limit is None or not row_elements else min(rows, math.floor(limit / row_elements + 0.5))
-        yield _rows(shape, end - begin, rows)
+        if end - begin == rows:
+            yield shape
+        else:
+            yield (end - begin, *shape[1:]) if end > begin else None
         begin = max(begin, end)
-
-
-def _rows(shape: Shape, count: int, rows: int) -> Shape | None:
-    if count == rows:
-        return shape
-    return (count, *shape[1:]) if count > 0 else None

@@ -16,13 +16,12 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import MemoryOrAuto
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, assign, bucket_payloads
-from bwbench.methods.algorithms.buckets import NUM_THREADS, BucketExchange, trainable
+from bwbench.methods.algorithms.buckets import NUM_THREADS, BucketExchange
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange, hook_payloads
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, Shape
 from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State
-from bwbench.methods.phases import Phase
 from bwbench.methods.traffic import Traffic, transfer_time_s
 from bwbench.network.link import Link
 
@@ -58,6 +57,7 @@ class EveryStep(AbstractAlgorithm):
 
     Config = EveryStepConfig
     mean_of = "gradients"
+    steps_alike = True
     options: EveryStepConfig
 
     def traffic(
@@ -69,10 +69,6 @@ class EveryStep(AbstractAlgorithm):
         else:
             payloads = bucket_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec)
         return collective.traffic(num_nodes, payloads)
-
-    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
-        """All steps are alike."""
-        return (Phase("training"),)
 
     def depends_on_link(self) -> str | None:
         """Buckets that are chosen by the link: codecs work on buckets."""
@@ -100,8 +96,10 @@ class TunedExchange(BucketExchange):
         link = self._context.collective.link
         if link is None or not link.shaped:
             return
-        elements = [parameter.numel() for parameter in trainable(self._context.model)]
-        self._choose(best_bucket_bytes(elements, self._mean(plain_backward_s), link, self._traffic_of_bucket))
+        mean_s = torch.tensor([plain_backward_s])
+        self._context.control.average(mean_s)  # so that all choose alike
+        elements = [parameter.numel() for parameter in self.buffers.parameters]
+        self._choose(best_bucket_bytes(elements, float(mean_s), link, self._traffic_of_bucket))
 
     def state_dict(self) -> State:
         """The residuals, and the size of the buckets that they belong to where it was chosen."""
@@ -118,12 +116,6 @@ class TunedExchange(BucketExchange):
         self.close()
         self._lay_out(bucket_bytes)
         self._chosen_bytes = bucket_bytes
-
-    def _mean(self, measured_s: float) -> float:
-        """Of all nodes, so that they choose alike."""
-        mean_s = torch.tensor([measured_s])
-        self._context.control.average(mean_s)
-        return float(mean_s)
 
     def _traffic_of_bucket(self, elements: int) -> Traffic:
         codec, collective = self._context.make_codec(), self._context.collective

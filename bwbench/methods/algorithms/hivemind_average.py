@@ -89,6 +89,7 @@ class HivemindAverage(AbstractAlgorithm):
 class RunningHivemind(RunningLocally):
     """One rank of ``hivemind``, with its processes; rank 0 tells the others where it listens."""
 
+    _steps_key = "step"
     _averager: Any = None
     _table: Any = None
 
@@ -102,7 +103,7 @@ class RunningHivemind(RunningLocally):
             raise ConfigError(
                 f"algorithm 'hivemind' needs hivemind: pip install 'bwbench[hivemind]' ({error})"
             ) from None
-        self._step, group = 0, context.data_group
+        group = context.data_group
         told = torch.zeros(_ADDRESSES_BYTES, dtype=torch.uint8)
         listen = [f"/ip4/{_own_address()}/tcp/0"]
         if group.rank() == 0:
@@ -130,8 +131,8 @@ class RunningHivemind(RunningLocally):
 
     def after_update(self) -> ExchangeReport | None:
         """Every ``period`` steps: wait for the mean of all parameters. Raises RuntimeError where there is none."""
-        self._step += 1
-        return self._average() if self._step % self._options.period == 0 else None
+        self._num_steps += 1
+        return self._average() if self._num_steps % self._options.period == 0 else None
 
     def agreement_step(self, step: int) -> int:
         """The next step with an average."""
@@ -140,18 +141,6 @@ class RunningHivemind(RunningLocally):
     def rehearse(self, plain_backward_s: float) -> None:
         """One average, so that peers know one another."""
         self._average()
-
-    def reset(self) -> None:
-        """Count steps from the begin."""
-        self._step = 0
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Steps taken."""
-        return {"step": torch.tensor(self._step)}
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take back what ``state_dict`` gave."""
-        self._step = int(state["step"])
 
     def close(self) -> None:
         """End hivemind's processes. Safe to call twice."""

@@ -5,7 +5,7 @@ When a round begins and ends, and what is averaged, stands in ``periodic.py``; h
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from pydantic import Field
@@ -69,14 +69,11 @@ class RunningPostLocalSgd(RunningPeriodic):
 
     def begin_step(self) -> None:
         """Zeros everywhere."""
-        if self._warming_up:
-            self._warm_up.begin_step()
-        else:
-            super().begin_step()
+        self._warm_up.begin_step()
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Gradients are sent in the last micro-step of the warm-up's steps only."""
-        return self._warm_up.micro_step(last=last) if self._warming_up else nullcontext()
+        return self._warm_up.micro_step(last=last and self._warming_up)
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; what is sent while warming up is looked at before it leaves."""
@@ -90,7 +87,7 @@ class RunningPostLocalSgd(RunningPeriodic):
     def after_update(self) -> ExchangeReport | None:
         """Begin and end rounds. At the end of the warm-up all replicas are equal: what they agree on."""
         report = super().after_update()
-        if self._step == self._warm_up_steps:
+        if self._num_steps == self._warm_up_steps:
             for bucket in self.buckets:
                 bucket.settle()
         return report
@@ -116,4 +113,4 @@ class RunningPostLocalSgd(RunningPeriodic):
 
     @property
     def _warming_up(self) -> bool:
-        return self._step < self._warm_up_steps
+        return self._num_steps < self._warm_up_steps

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
+from bwbench.methods.algorithms.algorithm import assign, payloads_of
 from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, RunningLocally, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
@@ -21,8 +21,6 @@ from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
-
-_STEP = "step"  # key in the state dict
 
 
 class PeriodicConfig(ComponentConfig):
@@ -87,11 +85,7 @@ class AbstractPeriodic(AbstractAlgorithm):
         self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of every bucket in ``period`` steps."""
-        payloads = []
-        for number, shapes in enumerate(self.layout(parameter_shapes).buckets):
-            codec = make_codec()
-            codec.prepare(shapes, bucket=number)
-            payloads += codec.payloads(sum(math.prod(shape) for shape in shapes))
+        payloads = payloads_of(self.layout(parameter_shapes).buckets, make_codec)
         traffic = collective.traffic(num_nodes, payloads).scaled(1 / self.options.period)
         return replace(traffic, in_background=self.options.overlap != 0)
 
@@ -132,6 +126,8 @@ class RunningPeriodic(RunningLocally):
         buckets: of all parts, in the order of their numbers.
     """
 
+    _steps_key = "step"
+
     def __init__(self, context: Context, method: AbstractPeriodic) -> None:
         super().__init__(context)
         self._method = method
@@ -147,20 +143,19 @@ class RunningPeriodic(RunningLocally):
                 self._parts[-1].append(SharedBucket(number, values, codec, method.outer_step))
                 offset, number = offset + values.numel(), number + 1
         self.buckets = [bucket for buckets in self._parts for bucket in buckets]
-        self.bucket_bytes = [ELEMENT_BYTES * bucket.values.numel() for bucket in self.buckets]
+        self.bucket_bytes = [bucket.values.nbytes for bucket in self.buckets]
         self._rounds = context.rounds(number)
         self._schedule = method.rounds(len(self._parts))
         self._under_way: list[_UnderWay | None] = [None] * len(self._parts)
-        self._step = 0
         self._communicator = Communicator(context.collective.meter, threads_for(context.collective, number))
 
     def after_update(self) -> ExchangeReport | None:
         """Apply the rounds that are due, begin those whose turn it is; without overlap wait for them at once."""
-        self._step += 1
+        self._num_steps += 1
         self._communicator.check()
         reports = list(self._end_rounds(self._due))
         for index in range(len(self._parts)):
-            if self._schedule.begins(index, self._step):
+            if self._schedule.begins(index, self._num_steps):
                 self._begin_round(index)
         reports += self._end_rounds(self._due)
         return reduce(ExchangeReport.plus, reports) if reports else None
@@ -182,22 +177,20 @@ class RunningPeriodic(RunningLocally):
 
     def reset(self) -> None:
         """What this rank holds now is what all agree on; residuals and outer momentum are empty."""
-        self._step = 0
         for bucket in self.buckets:
             bucket.reset()
-        self._context.forget(())
+        super().reset()
 
     def state_dict(self) -> State:
         """Steps taken, agreed values, outer momentum and residuals of all buckets, what the collective remembers."""
-        state = {_STEP: torch.tensor(self._step)} | below("collective.", self._context.collective.state_dict())
+        state = super().state_dict()
         for bucket in self.buckets:
             state |= below(f"bucket.{bucket.number}.", bucket.state_dict())
         return state
 
     def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
-        self._step = int(state[_STEP])
-        self._context.collective.load_state_dict(part(state, "collective."))
+        super().load_state_dict(state)
         for bucket in self.buckets:
             bucket.load_state_dict(part(state, f"bucket.{bucket.number}."))
 
@@ -207,14 +200,14 @@ class RunningPeriodic(RunningLocally):
 
     def _due(self, under_way: _UnderWay) -> bool:
         early = self._schedule.overlap is None and self._communicator.done(under_way.jobs)
-        return early or self._schedule.due(under_way.begun_step, self._step)
+        return early or self._schedule.due(under_way.begun_step, self._num_steps)
 
     def _begin_round(self, index: int) -> None:
         jobs = []
         for bucket in self._parts[index]:
             bucket.leave()
             jobs.append(self._communicator.submit(partial(self._average, bucket)))
-        self._under_way[index] = _UnderWay(self._step, jobs)
+        self._under_way[index] = _UnderWay(self._num_steps, jobs)
 
     def _average(self, bucket: SharedBucket) -> None:
         self._context.collective.average(bucket.pseudo_gradient, bucket.codec, self._rounds[bucket.number])

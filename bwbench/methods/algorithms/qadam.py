@@ -11,11 +11,10 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
-from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers
+from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers, check_gradients, views
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import NoCompression, Shape
 from bwbench.methods.deferred import torch
-from bwbench.methods.memory import State
 from bwbench.methods.phases import LEAST_STEPS, Phase
 
 WITHOUT_FROZEN_FORM = ("amsgrad", "maximize", "capturable", "differentiable")  # options of torch's Adam
@@ -85,15 +84,16 @@ class RunningQAdam(BucketExchange):
 
     The momentum of a bucket is brought up to date as soon as its gradients are there, and leaves at once. With
     ``scaled-momentum`` what is sent is momentum / deviation, and comes back as momentum; the deviation is equal on all
-    ranks.
+    ranks. Moments are in the optimizer's state.
     """
+
+    _steps_key = "num_steps"
 
     def __init__(self, context: Context, options: QAdamConfig) -> None:
         super().__init__(context, None)
         self._adam = AdamState(context.optimizer, self.buffers)
         self._warmup_steps, self._scaled = options.warmup_steps, options.send == "scaled-momentum"
         self._plain = NoCompression()
-        self._num_steps = 0
         self._frozen_steps: int | None = None  # taken since the variance was frozen; None before
         # Other tags than those of the gradients: collectives may keep a memory of each that belongs to one codec.
         count = len(self.buffers.flat)
@@ -118,28 +118,14 @@ class RunningQAdam(BucketExchange):
     def rehearse(self, plain_backward_s: float) -> None:
         """Average zeros in place of every momentum, with codecs that are thrown away."""
         shapes = [tuple(parameter.shape) for parameter in self.buffers.parameters]
-        for bucket, flat in enumerate(self.buffers.flat):
-            inside = [shapes[index] for index, number in self.buffers.bucket_of.items() if number == bucket]
-            codec = self._context.codec_of(inside, bucket)
-            self._context.collective.average(torch.zeros_like(flat), codec, self._momentum_rounds[bucket])
-
-    def reset(self) -> None:
-        """Begin with the warm-up anew, with empty residuals."""
-        self._num_steps = 0
-        super().reset()
-
-    def state_dict(self) -> State:
-        """The number of steps and the residuals; moments are in the optimizer's state."""
-        return {"num_steps": torch.tensor(self._num_steps), **super().state_dict()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Take back what ``state_dict`` gave."""
-        self._num_steps = int(state["num_steps"])
-        super().load_state_dict(state)
+        for bucket, inside in enumerate(self.buffers.buckets):
+            codec = self._context.codec_of([shapes[index] for index in inside], bucket)
+            zeros = torch.zeros_like(self.buffers.flat[bucket])
+            self._context.collective.average(zeros, codec, self._momentum_rounds[bucket])
 
     def _average(self, bucket: int) -> None:
         collective = self._context.collective
-        self._watch.check(bucket)
+        check_gradients(self._context, self.buffers, [bucket])
         if self._frozen_steps is None:
             collective.average(self.buffers.flat[bucket], self._plain, self._rounds[bucket])
             return
@@ -184,13 +170,11 @@ class AdamState:
         self.momentum = [torch.zeros_like(flat) for flat in buffers.flat]
         self.deviation = [torch.full_like(flat, math.inf) for flat in buffers.flat]
         self._views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        offsets = [0] * len(self.momentum)
-        for index, bucket in buffers.bucket_of.items():  # in the order in which they lie
-            parameter = buffers.parameters[index]
-            inside = slice(offsets[bucket], offsets[bucket] + parameter.numel())
-            views = self.momentum[bucket][inside], self.deviation[bucket][inside]
-            self._views[index] = views[0].view_as(parameter), views[1].view_as(parameter)
-            offsets[bucket] = inside.stop
+        for number, bucket in enumerate(buffers.buckets):
+            momenta = views(self.momentum[number], buffers.parameters, bucket)
+            deviations = views(self.deviation[number], buffers.parameters, bucket)
+            for (index, momentum), (_, deviation) in zip(momenta, deviations, strict=True):
+                self._views[index] = momentum, deviation
         self._group_of: dict[int, int] = {}  # of the optimizer's groups, by parameter; of those that have a momentum
 
     def adopt(self, frozen_steps: int) -> None:
@@ -218,8 +202,9 @@ class AdamState:
 
     def update_momentum(self, bucket: int) -> None:
         """Take the gradients of a bucket into its momentum, weight decay of Adam's kind included."""
-        for index, number in self._group_of.items():
-            if self._buffers.bucket_of[index] != bucket:
+        for index in self._buffers.buckets[bucket]:
+            number = self._group_of.get(index)
+            if number is None:
                 continue
             group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
             assert parameter.grad is not None

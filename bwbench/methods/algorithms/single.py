@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import ClassVar
 
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import RunningLocally
 from bwbench.methods.buffers import give_back, on_host
-from bwbench.methods.compression.codec import Shape
-from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
 
 
@@ -19,11 +16,8 @@ class Single(AbstractAlgorithm):
 
     needs_peers = False
     sends = False
+    steps_alike = True
     role: ClassVar[Role] = "reference"
-
-    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
-        """All steps are alike."""
-        return (Phase("training"),)
 
     def attach(self, context: Context) -> AbstractRunning:
         """Put the gradients into flat buffers."""

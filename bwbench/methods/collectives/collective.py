@@ -15,12 +15,12 @@ from bwbench.methods.collectives.transport import Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.deferred import dist, torch
-from bwbench.methods.memory import Memory
+from bwbench.methods.memory import State
 from bwbench.methods.traffic import Traffic
 from bwbench.network.link import Link
 
 
-class AbstractCollective(Memory, abc.ABC):
+class AbstractCollective(abc.ABC):
     """Decides how an average is formed: who sends what to whom. Built as ``cls(options)``, without torch.
 
     Several threads may call ``average`` at once, each with a round of its own. What it remembers from one round to the
@@ -72,6 +72,18 @@ class AbstractCollective(Memory, abc.ABC):
     @abc.abstractmethod
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What one exchange of buckets with these payloads moves. Pure: knows nothing of the group."""
+
+    def reset(self) -> None:  # noqa: B027 (most remember nothing)
+        """Forget what was learnt while warming up."""
+
+    def state_dict(self) -> State:
+        """What is remembered from one round to the next; on every rank its own."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave. Raises ValueError where that is another's."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {sorted(state)}")
 
     @abc.abstractmethod
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
-from bwbench.methods.collectives.segments import Span, cut, frame, segment_count, unframe
-from bwbench.methods.collectives.transport import Round
+from bwbench.methods.collectives.transport import Round, Span, cut, frame, segment_count, unframe
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
@@ -71,7 +70,7 @@ class ParameterServer(AbstractKeepingParts):
 
     def _serve(self, bucket: torch.Tensor, spans: Sequence[Span], codec: AbstractCodec, round_: Round) -> None:
         clients = [place for place in range(round_.size) if place != self.options.server]
-        answer_codec = self._parts.answer(codec, round_.tag)
+        answer_codec = self.answer(codec, round_.tag)
         incoming = {client: self.transport.receive_all(spans, codec, client, round_) for client in clients}
         sends = []
         for i, (begin, end) in enumerate(spans):

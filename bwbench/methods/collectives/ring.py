@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from bwbench.methods.collectives.scatter_gather import AbstractTwoRounds
-from bwbench.methods.collectives.segments import Span, aligned, in_flight_bytes, ring_groups
-from bwbench.methods.collectives.transport import Round
+from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
+from bwbench.methods.collectives.transport import Round, Span, aligned, in_flight_bytes, ring_groups
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
@@ -29,7 +28,7 @@ class _Incoming(NamedTuple):
     work: dist.Work
 
 
-class Ring(AbstractTwoRounds):
+class Ring(AbstractKeepingParts):
     """Each rank sends to the next one only: 2(N-1) rounds of a chunk of 1/N, so 2(N-1)/N of the bucket a rank.
 
     After Patarasuk and Yuan 2009, known from Baidu's article of 2017. Chunks are cut into segments, and a segment
@@ -69,7 +68,7 @@ class Ring(AbstractTwoRounds):
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         if goes_directly(codec.payload_bytes(bucket.numel()), round_.size):
-            self._two_rounds(bucket, codec, round_)
+            Exchange(self, bucket, codec, round_).run()
             return
         place, size = round_.place, round_.size
         groups = ring_groups(bucket.numel(), size, codec, in_flight_bytes(self.link, size))
@@ -130,19 +129,17 @@ class Ring(AbstractTwoRounds):
         # Chunk that arrives in each hop: sums first, then the complete chunks.
         arriving = [(place - 1 - i) % size for i in range(size - 1)]
         arriving += [(place - i) % size for i in range(size - 1)]
-        expected = [[(i, span) for i, chunk in enumerate(arriving) for span in group[chunk]] for group in groups]
         in_place = size - 1 if isinstance(codec, NoCompression) else 2 * size  # from this hop on
-        sized = [
-            [(*message, codec.payload_bytes(message[1][1] - message[1][0])) for message in row] for row in expected
-        ]
-        needed = sum(aligned(num_bytes) for row in sized for hop, _, num_bytes in row if hop < in_place)
+        spans = [span for group in groups for chunk in arriving[:in_place] for span in group[chunk]]
+        needed = sum(aligned(codec.payload_bytes(end - begin)) for begin, end in spans)
         room = self.transport.buffer(round_.tag, "ring", needed)
         values = bucket.view(torch.uint8)
         offset, incoming = 0, []
-        for row in sized:
+        for group in groups:
             posted = []
-            for hop, span, num_bytes in row:
+            for hop, span in ((hop, span) for hop, chunk in enumerate(arriving) for span in group[chunk]):
                 if hop < in_place:
+                    num_bytes = codec.payload_bytes(span[1] - span[0])
                     buffer = room[offset : offset + num_bytes]
                     offset += aligned(num_bytes)
                 else:

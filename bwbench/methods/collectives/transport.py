@@ -1,4 +1,7 @@
-"""What crosses the network in a round: who takes part, the messages between them, and what they cost."""
+"""What crosses the network in a round: who takes part, how messages are cut, and what they cost.
+
+Cut, so that the first part of a message is already on its way on while the last one still arrives.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,133 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bwbench.methods.collectives.segments import Span, aligned, buffer_bytes
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import dist, torch
+from bwbench.network.link import Link
+
+Span = tuple[int, int]  # first element and the one after the last
+
+# Two segments let a round of a ring take the longer of (its chunk) and (half of it + the latency). Below this size a
+# segment would be less than three frames: its own header of 48 bytes, the announcement of its receive buffer (a frame
+# of 114 bytes) and a frame that is not full would cost more than that gains.
+SMALLEST_SEGMENT_BYTES = 4096
+# More than two only in pieces of this size: each costs some 280 bytes beside its payload, and processor time.
+COMFORTABLE_SEGMENT_BYTES = 24 * 1024
+MOST_SEGMENTS = 4  # no gap is left as soon as a chunk takes 4/3 of the latency; a fifth segment would gain little
+# No larger: a segment is passed on when it is here whole, decoded and added. No smaller either: at 1 Gbit/s each costs
+# processor time that the link waits for (rings of 64, 128, 256 and 512 kB came to 0.71, 0.77, 0.82 and 0.83 there).
+LARGEST_SEGMENT_BYTES = 256 * 1024
+ALIGNMENT_BYTES = 8  # of payloads inside a buffer, so that they can be read as any type of number
+
+# Where what fits is gone in less than this there is no limit: the time of many small messages would cost more than the
+# losses. At 100 Mbit/s and 2.5 ms (8 ms) a ring reached 0.73-0.76 of the link with the limit, 0.76-0.80 without.
+SHORTEST_LIMIT_S = 0.02
+LEAST_IN_FLIGHT_BYTES = 16 * 1024  # also where a tiny queue is asked for: less would be all headers
+
+
+def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
+    """How much one exchange has under way to the next node at a time: what fits into the link one way and its queue.
+
+    On a shared air all ranks meet in one queue, the access point's, and divide it.
+
+    More than that is lost in one burst, and TCP takes several round trips to mend it: at 10 Mbit/s a ring over 1 MB
+    with this limit comes to 94 % of what the link can carry, without it to 84-88 %. No limit where nothing is shaped.
+    """
+    if link is None or not link.shaped:
+        return float("inf")
+    nodes = link.nodes(num_ranks)
+    slowest_bps = min(node.slowest_bps for node in nodes)
+    sharing = 1
+    if link.air is not None:
+        slowest_bps, sharing = link.air.capacity_bps(slowest_bps), num_ranks
+    fitting_bytes: float = min(min(node.up_queue_bytes, node.down_queue_bytes) for node in nodes)
+    fitting_bytes += slowest_bps / 8 * min(node.latency_s for node in nodes)
+    if fitting_bytes * 8 / slowest_bps < SHORTEST_LIMIT_S:
+        return float("inf")
+    return float(max(LEAST_IN_FLIGHT_BYTES, fitting_bytes / sharing))
+
+
+def segment_count(payload_bytes: int) -> int:
+    """How many segments a payload is cut into."""
+    if payload_bytes < 2 * SMALLEST_SEGMENT_BYTES:
+        return 1
+    count = min(MOST_SEGMENTS, max(2, payload_bytes // COMFORTABLE_SEGMENT_BYTES))
+    return max(count, -(-payload_bytes // LARGEST_SEGMENT_BYTES))
+
+
+def split(begin: int, end: int, count: int) -> list[Span]:
+    """``count`` spans of nearly equal length that cover ``begin`` to ``end``; some are empty if there are too few."""
+    length = end - begin
+    return [(begin + length * i // count, begin + length * (i + 1) // count) for i in range(count)]
+
+
+def cut(begin: int, end: int, codec: AbstractCodec) -> list[Span]:
+    """The segments of one message; none where it is empty.
+
+    Depends on nothing but its arguments, so that sender and receiver cut alike.
+    """
+    if begin >= end:
+        return []
+    return split(begin, end, min(segment_count(codec.payload_bytes(end - begin)), end - begin))
+
+
+def ring_groups(num_elements: int, num_ranks: int, codec: AbstractCodec, most_bytes: float) -> list[list[list[Span]]]:
+    """Segments of a ring, by group and chunk: ``[group][chunk][segment]``.
+
+    There are as many chunks as ranks. Each is cut into equally many parts of at most ``most_bytes``, one a group; a
+    ring runs over the first part of all chunks, then over the second parts, and so on. Which chunk an element is in,
+    and with it the order of summation, does not depend on ``most_bytes``.
+    """
+    chunks = split(0, num_elements, num_ranks)
+    payload_bytes = codec.payload_bytes(-(-num_elements // num_ranks))
+    num_groups = max(1, int(-(-payload_bytes // most_bytes)))
+    parts = [split(begin, end, num_groups) for begin, end in chunks]
+    return [[cut(*parts[chunk][group], codec) for chunk in range(num_ranks)] for group in range(num_groups)]
+
+
+def aligned(num_bytes: int) -> int:
+    """``num_bytes`` rounded up to the alignment of payloads."""
+    return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+LENGTH_BYTES = ALIGNMENT_BYTES  # an int64
+
+
+def buffer_bytes(codec: AbstractCodec, num_elements: int) -> int:
+    """Room for any message of ``num_elements``."""
+    if codec.sums_on_ring:
+        return codec.payload_bytes(num_elements)
+    return LENGTH_BYTES + codec.max_payload_bytes(num_elements)
+
+
+def frame(codec: AbstractCodec, payload: torch.Tensor) -> torch.Tensor:
+    """The message that carries ``payload``; the payload itself where its length is known anyway."""
+    return payload if codec.sums_on_ring else pack(payload)
+
+
+def unframe(codec: AbstractCodec, message: torch.Tensor) -> torch.Tensor:
+    """The payload inside a message that ``frame`` has made, sharing its memory. Raises as ``unpack`` does."""
+    return message if codec.sums_on_ring else unpack(message)
+
+
+def pack(payload: torch.Tensor) -> torch.Tensor:
+    """A message that says how long ``payload`` is, and holds a copy of it."""
+    message = torch.empty(LENGTH_BYTES + payload.numel(), dtype=torch.uint8)
+    message[:LENGTH_BYTES].view(torch.int64)[0] = payload.numel()
+    message[LENGTH_BYTES:] = payload
+    return message
+
+
+def unpack(message: torch.Tensor) -> torch.Tensor:
+    """The payload inside a received message, sharing its memory.
+
+    Raises RuntimeError where the message is none of ``pack``'s: ranks disagree about what they exchange.
+    """
+    length = int(message[:LENGTH_BYTES].view(torch.int64)[0])
+    if not 0 <= length <= message.numel() - LENGTH_BYTES:
+        raise RuntimeError(f"a message claims {length} bytes in a buffer of {message.numel()}: the ranks disagree")
+    return message[LENGTH_BYTES : LENGTH_BYTES + length]
+
 
 Interval = tuple[float, float]  # begin and end on the monotonic clock, in seconds
 
@@ -116,8 +243,11 @@ class MeterReading:
 
     def codec_s_within(self, begin_mono_s: float, end_mono_s: float) -> float:
         """Seconds of the window in which at least one thread did codec work."""
-        clipped = [(max(a, begin_mono_s), min(b, end_mono_s)) for a, b in self.codec_intervals]
-        return _union_s([(a, b) for a, b in clipped if a < b])
+        total_s, covered_until = 0.0, begin_mono_s
+        for begin, end in sorted(self.codec_intervals):
+            total_s += max(0.0, min(end, end_mono_s) - max(begin, covered_until))
+            covered_until = max(covered_until, end)
+        return total_s
 
 
 class Meter:
@@ -153,11 +283,3 @@ class Meter:
             reading = MeterReading(self._payload_bytes, tuple(self._intervals))
             self._payload_bytes, self._intervals = 0, []
         return reading
-
-
-def _union_s(intervals: Sequence[Interval]) -> float:
-    total_s, covered_until = 0.0, float("-inf")
-    for begin, end in sorted(intervals):
-        total_s += max(0.0, end - max(begin, covered_until))
-        covered_until = max(covered_until, end)
-    return total_s

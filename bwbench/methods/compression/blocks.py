@@ -57,9 +57,14 @@ class AbstractBlockCodec(AbstractCodec):
         """
         return cast(_HasBlock, self.options).block
 
-    @abc.abstractmethod
+    @property
+    def _base(self) -> int:
+        """How many codes there are for an element; as many elements to a byte as fit."""
+        return 256
+
     def _code_bytes(self, num_elements: int) -> int:
         """Bytes for the codes of one piece."""
+        return packed_bytes(num_elements, self._base)
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         """Write what the scales of a piece follow from into ``measures``: by default the largest magnitudes.
@@ -258,13 +263,11 @@ def unpack(packed: Any, base: int, numbers: Any) -> None:
     parts[-1] = rest
 
 
-def pack_bits(bits: Any, codes: Any) -> None:
-    """Write booleans into ``codes``, eight to a byte, the first one highest."""
-    codes[:] = np.packbits(bits)
-
-
 def expand_signs(codes: Any, values: torch.Tensor) -> None:
-    """Write 1 for each 0 bit and -1 for each 1 bit into ``values``, fp32; of the last byte as many as there is room."""
+    """Write 1 for each 0 bit and -1 for each 1 bit into ``values``, fp32; of the last byte as many as there is room.
+
+    ``codes`` is numpy uint8, as ``np.packbits`` gives it.
+    """
     flat = array_of(values.view(-1))
     whole = len(flat) // 8
     # mode: without "clip" numpy makes a copy first, in case an index is out of range.

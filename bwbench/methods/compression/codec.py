@@ -115,11 +115,10 @@ class AbstractCodec(abc.ABC):
         total += self.decode(payload, total.numel())
 
     def fresh(self) -> AbstractCodec:
-        """A codec with the same options, prepared alike, that remembers nothing; itself where there is no memory."""
-        if self.inner is None or (inner := self.inner.fresh()) is self.inner:
-            return self
+        """A codec with the same options, prepared alike, that remembers nothing."""
         other = copy.copy(self)
-        other.inner = inner
+        other.inner = None if self.inner is None else self.inner.fresh()
+        other.load_state_dict({})
         return other
 
     def answering(self) -> AbstractCodec:
@@ -139,11 +138,7 @@ class AbstractCodec(abc.ABC):
             raise ValueError(f"{type(self).__name__} keeps no such state, got {sorted(state)}")
 
 
-def as_flat_fp32(x: torch.Tensor) -> torch.Tensor:
-    """``x`` as a contiguous fp32 vector in host memory; the same memory where it is one already."""
-    return on_host(x)
-
-
+as_flat_fp32 = on_host  # under this name for codecs
 MakeCodec: TypeAlias = Callable[[], AbstractCodec]  # a new one, bare or with error feedback, not prepared yet
 
 
@@ -213,22 +208,8 @@ class AbstractLinearCodec(AbstractCodec):
 
         return keep
 
-    def _joined(self, payloads: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Payloads behind one another, each but the last padded to the alignment."""
-        parts: list[torch.Tensor] = []
-        for payload in payloads:
-            padding = -sum(part.numel() for part in parts) % ALIGNMENT_BYTES
-            parts += [torch.zeros(padding, dtype=torch.uint8), payload]
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
-
-    def _joined_bytes(self, sizes: Sequence[int]) -> int:
-        total = 0
-        for size in sizes:
-            total += -total % ALIGNMENT_BYTES + size
-        return total
-
     def _messages(self, payload: torch.Tensor, num_elements: int) -> list[torch.Tensor]:
-        """The messages, fp32, in a payload that ``_joined`` has made."""
+        """The messages, fp32, in a payload: behind one another, each but the last padded to the alignment."""
         messages, offset = [], 0
         for length, size in zip(self.message_elements(num_elements), self.payloads(num_elements), strict=True):
             offset += -offset % ALIGNMENT_BYTES

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
@@ -44,11 +42,9 @@ class Dgc(AbstractSparseCodec):
     keeps_residual = True
     options: DgcConfig
 
-    def __init__(self, options: ComponentConfig | None = None) -> None:
-        super().__init__(options)
-        self._step = 0
-        self._momentum: torch.Tensor | None = None  # u of the paper
-        self._unsent: torch.Tensor | None = None  # v of the paper
+    _step = 0
+    _momentum: torch.Tensor | None = None  # u of the paper
+    _unsent: torch.Tensor | None = None  # v of the paper
 
     @classmethod
     def accepts_optimizer(cls, options: ComponentConfig) -> str | None:
@@ -73,8 +69,17 @@ class Dgc(AbstractSparseCodec):
 
         Raises ValueError where ``x`` has another length than the tensor before.
         """
-
-        momentum, unsent = self._accumulated(as_flat_fp32(x))
+        gradient = as_flat_fp32(x)
+        if self._momentum is None or self._unsent is None:
+            self._momentum, self._unsent = torch.zeros_like(gradient), torch.zeros_like(gradient)
+        momentum, unsent = self._momentum, self._unsent
+        if (length := unsent.numel()) != gradient.numel():
+            raise ValueError(f"{length} accumulated elements do not fit {gradient.numel()}: one codec a tensor")
+        scale = 1.0
+        if self.options.clip_norm is not None and (norm := float(gradient.norm())) > self.options.clip_norm:
+            scale = self.options.clip_norm / norm
+        momentum.mul_(self.options.momentum).add_(gradient, alpha=scale)
+        unsent.add_(momentum)
         payload = self._packed(unsent, self._selected(array_of(unsent)))
         self._step += 1
         indices, sent = self._unpacked(payload)
@@ -86,13 +91,6 @@ class Dgc(AbstractSparseCodec):
             unsent.index_add_(0, places, sent, alpha=-1)
             momentum.index_fill_(0, places, 0.0)
         return payload
-
-    def fresh(self) -> AbstractCodec:
-        """The same options, nothing accumulated."""
-        other = copy.copy(self)
-        other._step, other._momentum, other._unsent = 0, None, None
-        other.inner = None if self.inner is None else self.inner.fresh()
-        return other
 
     def answering(self) -> AbstractCodec:
         """The same without momentum and clipping, which the mean has in it: top-k with what it left out."""
@@ -115,19 +113,6 @@ class Dgc(AbstractSparseCodec):
         self._momentum = state["momentum"].clone() if "momentum" in state else None
         self._unsent = state["unsent"].clone() if "unsent" in state else None
         self._step = int(state["step"]) if "step" in state else 0
-
-    def _accumulated(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The momentum, and all that has not been sent, with a gradient added."""
-        if self._momentum is None or self._unsent is None:
-            self._momentum, self._unsent = torch.zeros_like(gradient), torch.zeros_like(gradient)
-        if self._unsent.numel() != gradient.numel():
-            text = f"{self._unsent.numel()} accumulated elements do not fit {gradient.numel()}: one codec a tensor"
-            raise ValueError(text)
-        scale = 1.0
-        if self.options.clip_norm is not None and (norm := float(gradient.norm())) > self.options.clip_norm:
-            scale = self.options.clip_norm / norm
-        self._momentum.mul_(self.options.momentum).add_(gradient, alpha=scale)
-        return self._momentum, self._unsent.add_(self._momentum)
 
     def _expected_entries(self, num_elements: int) -> int:
         return entries_at(self.options.ratio, num_elements)

@@ -49,21 +49,17 @@ class Fp16(AbstractSixteenBits):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The halves nearest to ``x``, as bytes."""
-        return to_fp16(as_flat_fp32(x)).view(torch.uint8)
-
-
-def to_fp16(x: torch.Tensor) -> torch.Tensor:
-    """``x`` (fp32, flat) rounded to halves, finite values saturated, infinities and NaN as they are."""
-    halves = empty_bytes(2 * x.numel()).view(torch.float16)
-    bits = array_of(halves.view(torch.int16))
-    for begin in range(0, x.numel(), PIECE):
-        part, end = x[begin : begin + PIECE], begin + PIECE
-        halves[begin:end].copy_(part)
-        # As signed numbers the positive halves are the largest, as unsigned ones the negative halves.
-        found = bits[begin:end].max() >= _INFINITY_BITS or bits[begin:end].view(np.uint16).max() >= _MINUS_INFINITY_BITS
-        if found:  # rare: something is large, infinite or NaN
-            halves[begin:end] = torch.where(part.isinf(), part, part.clamp(-LARGEST, LARGEST))
-    return halves
+        x = as_flat_fp32(x)
+        payload = empty_bytes(2 * x.numel())
+        halves, bits = payload.view(torch.float16), array_of(payload.view(torch.int16))
+        for begin in range(0, x.numel(), PIECE):
+            part, end = x[begin : begin + PIECE], begin + PIECE
+            halves[begin:end].copy_(part)
+            # As signed numbers the positive halves are the largest, as unsigned ones the negative halves.
+            signed, unsigned = bits[begin:end].max(), bits[begin:end].view(np.uint16).max()
+            if signed >= _INFINITY_BITS or unsigned >= _MINUS_INFINITY_BITS:  # rare: something large, infinite or NaN
+                halves[begin:end] = torch.where(part.isinf(), part, part.clamp(-LARGEST, LARGEST))
+        return payload
 
 
 class Bf16(AbstractSixteenBits):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import empty_fp32
-from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
+from bwbench.methods.compression.codec import ALIGNMENT_BYTES, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
 from bwbench.methods.deferred import torch
 
 
@@ -40,11 +39,9 @@ class PowerSgd(AbstractLinearCodec):
     biased = True
     options: PowerSgdConfig
 
-    def __init__(self, options: ComponentConfig | None = None) -> None:
-        super().__init__(options)
-        self._shapes: tuple[Shape, ...] = ()
-        self._bucket = 0
-        self._right: torch.Tensor | None = None  # the factors Q of the call before, flat
+    _shapes: tuple[Shape, ...] = ()
+    _bucket = 0
+    _right: torch.Tensor | None = None  # the factors Q of the call before, flat
 
     def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
         """Learn which matrices lie in the vectors to come."""
@@ -59,13 +56,19 @@ class PowerSgd(AbstractLinearCodec):
 
     def payload_bytes(self, num_elements: int) -> int:
         """Both messages behind one another, as a rank on its own packs them."""
-        return self._joined_bytes(self.payloads(num_elements))
+        total = 0
+        for size in self.payloads(num_elements):
+            total += -total % ALIGNMENT_BYTES + size
+        return total
 
     def average(self, x: torch.Tensor, average_message: AverageMessage) -> tuple[torch.Tensor, torch.Tensor]:
         """The mean of the plain parts and the product of the averaged factors; and this rank's projection."""
         layout = self._layout(x.numel())
         plain = layout.plain(x)
-        first = torch.cat([plain, layout.left(x, self._start(layout))])
+        random = torch.randn(layout.right_elements, generator=torch.Generator().manual_seed(self._bucket))
+        # To begin with, the factors Q of the call before; at first random ones, the same on all ranks.
+        start = layout.unit_vectors(random if self._right is None else self._right, random)
+        first = torch.cat([plain, layout.left(x, start)])
         average_message(first)
         left = layout.orthonormal(first[layout.num_plain :])
         right = layout.right(x, left)
@@ -79,7 +82,9 @@ class PowerSgd(AbstractLinearCodec):
         """The messages of a rank on its own."""
         payloads: list[torch.Tensor] = []
         self.average(as_flat_fp32(x), self._alone(payloads))
-        return self._joined(payloads)
+        first, *rest = payloads
+        padding = -first.numel() % ALIGNMENT_BYTES if rest else 0
+        return torch.cat([first, torch.zeros(padding, dtype=torch.uint8), *rest])
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """The plain parts and the products of the factors."""
@@ -87,13 +92,6 @@ class PowerSgd(AbstractLinearCodec):
         first, *rest = self._messages(payload, num_elements)
         plain, left = first[: layout.num_plain], layout.orthonormal(first[layout.num_plain :])
         return layout.whole(plain, left, rest[0] if rest else left)
-
-    def fresh(self) -> AbstractCodec:
-        """The same tensors, begun anew."""
-        other = copy.copy(self)
-        other._right = None
-        other.inner = None if self.inner is None else self.inner.fresh()
-        return other
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """A copy of the factors Q, where there are some yet."""
@@ -107,12 +105,6 @@ class PowerSgd(AbstractLinearCodec):
 
     def _layout(self, num_elements: int) -> LowRankLayout:
         return LowRankLayout.of(self._shapes, num_elements, self.options.rank)
-
-    def _start(self, layout: LowRankLayout) -> torch.Tensor:
-        """The factors Q to begin with: those of the call before, at first random ones, the same on all ranks."""
-        generator = torch.Generator().manual_seed(self._bucket)
-        random = torch.randn(layout.right_elements, generator=generator)
-        return layout.unit_vectors(random if self._right is None else self._right, random)
 
 
 @dataclass(frozen=True)

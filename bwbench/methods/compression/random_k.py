@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import array_of, tensor_of
-from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
+from bwbench.methods.compression.codec import AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
+from bwbench.methods.compression.sparse import entries_at
 from bwbench.methods.deferred import np, torch
 
 _STEP_BYTES = 8  # in front of the payload of a rank on its own; an averaged message needs no number
@@ -58,10 +58,7 @@ class RandomK(AbstractLinearCodec):
     late_residual = True
     options: RandomKConfig
 
-    def __init__(self, options: ComponentConfig | None = None) -> None:
-        super().__init__(options)
-        self._bucket = 0
-        self._step = 0
+    _bucket = _step = 0
 
     def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
         """Learn the number of the bucket: places differ between buckets, never between ranks."""
@@ -70,7 +67,7 @@ class RandomK(AbstractLinearCodec):
 
     def message_elements(self, num_elements: int) -> list[int]:
         """One message: the chosen values."""
-        return [_count(self.options.ratio, num_elements)]
+        return [entries_at(self.options.ratio, num_elements)]
 
     def payload_bytes(self, num_elements: int) -> int:
         """That of a rank on its own: the number of the step, and the chosen values."""
@@ -99,13 +96,6 @@ class RandomK(AbstractLinearCodec):
         (values,) = self._messages(payload[_STEP_BYTES:], num_elements)
         return _dense(values, self._places(num_elements, step), num_elements, self._scale(num_elements))
 
-    def fresh(self) -> AbstractCodec:
-        """The same bucket, at step 0."""
-        other = copy.copy(self)
-        other._step = 0
-        other.inner = None if self.inner is None else self.inner.fresh()
-        return other
-
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The number of the next step."""
         return {**super().state_dict(), "step": torch.tensor(self._step)}
@@ -116,13 +106,13 @@ class RandomK(AbstractLinearCodec):
         self._step = int(state["step"]) if "step" in state else 0
 
     def _places(self, num_elements: int, step: int) -> np.ndarray:
-        return places(self._bucket, step, num_elements, _count(self.options.ratio, num_elements))
+        return places(self._bucket, step, num_elements, entries_at(self.options.ratio, num_elements))
 
     def _scale(self, num_elements: int) -> float:
         """What arrives is multiplied by this."""
         if not self.options.unbiased:
             return 1.0
-        return num_elements / max(1, _count(self.options.ratio, num_elements))
+        return num_elements / max(1, entries_at(self.options.ratio, num_elements))
 
 
 def places(bucket: int, step: int, num_elements: int, count: int) -> np.ndarray:
@@ -137,12 +127,7 @@ def places(bucket: int, step: int, num_elements: int, count: int) -> np.ndarray:
     return (steps % np.uint64(num_elements)).astype(np.int64)
 
 
-def _count(ratio: float, num_elements: int) -> int:
-    return min(num_elements, max(1, round(ratio * num_elements)))
-
-
 def _chosen(x: torch.Tensor, where: np.ndarray) -> torch.Tensor:
-
     chosen = x.index_select(0, tensor_of(where))
     # A sum costs less than looking at each entry, and one that is finite has finite summands only.
     return chosen if bool(x.sum().isfinite()) or bool(x.isfinite().all()) else chosen.fill_(math.nan)

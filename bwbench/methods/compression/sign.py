@@ -1,4 +1,4 @@
-"""One bit an element: the sign, with the mean magnitude of each block of elements."""
+"""One bit an element, the sign, with the mean magnitude of each block; or two, with two magnitudes of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.buffers import PIECE, Scratch, array_of
-from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs, pack_bits
-from bwbench.methods.deferred import torch
+from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
+from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs
+from bwbench.methods.deferred import np, torch
 
 
 class SignConfig(ComponentConfig):
@@ -34,17 +34,70 @@ class Sign(AbstractBlockCodec):
     Config = SignConfig
     biased = True
     late_residual = True
+    _base = 2
     options: SignConfig
-
-    def _code_bytes(self, num_elements: int) -> int:
-        return -(-num_elements // 8)
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         torch.mean(room.magnitudes(rows), dim=1, out=measures[0])
 
     def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
-        pack_bits(array_of(rows.view(-1)) < 0, codes)
+        codes[:] = np.packbits(array_of(rows.view(-1)) < 0)
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
         expand_signs(codes, rows)
         rows.mul_(factors[0])
+
+
+class Int2Config(ComponentConfig):
+    """Options of ``int2``.
+
+    Attributes:
+        block: elements that share two magnitudes; 512 add 1/8 bit an element.
+        error_feedback: keep what is lost and add it to the next gradient.
+    """
+
+    block: int = Field(512, ge=8, le=PIECE)
+    error_feedback: bool = True
+
+
+class Int2(AbstractBlockCodec):
+    """Magnitudes below the mean of a block become the mean of these, all others the mean of those; signs are kept.
+
+    Payload: two fp32 a block, a bit an element for the sign, a bit for the magnitude. The four values follow from the
+    block itself, and each is the mean of what it stands for: the residual is shorter than the vector, whatever it looks
+    like, which error feedback needs, and of normal values 12 % of the energy remain (the best four values leave
+    11.75 %: Max 1960). Three even steps, -1, 0 and 1 times the largest magnitude, would leave some 40 %.
+    """
+
+    Config = Int2Config
+    biased = True
+    scales_per_block = 2  # the smaller and the larger magnitude
+    measures_per_block = 2  # the same
+    options: Int2Config
+
+    def _code_bytes(self, num_elements: int) -> int:
+        return 2 * -(-num_elements // 8)
+
+    def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
+        magnitudes = room.magnitudes(rows)
+        mean = magnitudes.mean(dim=1, keepdim=True)
+        is_large = room.more_floats[: rows.numel()].view(rows.shape)
+        is_large.copy_(tensor_of(array_of(magnitudes) >= array_of(mean)))
+        count = is_large.sum(dim=1)
+        large = magnitudes.mul_(is_large).sum(dim=1)
+        measures[0] = (mean.view(-1) * rows.shape[1] - large).clamp_(min=0) / (rows.shape[1] - count).clamp_(min=1)
+        measures[1] = large / count
+
+    def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
+        signs, sizes = codes.reshape(2, -1)
+        signs[:] = np.packbits(array_of(rows.view(-1)) < 0)
+        middle = (factors[0] + factors[1]) / 2
+        sizes[:] = np.packbits(array_of(room.magnitudes(rows)) < array_of(middle))
+
+    def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
+        signs, sizes = codes.reshape(2, -1)
+        expand_signs(sizes, rows)
+        rows.mul_((factors[1] - factors[0]) / 2).add_((factors[0] + factors[1]) / 2)
+        plus_or_minus = room.more_floats[: rows.numel()].view(rows.shape)
+        expand_signs(signs, plus_or_minus)
+        rows.mul_(plus_or_minus)

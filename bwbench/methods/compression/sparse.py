@@ -15,7 +15,12 @@ from __future__ import annotations
 import abc
 import math
 import struct
+from typing import Any
 
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import array_of, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
 from bwbench.methods.deferred import np, torch
@@ -144,7 +149,10 @@ def encode_indices(indices: np.ndarray, num_elements: int) -> tuple[np.ndarray, 
     ends = np.cumsum(quotients + 1) - 1
     unary = np.zeros(int(ends[-1]) + 1, np.uint8)
     unary[ends] = 1
-    return np.concatenate([_pack_low(gaps, low_bits), np.packbits(unary)]), low_bits
+    # One plane of bits behind the other: contiguous work, where the bits of each gap side by side would scatter it.
+    small = gaps.astype(_word(low_bits))
+    planes = [np.packbits(small & small.dtype.type(1 << bit)) for bit in reversed(range(low_bits))]
+    return np.concatenate([*planes, np.packbits(unary)]), low_bits
 
 
 def decode_indices(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndarray:
@@ -159,24 +167,12 @@ def decode_indices(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndar
     if len(ends) != num_entries:
         raise ValueError(f"a code of {num_entries} indices holds {len(ends)}")
     entry = np.arange(num_entries)
-    # The sum of all rests up to an entry is the number of zeros before its one.
-    low = np.cumsum(_unpack_low(code[:low_bytes], num_entries, low_bits), dtype=np.int64)
-    return ((ends - entry) << low_bits) + low + entry
-
-
-def _pack_low(gaps: np.ndarray, low_bits: int) -> np.ndarray:
-    """One plane of bits behind the other: contiguous work, where the bits of each gap side by side would scatter it."""
-    small = gaps.astype(_word(low_bits))
-    planes = [np.packbits(small & small.dtype.type(1 << bit)) for bit in reversed(range(low_bits))]
-    return np.concatenate([np.empty(0, np.uint8), *planes])
-
-
-def _unpack_low(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndarray:
     low = np.zeros(num_entries, _word(low_bits))
-    for plane in code.reshape(low_bits, -1) if low_bits else ():
+    for plane in code[:low_bytes].reshape(low_bits, -1) if low_bits else ():
         low += low  # doubled: cheaper than shifting
         low |= np.unpackbits(plane, count=num_entries)
-    return low
+    # The sum of all rests up to an entry is the number of zeros before its one.
+    return ((ends - entry) << low_bits) + np.cumsum(low, dtype=np.int64) + entry
 
 
 def _word(low_bits: int) -> str:
@@ -279,6 +275,90 @@ def top_k(x: np.ndarray, num_entries: int, *, exact: bool) -> np.ndarray:
     indices = largest(x, num_entries, exact=exact)
     surplus = len(indices) - num_entries
     if surplus > 0:
-        magnitudes = x[indices].view(np.int32) & MAGNITUDE_BITS
+        magnitudes = _magnitudes(x[indices])
         indices = np.delete(indices, np.flatnonzero(magnitudes == magnitudes.min())[-surplus:])
     return indices
+
+
+class TopKConfig(ComponentConfig):
+    """Options of ``top-k``.
+
+    Attributes:
+        ratio: share of the entries of each tensor (bucket) that is sent; at least one is.
+        exact: rank all entries. Otherwise a sample finds a threshold and only what passes it is ranked: the same
+            entries, but for some steps with up to 10 % fewer.
+        error_feedback: keep what is not sent and add it to the next step's gradient.
+    """
+
+    ratio: float = Field(0.01, gt=0.0, le=1.0)
+    exact: bool = False
+    error_feedback: bool = True
+
+
+class TopK(AbstractSparseCodec):
+    """Sends the ``ratio`` of the entries that is largest by magnitude, never a zero (Aji and Heafield 2017).
+
+    NaN counts as larger than all numbers, so that it is seen. Of equal entries at the edge the first ones are sent.
+    """
+
+    Config = TopKConfig
+    options: TopKConfig
+
+    def _expected_entries(self, num_elements: int) -> int:
+        return entries_at(self.options.ratio, num_elements)
+
+    def _selected(self, x: np.ndarray) -> np.ndarray:
+        return top_k(x, entries_at(self.options.ratio, len(x)), exact=self.options.exact)
+
+
+DEFAULT_QUANTILE = 0.99
+ABSOLUTE_DENSITY = 0.01  # assumed by the estimate for a threshold in absolute terms, whose density only training shows
+
+
+class ThresholdConfig(ComponentConfig):
+    """Options of ``threshold``: ``value`` or ``quantile``, not both.
+
+    Attributes:
+        value: entries with ``|x| >= value`` are sent. The share that this makes differs from model to model and falls
+            while the gradient shrinks; error feedback lets small entries add up until they cross it.
+        quantile: the threshold is this quantile of ``|x|``, found anew for each tensor and step. The default, 0.99,
+            sends 1 % of each bucket whatever the model, the layer and the stage of training are, so that the bytes of
+            a step are known in advance; published sparsifiers with error feedback keep their accuracy there.
+        error_feedback: keep what is not sent and add it to the next step's gradient.
+    """
+
+    value: float | None = Field(None, gt=0.0, allow_inf_nan=False)
+    quantile: float | None = Field(None, gt=0.0, lt=1.0)
+    error_feedback: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_threshold(cls, options: Any) -> Any:
+        if not isinstance(options, dict):
+            return options
+        value, quantile = options.get("value"), options.get("quantile")
+        if value is not None and quantile is not None:
+            raise PydanticCustomError("threshold", "give either value or quantile, not both")
+        if value is None and quantile is None:
+            options = {**options, "quantile": DEFAULT_QUANTILE}
+        return options
+
+
+class Threshold(AbstractSparseCodec):
+    """Sends what is at least as large as the threshold and not zero. NaN counts as large, so that it is seen.
+
+    A quantile is found by way of a sample (``largest``): no whole tensor is sorted, and the share that is
+    sent lies at most 10 % below the one asked for. Entries as large as the quantile itself are all sent.
+    """
+
+    Config = ThresholdConfig
+    options: ThresholdConfig
+
+    def _expected_entries(self, num_elements: int) -> int:
+        quantile = self.options.quantile
+        return round((ABSOLUTE_DENSITY if quantile is None else 1.0 - quantile) * num_elements)
+
+    def _selected(self, x: np.ndarray) -> np.ndarray:
+        if self.options.quantile is None or len(x) == 0:
+            return at_least(x, bits_of(self.options.value or 1.0))
+        return largest(x, max(1, round((1.0 - self.options.quantile) * len(x))))

@@ -1,4 +1,4 @@
-"""QSGD and TernGrad: rounding at random to a few levels of a block's scale, and where the random numbers come from."""
+"""Rounding at random, right on average: to a few levels of a block's scale (QSGD, TernGrad), or to powers of two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
-from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, packed_bytes, reciprocal, unpack, up_to_bf16
+from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, reciprocal, unpack, up_to_bf16
 from bwbench.methods.compression.codec import Shape
 from bwbench.methods.deferred import np, torch
 
@@ -28,21 +28,17 @@ class AbstractStochasticCodec(AbstractBlockCodec):
     interrupted.
     """
 
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
-        self._rank = self._bucket = self._stream = self._calls = 0
+    _rank = _bucket = _stream = _calls = 0
 
     def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
         """Take rank and bucket for the seed."""
         self._rank, self._bucket = rank, bucket
 
-    def fresh(self) -> Self:
-        """A codec that has not been called yet and will draw the same numbers."""
-        return self._with(self._stream)
-
     def answering(self) -> Self:
         """A codec that draws other numbers: the rounding of a mean must not follow that of its summands."""
-        return self._with(self._stream + 1)
+        other = copy.copy(self)
+        other._stream, other._calls = self._stream + 1, 0
+        return other
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """``calls``: how often this codec has drawn random numbers."""
@@ -51,11 +47,6 @@ class AbstractStochasticCodec(AbstractBlockCodec):
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Go on where that count was; from the start where ``state`` is empty."""
         self._calls = int(state["calls"]) if state else 0
-
-    def _with(self, stream: int) -> Self:
-        other = copy.copy(self)
-        other._stream, other._calls = stream, 0
-        return other
 
     def _integers(self, lengths: Sequence[int], dtype: Literal["int16", "int32"]) -> Iterator[Any]:
         """The numbers for one tensor, piece by piece, uniform over the whole range of their type.
@@ -102,9 +93,6 @@ class AbstractLevelsCodec(AbstractStochasticCodec):
     @property
     def _base(self) -> int:
         return 2 * self._levels + 1
-
-    def _code_bytes(self, num_elements: int) -> int:
-        return packed_bytes(num_elements, self._base)
 
     def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
         return self._integers(lengths, "int16")
@@ -188,10 +176,7 @@ class TernGrad(AbstractLevelsCodec):
 
     Config = TernGradConfig
     options: TernGradConfig
-
-    @property
-    def _levels(self) -> int:
-        return 1
+    _levels = 1
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         super()._measure(rows, measures, room)
@@ -200,3 +185,51 @@ class TernGrad(AbstractLevelsCodec):
             # A constant block has no deviation; nothing of it is an outlier.
             limit = torch.where(deviation > 0, self.options.clip * deviation, float("inf"))
             torch.where(measures[0].isfinite(), torch.minimum(measures[0], limit.float()), measures[0], out=measures[0])
+
+
+_NATURAL_BLOCK = 4096  # elements that share a range of exponents; 2 bytes of scale for 4096 of codes
+
+
+class Natural(AbstractStochasticCodec):
+    """Horváth et al. 2019: \\|x\\| becomes the power of two below or above it, x on average; variance at most x²/8.
+
+    A byte holds the sign and 7 bits of exponent, relative to a power of two above the block's largest magnitude, which
+    is sent as bfloat16. Values 2^126 times smaller than that become zero, zero stays zero. Finite values beyond 2^127
+    become 2^127; a block with an infinity or NaN becomes infinite or NaN throughout.
+    """
+
+    scale_type = "bfloat16"
+
+    def _block(self, num_elements: int) -> int:
+        return _NATURAL_BLOCK
+
+    def _noise(self, lengths: Sequence[int]) -> Iterator[Any]:
+        return self._integers(lengths, "int32")
+
+    def _scales(self, measures: torch.Tensor) -> torch.Tensor:
+        exponents = torch.frexp(measures).exponent.clamp(-126, 127)
+        powers = ((exponents + 127) << 23).view(torch.float32)
+        return torch.where(measures.isfinite(), powers, measures)
+
+    def _encoding(self, scales: torch.Tensor) -> torch.Tensor:
+        return 1.0 / scales  # exact: powers of two
+
+    def _encode_piece(self, rows: torch.Tensor, factors: torch.Tensor, codes: Any, room: Scratch, noise: Any) -> None:
+        values = torch.mul(rows, factors[0], out=room.like(rows)).clamp_(-1.0, 1.0)
+        bits = array_of(values.view(-1)).view(np.int32)
+        # 23 random bits carry from the mantissa into the exponent with the probability that the mantissa says.
+        np.add(bits, np.right_shift(noise.view(np.uint32), 9, out=noise.view(np.uint32)), out=bits)
+        np.right_shift(bits, 23, out=bits)  # sign and exponent; the exponent is at most 127, of power 0
+        shorts = array_of(room.shorts[: rows.numel()].copy_(tensor_of(bits)))
+        signs = np.bitwise_and(np.right_shift(shorts, 1), np.int16(0x80))
+        np.bitwise_or(shorts, signs, out=shorts)
+        tensor_of(codes).copy_(tensor_of(shorts))
+
+    def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
+        # Bits of a bfloat16: sign, exponent, an empty mantissa. The sign's copies come from reading it as an int8.
+        shorts = room.shorts[: rows.numel()]
+        bits = array_of(shorts.copy_(tensor_of(codes.view(np.int8))))
+        np.left_shift(bits, 7, out=bits)
+        np.bitwise_and(bits, np.int16(~0x4000), out=bits)
+        rows.view(-1).copy_(shorts.view(torch.bfloat16))
+        rows.mul_(factors[0])

@@ -1,4 +1,4 @@
-"""Taking steps, reading back and removing, by netlink through pyroute2; and whether this process may.
+"""Taking steps, reading back and removing, by netlink through pyroute2.
 
 pyroute2 is mended (``teach``) where its messages would not be what we mean: it packs the words of a u32 filter
 unaligned and reads them back four bytes off; it does not know bfifo; and of tbf it sends neither bursts in bytes nor a
@@ -22,13 +22,10 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 from pyroute2.netlink.rtnl.tcmsg import cls_u32, plugins
 from pyroute2.netlink.rtnl.tcmsg.common_act import get_tca_action
 
-from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
-from bwbench.network.interface import settings
-from bwbench.network.interface.match import Match
-from bwbench.network.interface.steps import MakeIfb, Step
-from bwbench.network.namespaces.isolation import CAP_NET_ADMIN, has_capability
+from bwbench.base.errors import ConfigError, LinkError
+from bwbench.network.interface import steps
 from bwbench.network.netem import netem_netlink
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.EINVAL)  # nothing there (any more) to delete
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
@@ -114,44 +111,44 @@ class Kernel:
         except NetlinkError:
             return None
 
-    def take(self, step: Step) -> None:
-        """Do one step; raises LinkError with what the kernel refused and why."""
-        try:
-            self._take(step)
-        except NetlinkError as error:
-            raise LinkError(_refusal(step, error)) from error
-
-    def qdiscs(self, index: int) -> list[settings.Qdisc]:
+    def qdiscs(self, index: int) -> list[steps.Qdisc]:
         """All qdiscs of an interface."""
-        return [settings.Qdisc(found["handle"], found["parent"], _setting_in(found)) for found in self._qdiscs(index)]
+        return [steps.Qdisc(found["handle"], found["parent"], _setting_in(found)) for found in self._qdiscs(index)]
 
     def described(self, index: int) -> list[tuple[str, int, int, str]]:
         """Kind, handle, parent and settings of all qdiscs of an interface, sorted: to be compared."""
-        return sorted(
-            (found.get_attr("TCA_KIND"), found["handle"], found["parent"], _text_of_options(found))
-            for found in self._qdiscs(index)
-        )
+        rows = []
+        for found in self._qdiscs(index):
+            kind = found.get_attr("TCA_KIND")
+            text = "" if kind in _SILENT else str(found.get_attr("TCA_OPTIONS"))  # the same as long as they are
+            rows.append((kind, found["handle"], found["parent"], text))
+        return sorted(rows)
 
-    def classes(self, index: int) -> list[settings.HtbClass]:
-        """The classes of an interface that are like ours."""
-        return [found for message in self._netlink.get_classes(index=index) if (found := _class_in(message))]
+    def classes(self, index: int) -> list[steps.HtbClass]:
+        """The classes of an interface that are like ours: never short of anything."""
+        return [
+            steps.HtbClass(found["handle"])
+            for found in self._netlink.get_classes(index=index)
+            if found.get_attr("TCA_KIND") == "htb"
+            and found.get_attr("TCA_OPTIONS").get_attr("TCA_HTB_RATE64") == steps.UNLIMITED_BYTES_PER_S
+        ]
 
-    def filters(self, index: int, parent: int) -> list[settings.Filter]:
+    def filters(self, index: int, parent: int) -> list[steps.Filter]:
         """Our filters below ``parent``."""
         found = []
         for message in self._netlink.get_filters(index=index, parent=parent):
-            versions = [version for version in settings.PRIORITIES if _filter_info(version) == message["info"]]
+            versions = [version for version in steps.PRIORITIES if _filter_info(version) == message["info"]]
             options = message.get_attr("TCA_OPTIONS")
             selector = options.get_attr("TCA_U32_SEL") if versions and options is not None else None
             if selector is not None:
                 ifb = _mirrored_to(options)
                 target = options.get_attr("TCA_U32_CLASSID") if ifb is None else self.name_of(ifb) or ""
-                found.append(settings.Filter(parent, Match.read(versions[0], selector), target))
+                found.append(steps.Filter(parent, steps.Match.read(versions[0], selector), target))
         return found
 
     def has_foreign_filters(self, index: int, parent: int) -> bool:
         """Whether there are filters below ``parent`` that are not ours."""
-        ours = {_filter_info(version) for version in settings.PRIORITIES}
+        ours = {_filter_info(version) for version in steps.PRIORITIES}
         return any(found["info"] not in ours for found in self._netlink.get_filters(index=index, parent=parent))
 
     def delete_qdisc(self, index: int, handle: int, parent: int) -> bool:
@@ -160,7 +157,7 @@ class Kernel:
 
     def delete_filters(self, index: int, parent: int) -> bool:
         """Whether there were filters of ours below ``parent``; there are none then."""
-        infos = [_filter_info(version) for version in settings.PRIORITIES]
+        infos = [_filter_info(version) for version in steps.PRIORITIES]
         deleted = [_deleted(self._netlink.tc, "del-filter", None, index, parent=parent, info=info) for info in infos]
         return any(deleted)
 
@@ -172,44 +169,48 @@ class Kernel:
     def _qdiscs(self, index: int) -> list[Any]:
         return [found for found in self._netlink.get_qdiscs() if found["index"] == index]
 
-    def _take(self, step: Step) -> None:
-        if isinstance(step, MakeIfb):
-            self._netlink.link("add", ifname=step.name, kind="ifb")
-            self._netlink.link("set", index=self.index_of(step.name), state="up")
-            return
-        index, what = self.index_of(step.dev), step.what
-        if index is None:
-            raise LinkError(f"interface {step.dev} is gone")
-        if isinstance(what, settings.Qdisc):
-            kind, arguments = _arguments_of(what.setting)
-            self._netlink.tc("add", kind, index, handle=what.handle, parent=what.parent, **arguments)
-        elif isinstance(what, settings.HtbClass):
-            self._netlink.tc(
-                "add-class",
-                "htb",
-                index,
-                handle=what.handle,
-                parent=what.handle & 0xFFFF_0000,
-                rate=settings.UNLIMITED_BYTES_PER_S,
-                burst=settings.UNLIMITED_BURST_BYTES,  # without its bursts pyroute2 makes up some of 1600 B
-                cburst=settings.UNLIMITED_BURST_BYTES,
-                quantum=settings.QUANTUM_BYTES,
-            )
-        else:
-            version, target = what.match.version, dict[str, object](target=what.target)
-            if isinstance(what.target, str):
-                redirect = {"kind": "mirred", "direction": "egress", "action": "redirect"}
-                target = {"action": {**redirect, "ifindex": self.index_of(what.target)}}
-            self._netlink.tc(
-                "add-filter",
-                "u32",
-                index,
-                parent=what.parent,
-                prio=settings.PRIORITIES[version],
-                protocol=_PROTOCOLS[version],
-                selector=what.match.selector(),
-                **target,
-            )
+    def take(self, step: steps.Step) -> None:
+        """Do one step; raises LinkError with what the kernel refused and why."""
+        try:
+            if isinstance(step, steps.MakeIfb):
+                self._netlink.link("add", ifname=step.name, kind="ifb")
+                self._netlink.link("set", index=self.index_of(step.name), state="up")
+                return
+            index, what = self.index_of(step.dev), step.what
+            if index is None:
+                raise LinkError(f"interface {step.dev} is gone")
+            if isinstance(what, steps.Qdisc):
+                kind, arguments = _arguments_of(what.setting)
+                self._netlink.tc("add", kind, index, handle=what.handle, parent=what.parent, **arguments)
+            elif isinstance(what, steps.HtbClass):
+                self._netlink.tc(
+                    "add-class",
+                    "htb",
+                    index,
+                    handle=what.handle,
+                    parent=what.handle & 0xFFFF_0000,
+                    rate=steps.UNLIMITED_BYTES_PER_S,
+                    burst=steps.UNLIMITED_BURST_BYTES,  # without its bursts pyroute2 makes up some of 1600 B
+                    cburst=steps.UNLIMITED_BURST_BYTES,
+                    quantum=steps.QUANTUM_BYTES,
+                )
+            else:
+                version, target = what.match.version, dict[str, object](target=what.target)
+                if isinstance(what.target, str):
+                    redirect = {"kind": "mirred", "direction": "egress", "action": "redirect"}
+                    target = {"action": {**redirect, "ifindex": self.index_of(what.target)}}
+                self._netlink.tc(
+                    "add-filter",
+                    "u32",
+                    index,
+                    parent=what.parent,
+                    prio=steps.PRIORITIES[version],
+                    protocol=_PROTOCOLS[version],
+                    selector=what.match.selector(),
+                    **target,
+                )
+        except NetlinkError as error:
+            raise LinkError(_refusal(step, error)) from error
 
 
 def _deleted(delete: Callable[..., object], *what: object, **more: object) -> bool:
@@ -222,9 +223,9 @@ def _deleted(delete: Callable[..., object], *what: object, **more: object) -> bo
     return True
 
 
-def _refusal(step: Step, error: Any) -> str:
+def _refusal(step: steps.Step, error: Any) -> str:
     command = step.commands()[0]
-    if isinstance(step, MakeIfb) and error.code == errno.EOPNOTSUPP:
+    if isinstance(step, steps.MakeIfb) and error.code == errno.EOPNOTSUPP:
         return (
             "this kernel has no ifb ('sudo modprobe ifb' may bring it), and without it what comes in cannot be shaped; "
             "--only-up shapes what goes out alone"
@@ -237,64 +238,38 @@ def _refusal(step: Step, error: Any) -> str:
     return f"the kernel refused '{command}': {reason}"
 
 
-def may_change_interfaces() -> bool:
-    """Whether it has the capability."""
-    return has_capability(CAP_NET_ADMIN)
-
-
-def require_rights(command: str) -> None:
-    """Raise UnfitMachineError with the line to type where it may not; ``command`` is what was typed."""
-    if not may_change_interfaces():
-        raise UnfitMachineError(
-            f"changing a real interface needs root (CAP_NET_ADMIN), and nothing was changed; run: sudo {command}"
-        )
-
-
-def _arguments_of(setting: settings.Setting) -> tuple[str, dict[str, object]]:
+def _arguments_of(setting: steps.Setting) -> tuple[str, dict[str, object]]:
     """Kind of a qdisc, and what pyroute2's ``tc`` takes beside it; nothing makes it the kernel's own."""
-    if isinstance(setting, settings.Htb):
+    if isinstance(setting, steps.Htb):
         return "htb", {"default": setting.default}
-    if isinstance(setting, settings.Tbf):
+    if isinstance(setting, steps.Tbf):
         return "tbf", {"setting": setting}
     if isinstance(setting, NetemQdisc):
         return "netem", {"qdisc": setting}
-    if isinstance(setting, settings.Fifo):
+    if isinstance(setting, steps.Fifo):
         return setting.kind, {"limit": setting.limit}
     return setting.kind, {}
 
 
-def _setting_in(message: Any) -> settings.Setting:
+def _setting_in(message: Any) -> steps.Setting:
     """What the kernel says of a qdisc; of kinds that are never ours the kind alone."""
     kind, options = message.get_attr("TCA_KIND"), message.get_attr("TCA_OPTIONS")
     if kind == "htb":
-        return settings.Htb(options.get_attr("TCA_HTB_INIT")["defcls"])
+        return steps.Htb(options.get_attr("TCA_HTB_INIT")["defcls"])
     if kind == "tbf":
         fields = _TBF.unpack_from(options.get_attr("TCA_TBF_PARMS"))
         rate, burst_ticks = fields[5], fields[13]
-        return settings.Tbf(rate, round(rate * burst_ticks * _TICK_S), 0)  # where it cuts super-packets is not told
+        return steps.Tbf(rate, round(rate * burst_ticks * _TICK_S), 0)  # where it cuts super-packets is not told
     if kind == "netem":
         return netem_netlink.read(options)
     if kind in ("bfifo", "pfifo"):
-        return settings.Fifo(options["limit"], "bytes" if kind == "bfifo" else "packets")
-    return settings.Plain(kind)
-
-
-def _class_in(message: Any) -> settings.HtbClass | None:
-    """The class that a message speaks of; None where it is none that is never short of anything."""
-    options = message.get_attr("TCA_OPTIONS")
-    if message.get_attr("TCA_KIND") != "htb" or options.get_attr("TCA_HTB_RATE64") != settings.UNLIMITED_BYTES_PER_S:
-        return None
-    return settings.HtbClass(message["handle"])
-
-
-def _text_of_options(message: Any) -> str:
-    """All settings of a qdisc as a text that is the same as long as they are."""
-    return "" if message.get_attr("TCA_KIND") in _SILENT else str(message.get_attr("TCA_OPTIONS"))
+        return steps.Fifo(options["limit"], kind)
+    return steps.Plain(kind)
 
 
 def _filter_info(version: int) -> int:
     """Priority and protocol of our filters, as the header of a message has them."""
-    return settings.PRIORITIES[version] << 16 | socket.htons(_PROTOCOLS[version])
+    return steps.PRIORITIES[version] << 16 | socket.htons(_PROTOCOLS[version])
 
 
 def _mirrored_to(options: Any) -> int | None:
@@ -322,18 +297,18 @@ def teach() -> None:
     plugins["u32"] = SimpleNamespace(fix_msg=cls_u32.fix_msg, options=_U32Options, get_parameters=_u32_parameters)
 
 
-def _tbf_parameters(arguments: Mapping[str, settings.Tbf]) -> dict[str, object]:
+def _tbf_parameters(arguments: Mapping[str, steps.Tbf]) -> dict[str, object]:
     """What ``tc("add", "tbf", index, setting=...)`` sends; called by pyroute2."""
     tbf = arguments["setting"]
     rate = (0, _ETHERNET, 0, 0, 0, tbf.rate_bytes_per_s)
-    peak = (0, _ETHERNET, 0, 0, 0, min(settings.UNLIMITED_BYTES_PER_S, _MAX_U32))
+    peak = (0, _ETHERNET, 0, 0, 0, min(steps.UNLIMITED_BYTES_PER_S, _MAX_U32))
     # The two bursts come in bytes below; the kernel wants them in ticks as well, without using those.
     burst_ticks = round(tbf.burst_bytes / tbf.rate_bytes_per_s / _TICK_S)
     return {
         "attrs": [
             ["TCA_TBF_PARMS", _TBF.pack(*rate, *peak, tbf.burst_bytes, burst_ticks, 1)],
             ["TCA_TBF_BURST", tbf.burst_bytes],
-            ["TCA_TBF_PRATE64", settings.UNLIMITED_BYTES_PER_S],
+            ["TCA_TBF_PRATE64", steps.UNLIMITED_BYTES_PER_S],
             ["TCA_TBF_PBURST", tbf.cut_bytes],
         ]
     }

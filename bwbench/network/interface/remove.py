@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bwbench.base.errors import ConfigError
 from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.run_state import QdiscSnapshot, RunState, StateFolder, forget_state, read_state
-from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Htb, Tbf, show_handle
-from bwbench.network.interface.steps import IFB_PREFIX, SHAPED, Names, is_root_handle
+from bwbench.network.interface.steps import (
+    IFB_PREFIX,
+    INGRESS,
+    INGRESS_PARENT,
+    ROOT,
+    SHAPED,
+    Htb,
+    Names,
+    Tbf,
+    is_root_handle,
+    show_handle,
+)
 
 
 def undo(kernel: Kernel, state: RunState, state_file: Path) -> list[str]:
@@ -96,10 +105,7 @@ def clear(kernel: Kernel, dev: str) -> Cleared:
         state = read_state(state_file)
         if state is not None:
             return Cleared(state.run, tuple(undo(kernel, state, state_file)), not_restored(kernel, state))
-        index = kernel.index_of(dev)
-        if index is None:
-            kernel.device(dev)
-            raise ConfigError(f"--dev {dev!r}: there is no such interface")
+        index = kernel.device(dev).index
         names = recognise(kernel, index)  # of another user, or its state is lost
         if names is None:
             return Cleared(None, ())

@@ -1,8 +1,9 @@
 """The process that takes a run back: at its deadline, when its owner ends before it should, when it is told to.
 
-``guard.py`` starts it before anything is applied. It waits on a socket of its own, where the owner of a run that is
-being applied or held keeps a connection open; the kernel closes that one however the owner ends. It never trusts that
-somebody else will clean up: whenever it ends it has looked itself.
+``arm`` starts it before anything is applied, so that it outlives the session: where systemd runs as a transient
+service, which survives a logout and is started again when it is killed; elsewhere as a daemon in a session of its own.
+It waits on a socket, where the owner of a run that is being applied or held keeps a connection open; the kernel closes
+that one however the owner ends. It never trusts that somebody else will clean up: when it ends it has looked itself.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import syslog
 import time
@@ -21,12 +23,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from bwbench.base.errors import BwbenchError
-from bwbench.network.interface.guard import OWNER, socket_name
+import bwbench
+from bwbench.base.errors import BwbenchError, UnfitMachineError
 from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state
 from bwbench.network.namespaces import isolation
 
+ARM_LIMIT_S = 30.0  # a Python has to start, on a machine that may be busy
+OWNER = b"owner\n"
 POLL_S = 0.5
+_CONNECT_POLL_S = 0.02
+_MODULE = "bwbench.network.interface.revert"
 OWNER_LIMIT_S = 3.0  # whoever applies or holds the run connects at once
 TRIES = 30  # to take it back, a second apart
 LOCK_LIMIT_S = 5.0
@@ -34,16 +40,21 @@ LOCK_LIMIT_S = 5.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Wait, then take the run back."""
-    parser = argparse.ArgumentParser(prog="bwbench.network.interface.revert")
+    parser = argparse.ArgumentParser(prog=_MODULE)
     parser.add_argument("state_file", type=Path)
     parser.add_argument("run")
     parser.add_argument("--detach", action="store_true", help="go on as a daemon")
     options = parser.parse_args(arguments)
-    state = _state_of(options.state_file, options.run)
-    if state is None:  # started again after all was done
+    state = _state_on_file(options.state_file)
+    if state is None or state.run != options.run:  # started again after all was done
         return 0
     if options.detach:
-        _detach()
+        # Go on in a child that belongs to nobody and holds nothing open; the parent ends here.
+        if os.fork() > 0:
+            os._exit(0)
+        devnull = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(devnull, number)
     isolation.set_process_name("bwbench-revert")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _Watch.stop)
@@ -78,8 +89,8 @@ class _Watch:
         while True:
             if self.stopped:
                 return "it was told to end"
-            state = _state_of(self._state_file, self._run)
-            if state is None:
+            state = _state_on_file(self._state_file)
+            if state is None or state.run != self._run:
                 return "it was cleared"
             never_owned = not self._owners and time.monotonic() - self._started_s > OWNER_LIMIT_S
             if state.phase != "applied" and (never_owned or self._lost_owner):
@@ -144,11 +155,6 @@ def _try_to_take_back(state_file: Path, state: RunState, reason: str) -> bool:
         return True
 
 
-def _state_of(state_file: Path, run: str) -> RunState | None:
-    state = _state_on_file(state_file)
-    return state if state is not None and state.run == run else None
-
-
 def _state_on_file(state_file: Path) -> RunState | None:
     try:
         return read_state(state_file)
@@ -156,18 +162,116 @@ def _state_on_file(state_file: Path) -> RunState | None:
         return None
 
 
-def _detach() -> None:
-    """Go on in a child that belongs to nobody and holds nothing open; the parent ends here."""
-    if os.fork() > 0:
-        os._exit(0)
-    devnull = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(devnull, number)
-
-
 def _log(state: RunState, text: str) -> None:
     syslog.openlog("bwbench")
     syslog.syslog(syslog.LOG_NOTICE, f"link on {state.dev} (run {state.run}) {text}")
+
+
+def socket_name(run: str) -> str:
+    """The abstract socket (of this network namespace alone) on which the revert of a run answers."""
+    return f"\0bwbench-revert-{run}"
+
+
+class Guard:
+    """A connection to the armed revert. While it is held open the run has an owner; a context manager.
+
+    Attributes:
+        how: by what it was armed, for people.
+    """
+
+    def __init__(self, connection: socket.socket, how: str) -> None:
+        self._connection, self.how = connection, how
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def alive(self) -> bool:
+        """Whether the revert is still there."""
+        try:
+            return self._connection.recv(1, socket.MSG_DONTWAIT) != b""  # it never says anything; an end is its end
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+
+def arm(state_file: Path, run: str) -> Guard:
+    """Start the revert of the run in ``state_file`` and wait until it answers.
+
+    Raises UnfitMachineError where it does not; nothing must be applied then.
+    """
+    failures = []
+    for how, command in _ways(state_file, run):
+        try:
+            started = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": _python_path()},
+                cwd="/",
+                start_new_session=True,
+                timeout=ARM_LIMIT_S,
+                check=False,
+            )
+            if started.returncode == 0:
+                return Guard(_connect(run), how)
+            failures.append(f"{how}: {started.stderr.decode(errors='replace').strip() or started.returncode}")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            failures.append(f"{how}: {error}")
+    raise UnfitMachineError(f"what takes it back could not be started ({'; '.join(failures)}), so nothing was applied")
+
+
+def answers(run: str) -> bool:
+    """Whether the revert of a run is there."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(socket_name(run)) == 0
+
+
+def _ways(state_file: Path, run: str) -> list[tuple[str, list[str]]]:
+    python = [sys.executable, "-m", _MODULE, str(state_file), run]
+    ways = [("a daemon", [*python, "--detach"])]
+    if _under_systemd():
+        unit = f"bwbench-revert-{run}"
+        options = ["--quiet", "--collect", f"--unit={unit}", "--description=takes back what bwbench link apply did"]
+        options += [f"--setenv=PYTHONPATH={_python_path()}"]
+        options += [f"--property={setting}" for setting in ("Type=exec", "Restart=on-failure", "OOMScoreAdjust=-900")]
+        ways.insert(0, (f"systemd unit {unit}", ["systemd-run", *options, *python]))
+    return ways
+
+
+def _under_systemd() -> bool:
+    """Whether systemd runs here, and in the very namespaces that we are in: elsewhere it would see other interfaces."""
+    if not Path("/run/systemd/system").is_dir():
+        return False
+    try:
+        kinds = ("net", "mnt", "pid", "user")
+        return all(os.readlink(f"/proc/self/ns/{kind}") == os.readlink(f"/proc/1/ns/{kind}") for kind in kinds)
+    except OSError:
+        return False
+
+
+def _python_path() -> str:
+    """So that it finds this very bwbench, installed or not."""
+    folder = str(Path(bwbench.__file__).resolve().parents[1])
+    return os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _connect(run: str) -> socket.socket:
+    end_s = time.monotonic() + ARM_LIMIT_S
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            connection.connect(socket_name(run))
+            connection.sendall(OWNER)
+            return connection
+        connection.close()
+        if time.monotonic() >= end_s:
+            raise TimeoutError(f"it does not answer within {ARM_LIMIT_S:g} s")
+        time.sleep(_CONNECT_POLL_S)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
-from bwbench.network.interface.settings import INGRESS_PARENT, ROOT, show_handle
-from bwbench.network.interface.steps import Names
+from bwbench.network.interface.steps import INGRESS_PARENT, ROOT, Names, show_handle
 
 _DEFAULT_QDISC = Path("/proc/sys/net/core/default_qdisc")  # in the machine's first network namespace alone
 _NO_QUEUE, _PER_QUEUE = "noqueue", "mq"  # what the kernel makes of interfaces without and with several queues
@@ -42,7 +41,11 @@ class QdiscSnapshot:
         return cls(tuple((str(kind), int(handle), int(parent), str(text)) for kind, handle, parent, text in described))
 
     def __str__(self) -> str:
-        return ", ".join(_show(*qdisc[:3]) for qdisc in self.qdiscs) or "none"
+        words = []
+        for kind, handle, parent, _ in self.qdiscs:
+            place = "root" if parent == ROOT else f"parent {show_handle(parent)}"
+            words.append(kind if parent == INGRESS_PARENT else f"{kind} {show_handle(handle)} {place}")
+        return ", ".join(words) or "none"
 
     @property
     def leaf(self) -> str | None:
@@ -76,13 +79,6 @@ class QdiscSnapshot:
                 f"{dev} has an ingress qdisc already ({self}): somebody else looks at what comes in. Nothing was "
                 "changed; --only-up shapes what goes out alone"
             )
-
-
-def _show(kind: str, handle: int, parent: int) -> str:
-    if parent == INGRESS_PARENT:
-        return kind
-    place = "root" if parent == ROOT else f"parent {show_handle(parent)}"
-    return f"{kind} {show_handle(handle)} {place}"
 
 
 @dataclass(frozen=True)

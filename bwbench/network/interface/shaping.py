@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +18,12 @@ from pathlib import Path
 import psutil
 
 from bwbench.base.errors import BwbenchError, ConfigError, LinkError, UnfitMachineError
-from bwbench.network.interface.guard import Guard, answers, arm
 from bwbench.network.interface.kernel import Device, Kernel
 from bwbench.network.interface.remove import not_restored, recognise, undo
+from bwbench.network.interface.revert import Guard, answers, arm
 from bwbench.network.interface.run_state import QdiscSnapshot, RunState, StateFolder, now_s, read_state, write_state
-from bwbench.network.interface.settings import INGRESS, ROOT, Filter, HtbClass, Qdisc
 from bwbench.network.interface.shaping_request import Address, PeerTraffic, check_link
-from bwbench.network.interface.steps import MakeIfb, Names, Step, plan
+from bwbench.network.interface.steps import INGRESS, ROOT, Add, Filter, HtbClass, MakeIfb, Names, Qdisc, Step, plan
 from bwbench.network.link import Link
 from bwbench.network.netem.netem_check import netem_available
 
@@ -80,13 +80,19 @@ def prepare(kernel: Kernel, dev: str, traffic: PeerTraffic, link: Link, *, both:
     if not device.up:
         raise LinkError(f"{dev} is down; bring it up first: ip link set {dev} up")
     before.refuse_unless_default(dev, both=both)
-    for peer in traffic.peers:
-        if peer.prefixlen == peer.max_prefixlen and str(peer.network_address) in device.addresses:
-            raise ConfigError(f"--peer {peer.network_address}: that is {dev} itself; name the other machines")
+    hosts = [str(peer.network_address) for peer in traffic.peers if peer.prefixlen == peer.max_prefixlen]
+    for address in hosts:
+        if address in device.addresses:
+            raise ConfigError(f"--peer {address}: that is {dev} itself; name the other machines")
     refuse_control_sessions(traffic)
-    names = Names.new()
+    names = Names(secrets.token_hex(4))
     steps = plan(dev, traffic, link, names, mtu=device.mtu, leaf=before.leaf, both=both)
-    return Prepared(device, link, traffic, both, names, before, steps, tuple(_other_ways(kernel, traffic, dev)))
+    notes = []
+    for address in hosts:
+        if (way := kernel.route_to(address)) != dev:
+            instead = f"is reached through {way}" if way else "cannot be reached at all"
+            notes.append(f"{address} {instead}: what {dev} does will not matter to it")
+    return Prepared(device, link, traffic, both, names, before, steps, tuple(notes))
 
 
 @contextlib.contextmanager
@@ -185,16 +191,6 @@ def _refuse_second_run(kernel: Kernel, state_file: Path, prepared: Prepared) -> 
         raise LinkError(f"{prepared.device.name} is being changed by somebody else ({now}); nothing was applied")
 
 
-def _other_ways(kernel: Kernel, traffic: PeerTraffic, dev: str) -> Iterator[str]:
-    """What will have no effect."""
-    for peer in traffic.peers:
-        if peer.prefixlen == peer.max_prefixlen:
-            way = kernel.route_to(str(peer.network_address))
-            if way != dev:
-                instead = f"is reached through {way}" if way else "cannot be reached at all"
-                yield f"{peer.network_address} {instead}: what {dev} does will not matter to it"
-
-
 @dataclass(frozen=True)
 class Session:
     """A connection from ``remote``, and how we know."""
@@ -259,36 +255,22 @@ def _address(text: str) -> Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-@dataclass(frozen=True)
-class _Found:
-    qdiscs: list[Qdisc]
-    classes: list[HtbClass]
-    filters: list[Filter]
-
-    @classmethod
-    def on(cls, kernel: Kernel, index: int) -> _Found:
-        qdiscs = kernel.qdiscs(index)
-        with_filters = {qdisc.handle for qdisc in qdiscs if qdisc.handle == INGRESS or qdisc.parent == ROOT}
-        filters = [found for parent in with_filters if parent for found in kernel.filters(index, parent)]
-        return cls(qdiscs, kernel.classes(index), filters)
-
-    def has(self, what: Qdisc | HtbClass | Filter) -> bool:
-        if isinstance(what, Qdisc):
-            return any(what.same_as(found) for found in self.qdiscs)
-        if isinstance(what, HtbClass):
-            return what in self.classes
-        return any(what.same_as(found) for found in self.filters)
-
-
 def missing(kernel: Kernel, steps: Sequence[Step]) -> list[str]:
     """What of ``steps`` is not there as it was asked for, in the words of ``tc``; empty where all is."""
     lacking = []
-    found: dict[str, _Found] = {}
+    found: dict[str, list[Qdisc | HtbClass | Filter]] = {}
     for step in steps:
         name = step.name if isinstance(step, MakeIfb) else step.dev
         index = kernel.index_of(name)
         if index is not None and name not in found:
-            found[name] = _Found.on(kernel, index)
-        if name not in found or not (isinstance(step, MakeIfb) or found[name].has(step.what)):
+            qdiscs = kernel.qdiscs(index)
+            parents = {qdisc.handle for qdisc in qdiscs if qdisc.handle == INGRESS or qdisc.parent == ROOT} - {0}
+            filters = [one for parent in parents for one in kernel.filters(index, parent)]
+            found[name] = [*qdiscs, *kernel.classes(index), *filters]
+        there = name in found
+        if there and isinstance(step, Add):
+            what = step.what
+            there = any(what.same_as(one) if isinstance(what, Qdisc) else what == one for one in found[name])
+        if not there:
             lacking.append(step.commands()[0])
     return lacking

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.listening import MAX_PORT
@@ -15,6 +16,7 @@ from bwbench.network.link.node_link import TcpSettings
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Part = TypeVar("_Part")
 
 MAX_RATE_BPS = 8 * (2**32 - 1)  # tbf counts bytes per second in 32 bits
 _PORTS = re.compile(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?")
@@ -59,14 +61,14 @@ class PeerTraffic:
     def parse(cls, peers: Sequence[str], ports: Sequence[str], spared: Sequence[str] = ()) -> PeerTraffic:
         """The traffic of these texts; raises ConfigError with everything that is wrong."""
         problems: list[Problem] = []
-        networks = [network for text in peers if (network := _parse_peer(text, problems)) is not None]
-        ranges = _parse_ports("--port", ports, problems)
-        spared_ranges = _parse_ports("--except-port", spared, problems)
+        networks = _parsed("--peer", peers, _parse_peer, problems)
+        ranges = _parsed("--port", ports, PortRange.parse, problems)
+        spared_ranges = _parsed("--except-port", spared, PortRange.parse, problems)
         if not peers:
             problems.append(Problem("which traffic? Name the other machines: --peer 192.168.1.7 (repeatable)"))
         if problems:
             raise ConfigError(problems)
-        return cls(tuple(dict.fromkeys(networks)), ranges, spared_ranges)
+        return cls(networks, ranges, spared_ranges)
 
     def has(self, remote: Address, remote_port: int, local_port: int) -> bool:
         """Whether a TCP connection belongs to it."""
@@ -87,11 +89,13 @@ def _show_ports(ports: Sequence[PortRange]) -> str:
     return f"{word} {', '.join(map(str, ports))}"
 
 
-def _parse_ports(option: str, texts: Sequence[str], problems: list[Problem]) -> tuple[PortRange, ...]:
+def _parsed(
+    option: str, texts: Sequence[str], parse: Callable[[str], _Part], problems: list[Problem]
+) -> tuple[_Part, ...]:
     found = []
     for text in texts:
         try:
-            found.append(PortRange.parse(text))
+            found.append(parse(text))
         except ValueError as error:
             problems.append(Problem(f"{option} {text!r}: {error}"))
     return tuple(dict.fromkeys(found))
@@ -112,7 +116,13 @@ def check_link(link: Link, *, netem: bool) -> None:
         raise ConfigError("an unshaped link changes nothing; give --bandwidth '10 Mbit/s'")
     found = _beyond_an_interface(link)
     if not netem:
-        found += _beyond_tbf(link)
+        why = "this kernel has no sch_netem, and without it an interface gets a rate and a queue alone"
+        advice = "leave it out, or try 'sudo modprobe sch_netem' (in kernel-modules-extra or linux-modules-extra)"
+        asked = {"--latency": link.latency_s, "--jitter": link.jitter_s, "--loss": link.loss}
+        beyond_tbf = [f"{name}: {why}; {advice}" for name, value in asked.items() if value]
+        if link.backend == "netem" and not beyond_tbf:
+            beyond_tbf = [f"--backend: {why}; leave it at auto"]
+        found += beyond_tbf
     if found:
         raise ConfigError([Problem(text) for text in found])
 
@@ -139,33 +149,18 @@ def _beyond_an_interface(link: Link) -> list[str]:
     return found
 
 
-def _beyond_tbf(link: Link) -> list[str]:
-    why = "this kernel has no sch_netem, and without it an interface gets a rate and a queue alone"
-    advice = "leave it out, or try 'sudo modprobe sch_netem' (in kernel-modules-extra or linux-modules-extra)"
-    asked = {"--latency": link.latency_s, "--jitter": link.jitter_s, "--loss": link.loss}
-    found = [f"{name}: {why}; {advice}" for name, value in asked.items() if value]
-    if link.backend == "netem" and not found:
-        found.append(f"--backend: {why}; leave it at auto")
-    return found
-
-
-def _parse_peer(text: str, problems: list[Problem]) -> Network | None:
-    where = f"--peer {text!r}"
+def _parse_peer(text: str) -> Network:
     address, slash, prefix = text.strip().partition("/")
     try:
         network = ipaddress.ip_network(address.partition("%")[0] + slash + prefix)
     except ValueError as error:
         if "host bits" in str(error):
             near = ipaddress.ip_network(text.strip(), strict=False)
-            problems.append(Problem(f"{where}: an address or a whole network; write {near} or {address}"))
-        else:
-            advice = "write an IPv4 or IPv6 address or network ('getent ahosts NAME' shows a name's)"
-            problems.append(Problem(f"{where}: no IP address; {advice}"))
-        return None
+            raise ValueError(f"an address or a whole network; write {near} or {address}") from None
+        advice = "write an IPv4 or IPv6 address or network ('getent ahosts NAME' shows a name's)"
+        raise ValueError(f"no IP address; {advice}") from None
     if network.prefixlen == 0:
-        problems.append(Problem(f"{where}: that is everybody; name the machines of the experiment"))
-    elif network.is_loopback or network.is_multicast or network.is_unspecified:
-        problems.append(Problem(f"{where}: not the address of another machine"))
-    else:
-        return network
-    return None
+        raise ValueError("that is everybody; name the machines of the experiment")
+    if network.is_loopback or network.is_multicast or network.is_unspecified:
+        raise ValueError("not the address of another machine")
+    return network

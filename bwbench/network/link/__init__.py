@@ -2,6 +2,6 @@
 
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, UDP_PAYLOAD_BYTES
 from bwbench.network.link.link import UNSHAPED, Link
-from bwbench.network.link.queue import MINIMUM_QUEUE_BYTES
+from bwbench.network.link.node_link import MINIMUM_QUEUE_BYTES
 
 __all__ = ["ETHERNET_FRAME_BYTES", "MINIMUM_QUEUE_BYTES", "TCP_PAYLOAD_BYTES", "UDP_PAYLOAD_BYTES", "UNSHAPED", "Link"]

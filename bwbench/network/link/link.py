@@ -14,8 +14,17 @@ from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.named_links import expand_preset
-from bwbench.network.link.node_link import NodeLink, NodeOverride, Path, Probability, TcpSettings, path_between
-from bwbench.network.link.queue import MINIMUM_QUEUE_BYTES, QueueSize, default_queue_bytes
+from bwbench.network.link.node_link import (
+    MINIMUM_QUEUE_BYTES,
+    NodeLink,
+    NodeOverride,
+    Path,
+    Probability,
+    QueueSize,
+    TcpSettings,
+    default_queue_bytes,
+    path_between,
+)
 from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
 
 MAX_SEED = 2**32 - 1
@@ -92,7 +101,15 @@ class Link(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Link:
-        _check(self)
+        if self.shaped:
+            _check_rates(self)
+            _check_random(self)
+            _check_medium(self)
+            return self
+        asked = self.model_dump(by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "tcp", "seed"})
+        if asked:
+            here = ", ".join(asked)
+            raise refused(f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {here})")
         return self
 
     @property
@@ -228,22 +245,6 @@ def _rounded(value_bps: float) -> float:
     return float(f"{value_bps:.4g}")
 
 
-_OF_A_SHARED_AIR = ("standard", "efficiency", "aggregation", "wired")
-
-
-def _check(link: Link) -> None:
-    """Raise PydanticCustomError for the first thing that does not hold."""
-    if not link.shaped:
-        asked = link.model_dump(by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "tcp", "seed"})
-        if asked:
-            here = ", ".join(asked)
-            raise refused(f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {here})")
-        return
-    _check_rates(link)
-    _check_random(link)
-    _check_medium(link)
-
-
 def _check_rates(link: Link) -> None:
     for name, rate_bps in (("up", link.up_bps), ("down", link.down_bps)):
         traced = link.trace is not None and getattr(link.trace, name) is not None
@@ -281,11 +282,9 @@ def _check_random(link: Link) -> None:
 
 def _check_medium(link: Link) -> None:
     if link.medium == "switched":
-        for name in _OF_A_SHARED_AIR:
-            if getattr(link, name):
+        for name in ("standard", "efficiency", "aggregation", "wired", "fairness"):
+            if getattr(link, name) != Link.model_fields[name].default:
                 raise refused(f"'{name}' belongs to 'medium: shared'; leave it out, or share the air")
-        if link.fairness != "packet":
-            raise refused("'fairness' belongs to 'medium: shared'; leave it out, or share the air")
         return
     if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
         raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")

@@ -76,7 +76,7 @@ def absolute_preset(link: Mapping[str, Json], folder: Path) -> JsonObject:
 @lru_cache(maxsize=1)
 def named_links(link_type: type[BaseModel]) -> Mapping[str, NamedLink]:
     """The built-in ones by name, in the order of the file."""
-    return _parse(BUILT_IN, link_type, 0)
+    return _parse(str(BUILT_IN), (), link_type, 0)
 
 
 def _find(value: object, link_type: type[BaseModel], depth: int) -> NamedLink:
@@ -88,7 +88,11 @@ def _find(value: object, link_type: type[BaseModel], depth: int) -> NamedLink:
     if ":" in value:
         file, _, name = value.rpartition(":")
         path = Path(file).expanduser()
-        known = _in_file(path, link_type, depth)
+        version: tuple[int, ...] = ()
+        with contextlib.suppress(OSError, ValueError):  # reading it will say what is wrong
+            status = path.stat()
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        known = _parse(os.path.abspath(path), version, link_type, depth)
     else:
         name, known = value, named_links(link_type)
     if name in known:
@@ -100,24 +104,13 @@ def _find(value: object, link_type: type[BaseModel], depth: int) -> NamedLink:
     raise ConfigError(f"unknown preset {name!r}{where}.{nearest(name, known)} Known: {', '.join(known)}{also}")
 
 
-def _in_file(path: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, NamedLink]:
-    version: tuple[int, ...] = ()
-    with contextlib.suppress(OSError, ValueError):  # reading it will say what is wrong
-        status = path.stat()
-        version = (status.st_ino, status.st_mtime_ns, status.st_size)
-    return _in_version(os.path.abspath(path), version, link_type, depth)
-
-
 @lru_cache(maxsize=16)  # every cell of a matrix names the same file
-def _in_version(path: str, version: tuple[int, ...], link_type: type[BaseModel], depth: int) -> Mapping[str, NamedLink]:
-    return _parse(Path(path), link_type, depth)
-
-
-def _parse(path: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, NamedLink]:
+def _parse(file: str, version: tuple[int, ...], link_type: type[BaseModel], depth: int) -> Mapping[str, NamedLink]:
     """All presets of a file; raises ConfigError with everything that is wrong in it, by line."""
     from bwbench.base import yaml_document  # PyYAML: not for links without a preset
 
-    document = yaml_document.parse_yaml(yaml_document.read_text_file(path, yaml_document.MAX_BYTES), str(path))
+    folder = Path(file).parent
+    document = yaml_document.parse_yaml(yaml_document.read_text_file(Path(file), yaml_document.MAX_BYTES), file)
     problems = list(document.problems)
     presets: dict[str, NamedLink] = {}
     if not isinstance(document.data, dict) or not document.data:
@@ -134,7 +127,12 @@ def _parse(path: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, N
             if not isinstance(entry.get(key, ""), str):
                 problems.append(document.problem(f"{key}: {show(entry[key])} is not text", (name, key)))
         try:
-            link = _whole(as_written(written, path.parent), path.parent, link_type, depth)
+            written = as_written(written, folder)
+            link: Mapping[str, object] = written
+            if "preset" in written:  # it builds on another one
+                below = _find(absolute_preset(written, folder)["preset"], link_type, depth + 1)
+                link = on_top(below.link, {key: value for key, value in written.items() if key != "preset"})
+            link_type.model_validate(link)
         except ConfigError as error:
             problems.append(document.problem(f"preset {name!r}: {error}", (name, "link")))
         except ValidationError as error:
@@ -147,16 +145,6 @@ def _parse(path: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, N
     if problems:
         raise ConfigError(problems)
     return presets
-
-
-def _whole(written: JsonObject, folder: Path, link_type: type[BaseModel], depth: int) -> Mapping[str, object]:
-    """A preset's link with what it builds on; raises ValidationError where that is no link."""
-    link: Mapping[str, object] = written
-    if "preset" in written:
-        below = _find(absolute_preset(written, folder)["preset"], link_type, depth + 1)
-        link = on_top(below.link, {key: value for key, value in written.items() if key != "preset"})
-    link_type.model_validate(link)
-    return link
 
 
 _FIELDS = {
@@ -179,7 +167,10 @@ def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[st
     if own.get("bandwidth") is not None:
         dropped += ["up", "down", "trace"]
     if own.get("trace") is not None:
-        directions = _directions(own["trace"])
+        trace = own["trace"]
+        directions = [key for key in ("up", "down") if getattr(trace, key, trace) is not None]
+        if isinstance(trace, Mapping):
+            directions = list(_by_direction(trace))
         dropped += [*directions, "bandwidth"] if len(directions) == 2 else directions
     if own.get("standard") is not None:
         dropped += ["efficiency", "aggregation"]
@@ -226,12 +217,6 @@ def _by_direction(trace: object) -> dict[str, object]:
     if isinstance(trace, Mapping) and "file" not in trace:
         return {key: trace[key] for key in ("up", "down") if trace.get(key) is not None}
     return {"up": trace, "down": trace}
-
-
-def _directions(trace: object) -> list[str]:
-    if isinstance(trace, Mapping):
-        return list(_by_direction(trace))
-    return [key for key in ("up", "down") if getattr(trace, key, trace) is not None]
 
 
 def _is_nothing(value: object) -> bool:

@@ -101,7 +101,13 @@ def _near(path: str) -> str:
 @lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files
 def _read(path: str, version: tuple[int, ...], trace: Trace) -> TraceFile:
     shown, measures = trace.file, trace.measures
-    raw = _raw_bytes(path, shown)
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"trace {shown}: cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(Problem(_TOO_LARGE, shown))
     text = _text(raw, shown)
     kind = _detect(text, shown) if trace.format == "auto" else trace.format
     if kind == "csv":
@@ -137,17 +143,6 @@ def _checked(parsed: Parsed, scale: float, shown: str) -> RateTrace:
         what = f"carries {BANDWIDTH.show(rates.mean_bps, 3)} on average"
         raise ConfigError(Problem(f"{what}; a link has 1 kbit/s to 1 Tbit/s: is the unit of the rate right?", shown))
     return rates
-
-
-def _raw_bytes(path: str, shown: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"trace {shown}: cannot be read: {error.strerror}") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(Problem(_TOO_LARGE, shown))
-    return raw
 
 
 def _text(raw: bytes, shown: str) -> str:

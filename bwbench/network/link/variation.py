@@ -22,11 +22,11 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _as_number(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-NodeNumber = Annotated[int, Field(ge=0), BeforeValidator(_as_number)]
+NodeNumber = Annotated[
+    int,
+    Field(ge=0),
+    BeforeValidator(lambda value: int(value) if isinstance(value, str) and value.isdecimal() else value),
+]
 NodeNumbers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(as_tuple)]
 
 
@@ -132,7 +132,12 @@ class Traces(BaseModel):
     @classmethod
     def _both(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and value and not {"up", "down"} & set(value):
-            value = _trace(value)  # once: a mistake in it is one message, at the key where it stands
+            try:
+                value = Trace.model_validate(value)  # once: a mistake in it is one message, at the key where it stands
+            except ValidationError as error:
+                known = [*(field.alias or name for name, field in Trace.model_fields.items()), "up", "down"]
+                lines = [_detail(line, known) for line in error.errors()]
+                raise ValidationError.from_exception_data("trace", lines) from None
         return {"up": value, "down": value} if isinstance(value, (str, Trace)) else value
 
     @model_validator(mode="after")
@@ -140,14 +145,6 @@ class Traces(BaseModel):
         if self.up is None and self.down is None:
             raise refused("a trace needs a file: 'trace: {file: PATH}', or one for 'up' and one for 'down'")
         return self
-
-
-def _trace(value: Mapping[str, object]) -> Trace:
-    try:
-        return Trace.model_validate(value)
-    except ValidationError as error:
-        known = [*(field.alias or name for name, field in Trace.model_fields.items()), "up", "down"]
-        raise ValidationError.from_exception_data("trace", [_detail(line, known) for line in error.errors()]) from None
 
 
 def _detail(line: ErrorDetails, known: list[str]) -> InitErrorDetails:

@@ -14,7 +14,6 @@ MAX_NODES = 254  # hosts of a /24, which the data network of nodes on one machin
 PREFIX_LENGTH = 24
 DATA_INTERFACE = "data0"
 CONTROL_INTERFACE = "ctl0"
-CONTROL_BRIDGE = "ctl"
 
 TORCH_PORT = 29500  # torchrun's default; the network is one's own, so that it is always free
 
@@ -39,19 +38,9 @@ def data_mac(node: int) -> str:
     return f"02:00:00:4d:00:{node + 1:02x}"
 
 
-def control_mac(node: int) -> str:
-    """Ethernet address of the node's end of the control network."""
-    return f"02:00:00:4e:00:{node + 1:02x}"
-
-
 def data_port(node: int) -> Port:
     """The node's port in the air namespace."""
     return Port(node, f"n{node}", data_mac(node), node_addresses(node).data_address)
-
-
-def control_port_name(node: int) -> str:
-    """Interface in the air namespace that leads to the node's control end."""
-    return f"c{node}"
 
 
 def node_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:

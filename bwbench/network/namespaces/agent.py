@@ -63,7 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if pid == 0:
         status = 1
         try:
-            _first_process(control)
+            die_with_parent()
+            if os.getppid() != 0:  # 0: the outer process is alive, outside this PID namespace; else we had been killed
+                raise RuntimeError("not the first process of a PID namespace")
+            isolation.set_process_name("bwbench-agent")
+            Agent(control).serve()
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -71,14 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             os._exit(status)
     control.close()
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-
-def _first_process(control: protocol.ControlSocket) -> None:
-    die_with_parent()
-    if os.getppid() != 0:  # 0: the outer process is alive, outside this PID namespace; an orphan would have been killed
-        raise RuntimeError("not the first process of a PID namespace")
-    isolation.set_process_name("bwbench-agent")
-    Agent(control).serve()
 
 
 class Agent:
@@ -157,11 +153,10 @@ class Agent:
         try:
             namespace_fd = self._wiring.node_fds[request.node]
             targets = dict(zip(request.targets, passed, strict=True))
-            inner, outer = self._children.spawn(namespace_fd, request, targets, pipe)
+            return self._children.spawn(namespace_fd, request, targets, pipe)
         finally:
             for fd in passed:
                 os.close(fd)
-        return protocol.Spawned(inner, outer)
 
 
 class Children:
@@ -170,16 +165,14 @@ class Children:
     def __init__(self) -> None:
         self._exit_pipes: dict[int, int] = {}
 
-    def spawn(self, namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], pipe: int) -> tuple[int, int]:
+    def spawn(self, namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], pipe: int) -> protocol.Spawned:
         """Start what is asked for in a session of its own inside ``namespace_fd``.
 
         Args:
             fds: descriptor numbers in the child to descriptors here; 0, 1 and 2 not named are /dev/null.
             pipe: gets the return code as a line once the process has ended (negative: the signal); owned from now on.
 
-        Returns:
-            The process id here and, as the parent's PID namespace sees it, there. Raises LaunchError where it cannot be
-            started.
+        Raises LaunchError where it cannot be started.
         """
         report_read, report_write = os.pipe()
         pid = os.fork()
@@ -192,7 +185,7 @@ class Children:
             outer, _, failure = report.read().partition(b"\n")
         if failure:
             raise LaunchError(f"cannot start {asked.argv[0]!r} in a node: {failure.decode(errors='replace')}")
-        return pid, int(outer or pid)
+        return protocol.Spawned(pid, int(outer or pid))
 
     def signal(self, pid: int, number: int) -> None:
         """Send a signal to a started process and its group; nothing happens where it has ended."""

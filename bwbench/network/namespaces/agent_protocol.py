@@ -32,6 +32,7 @@ class Done:
 
 
 AnswerT = TypeVar("AnswerT", bound=Done)
+REQUESTS: dict[str, type[Request[Any]]] = {}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,12 @@ class Request(Generic[AnswerT]):
     """Something for the agent to do, answered by an ``AnswerT``. Its fields are plain data."""
 
     op: ClassVar[str]
-    answer: ClassVar[type[Done]] = Done
+    answer: ClassVar[type[Done]]
+
+    def __init_subclass__(cls, op: str, answer: type[Done] = Done) -> None:
+        super().__init_subclass__()
+        cls.op, cls.answer = op, answer
+        REQUESTS[op] = cls
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,8 @@ class Opened(Done):
 
 
 @dataclass(frozen=True)
-class Open(Request[Opened]):
+class Open(Request[Opened], op="open", answer=Opened):
     """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them."""
-
-    op: ClassVar[str] = "open"
-    answer: ClassVar[type[Done]] = Opened
 
     link: JsonObject
     num_nodes: int
@@ -71,16 +74,13 @@ class Spawned(Done):
 
 
 @dataclass(frozen=True)
-class Spawn(Request[Spawned]):
+class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     """Start ``argv`` in a node; beside it come the pipe for its exit status and a descriptor a ``targets``.
 
     Attributes:
         env, cwd: its whole environment, and its working directory.
         targets: under which numbers it finds the descriptors.
     """
-
-    op: ClassVar[str] = "spawn"
-    answer: ClassVar[type[Done]] = Spawned
 
     node: int
     argv: Sequence[str]
@@ -90,10 +90,8 @@ class Spawn(Request[Spawned]):
 
 
 @dataclass(frozen=True)
-class Signal(Request[Done]):
+class Signal(Request[Done], op="signal"):
     """Send signal ``number`` to a started process and its group."""
-
-    op: ClassVar[str] = "signal"
 
     child: int
     number: int
@@ -107,11 +105,8 @@ class Counted(Done):
 
 
 @dataclass(frozen=True)
-class Count(Request[Counted]):
+class Count(Request[Counted], op="counters", answer=Counted):
     """Tell the counters."""
-
-    op: ClassVar[str] = "counters"
-    answer: ClassVar[type[Done]] = Counted
 
 
 @dataclass(frozen=True)
@@ -122,23 +117,15 @@ class Healthy(Done):
 
 
 @dataclass(frozen=True)
-class AskHealth(Request[Healthy]):
+class AskHealth(Request[Healthy], op="health", answer=Healthy):
     """Tell how well the back end keeps up."""
-
-    op: ClassVar[str] = "health"
-    answer: ClassVar[type[Done]] = Healthy
 
 
 @dataclass(frozen=True)
-class Play(Request[Done]):
+class Play(Request[Done], op="play"):
     """Let what varies about the link be ``at_s`` after its begin now; None makes the link steady again."""
 
-    op: ClassVar[str] = "play"
-
     at_s: float | None
-
-
-REQUESTS: dict[str, type[Request[Any]]] = {kind.op: kind for kind in (Open, Spawn, Signal, Count, AskHealth, Play)}
 
 
 class ControlSocket:

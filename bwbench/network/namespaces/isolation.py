@@ -58,17 +58,17 @@ def has_capability(capability: int) -> bool:
     return False
 
 
-def enter_isolation() -> bool:
+def enter_isolation() -> None:
     """Move into new network, mount and PID namespaces, with a user namespace around them where we are not root.
 
-    The PID namespace holds the children made from now on. Returns whether a user namespace was needed. Raises
-    UnfitMachineError, which says what to do, where the kernel refuses.
+    The PID namespace holds the children made from now on. Raises UnfitMachineError, which says what to do, where the
+    kernel refuses.
     """
     flags = CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWNS
     if has_capability(CAP_SYS_ADMIN) and has_capability(CAP_NET_ADMIN):
         try:
             unshare(flags)
-            return False
+            return
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise UnfitMachineError(_refusal(error)) from error
@@ -82,7 +82,6 @@ def enter_isolation() -> bool:
         unshare(flags)
     except OSError as error:
         raise UnfitMachineError(_refusal(error)) from error
-    return True
 
 
 def _refusal(error: OSError) -> str:
@@ -117,11 +116,12 @@ def open_network_namespace() -> int:
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def new_network_namespace(home_fd: int) -> int:
-    """File descriptor of a new network namespace; this process is back in ``home_fd`` afterwards."""
+@contextlib.contextmanager
+def new_network_namespace(home_fd: int) -> Iterator[int]:
+    """Be in a new network namespace (its file descriptor) within the block, in ``home_fd`` after it."""
     unshare(CLONE_NEWNET)
     try:
-        return open_network_namespace()
+        yield open_network_namespace()
     finally:
         setns(home_fd)
 

@@ -28,6 +28,7 @@ from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import Port
 
 _MTU = 1500  # of a veth, which nobody changes
+_CONTROL_BRIDGE = "ctl"
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STSO = 0x0000001F
 _ETHTOOL_SGSO = 0x00000024
@@ -81,28 +82,21 @@ class Wiring:
         except NetlinkError as error:
             raise LinkError(_kernel_lacks(OSError(error.code, os.strerror(error.code)))) from error
 
-    def close(self) -> None:
-        """Let go of the namespaces; they end with the last process in them. Safe to call twice."""
-        for fd in [*self.node_fds, self.air_fd]:
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self.node_fds, self.air_fd = [], -1
-
     def _build(self, link: Link, num_nodes: int, largest_bytes: int | None) -> None:
         _quiet_ipv6()
         with IPRoute() as air:
             air.link("set", index=air.link_lookup(ifname="lo")[0], state="up")
-            air.link("add", ifname=named.CONTROL_BRIDGE, kind="bridge")
-            bridge = air.link_lookup(ifname=named.CONTROL_BRIDGE)[0]
+            air.link("add", ifname=_CONTROL_BRIDGE, kind="bridge")
+            bridge = air.link_lookup(ifname=_CONTROL_BRIDGE)[0]
             air.link("set", index=bridge, state="up")
             for node in range(num_nodes):
-                fd = isolation.new_network_namespace(self.air_fd)
-                self.node_fds.append(fd)
-                with isolation.inside(fd, self.air_fd):
+                with isolation.new_network_namespace(self.air_fd) as fd:
                     _quiet_ipv6()
-                data, control = named.data_port(node).interface, named.control_port_name(node)
+                self.node_fds.append(fd)
+                data = named.data_port(node).interface
                 _add_veth(air, data, named.DATA_INTERFACE, named.data_mac(node), fd)
-                _add_veth(air, control, named.CONTROL_INTERFACE, named.control_mac(node), fd, master=bridge)
+                control_mac = f"02:00:00:4e:00:{node + 1:02x}"
+                _add_veth(air, f"c{node}", named.CONTROL_INTERFACE, control_mac, fd, master=bridge)
                 set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)

@@ -122,7 +122,7 @@ class NetemBackend(AbstractBackend):
         counts = read_counts(self._air)
         pairs = {}
         for node in self._layouts:
-            up = counts[self._indices[node.uplink]]
+            up = counts[self._indices[node.qdiscs["up"][0]]]
             acks = self._acks[node.port.node].frames
             pairs[node.port.node, WireCounters.ANY_NODE] = PairCounter(
                 frames=up.frames,
@@ -247,9 +247,3 @@ class AckCounter:
     def close(self) -> None:
         """Stop counting. Safe to call twice."""
         self._socket.close()
-
-    def __enter__(self) -> AckCounter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

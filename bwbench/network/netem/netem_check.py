@@ -28,23 +28,12 @@ _LOOPBACK_INDEX = 1  # in every network namespace
 
 def netem_available() -> bool:
     """Whether a netem qdisc can be added here. False also where this user may make no namespace to try it in."""
+    argv, nothing = [sys.executable, "-I", __file__], subprocess.DEVNULL
     try:
-        answer = subprocess.run(
-            [sys.executable, "-I", __file__],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        answer = subprocess.run(argv, stdin=nothing, stdout=nothing, stderr=nothing, timeout=LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return answer.returncode == HAS_NETEM
-
-
-def _enter_namespace() -> bool:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return any(libc.unshare(ctypes.c_int(flags)) == 0 for flags in (_CLONE_NEWNET, _CLONE_NEWUSER | _CLONE_NEWNET))
 
 
 def _attribute(kind: int, payload: bytes) -> bytes:
@@ -68,7 +57,8 @@ def _add_netem() -> int:
 
 def main() -> int:
     """The answer as an exit status."""
-    if not _enter_namespace():
+    libc = ctypes.CDLL(None)
+    if all(libc.unshare(ctypes.c_int(flags)) != 0 for flags in (_CLONE_NEWNET, _CLONE_NEWUSER | _CLONE_NEWNET)):
         return NO_NAMESPACE
     try:
         return HAS_NETEM if _add_netem() == 0 else NO_NETEM

@@ -19,7 +19,7 @@ from pyroute2.netlink.rtnl.tcmsg import plugins
 
 from bwbench.base.errors import LinkError
 from bwbench.network.link.chance import GilbertElliott, quantiles
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 
 # Our qdiscs are recognised by their handle. "bbbb" in hexadecimal digits, as the major number.
 HANDLE = 0xBBBB_0000
@@ -117,11 +117,8 @@ def read_counts(air: Any) -> dict[int, QdiscCounts]:
 
 
 def _ours(air: Any) -> list[Any]:
-    return [
-        message
-        for message in air.get_qdiscs()
-        if message["handle"] == HANDLE and message.get_attr("TCA_KIND") == "netem"
-    ]
+    ours = [message for message in air.get_qdiscs() if message["handle"] == HANDLE]
+    return [message for message in ours if message.get_attr("TCA_KIND") == "netem"]
 
 
 class _LossModel(nla):  # type: ignore[misc]
@@ -147,14 +144,18 @@ def read(options: Any) -> NetemQdisc:
     )
     rate = options.get_attr("TCA_NETEM_RATE")
     model = options.get_attr("TCA_NETEM_LOSS")
-    chain = model.get_attr("NETEM_LOSS_GE") if model else None
+    burst = None
+    if model and (chain := model.get_attr("NETEM_LOSS_GE")):
+        shares = (value / MAX_U32 for value in _GILBERT_ELLIOTT.unpack_from(chain))
+        good_to_bad, bad_to_good, kept_in_bad, loss_in_good = shares
+        burst = GilbertElliott(good_to_bad, bad_to_good, loss_in_good, 1 - kept_in_bad)
     return NetemQdisc(
         limit_packets=options["limit"],
         rate_bytes_per_s=options.get_attr("TCA_NETEM_RATE64") or (_RATE.unpack(rate)[0] if rate else 0),
         delay_us=round(delay_ns / 1e3),
         jitter_us=round(jitter_ns / 1e3),
         loss=options["loss"] / MAX_U32,
-        burst=_read_chain(chain) if chain else None,
+        burst=burst,
         seed=options.get_attr("TCA_NETEM_PRNG_SEED"),
     )
 
@@ -177,10 +178,3 @@ def _get_parameters(arguments: Mapping[str, NetemQdisc]) -> dict[str, object]:
         attributes.append(["TCA_NETEM_PRNG_SEED", qdisc.seed])
     ticks = {"delay": delay_us * 1000 // TICK_NS, "jitter": jitter_us * 1000 // TICK_NS}
     return {"limit": limit, "loss": loss, "gap": 0, "duplicate": 0, **ticks, "attrs": attributes}
-
-
-def _read_chain(data: bytes) -> GilbertElliott:
-    good_to_bad, bad_to_good, kept_in_bad, loss_in_good = (
-        value / MAX_U32 for value in _GILBERT_ELLIOTT.unpack_from(data)
-    )
-    return GilbertElliott(good_to_bad, bad_to_good, loss_in_good, 1 - kept_in_bad)

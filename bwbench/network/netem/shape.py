@@ -38,14 +38,106 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.units import DURATION
 from bwbench.network.link import ETHERNET_FRAME_BYTES, Link
+from bwbench.network.link.chance import Distribution, GilbertElliott
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.namespaces.backend import Port
-from bwbench.network.netem.netem_qdisc import MAX_JITTER_S, MAX_LIMIT_PACKETS, NetemQdisc
+
+MAX_LIMIT_PACKETS = 2**32 - 1
+# The kernel draws a delay from a deviation of 32 bits, in nanoseconds, and cuts a longer one (tabledist, sch_netem.c).
+MAX_JITTER_S = 2.147
+
+
+@dataclass(frozen=True)
+class NetemQdisc:
+    """One netem qdisc. All fields are sent every time: one left out would keep its old value.
+
+    Attributes:
+        limit_packets: how many packets it holds, of whatever size; one more is dropped.
+        rate_bytes_per_s: serialisation of whole Ethernet frames; 0 is no rate. With a rate no packet overtakes another.
+        delay_us: mean delay of a packet.
+        jitter_us: standard deviation of the delay; never below a delay of 0.
+        distribution: of the delay.
+        loss: probability with which a packet is dropped on arrival, independently of the others.
+        burst: instead of ``loss``: the chain that drops packets on arrival.
+        seed: of its random numbers; None lets the kernel choose (as kernels before 6.6 always do).
+    """
+
+    limit_packets: int
+    rate_bytes_per_s: int = 0
+    delay_us: int = 0
+    jitter_us: int = 0
+    distribution: Distribution = "normal"
+    loss: float = 0.0
+    burst: GilbertElliott | None = None
+    seed: int | None = None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether chance has a part in what it does."""
+        return bool(self.jitter_us or self.loss or self.burst)
+
+    @property
+    def mean_loss(self) -> float:
+        """Share of the packets that it drops by chance."""
+        return self.burst.mean_loss if self.burst else self.loss
+
+    def to_json(self) -> JsonObject:
+        """The fields by name, without a chain or a seed where there is none."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def words(self) -> tuple[Any, ...]:
+        """What the kernel is told, as it is rounded there, for comparison.
+
+        Without the distribution, which the kernel tells nobody, and the seed, which older ones do not take.
+        """
+        chain = self.burst
+        burst = chain and (chain.good_to_bad, chain.bad_to_good, 1 - chain.loss_in_bad, chain.loss_in_good)
+        return (
+            self.limit_packets,
+            self.rate_bytes_per_s,
+            self.delay_us,
+            self.jitter_us,
+            _as_u32(self.loss),
+            burst and tuple(map(_as_u32, burst)),
+        )
+
+
+def _as_u32(probability: float) -> int:
+    """A probability as netem has it: a share of 2^32 - 1."""
+    return round(probability * (2**32 - 1))
+
+
+def netem_arguments(qdisc: NetemQdisc) -> str:
+    """What follows the word ``netem`` on tc's command line."""
+    words = [f"limit {qdisc.limit_packets}"]
+    if qdisc.jitter_us and qdisc.distribution == "uniform":
+        # Without a table the kernel draws from delay - jitter to delay + jitter.
+        words.append(f"delay {qdisc.delay_us}us {round(qdisc.jitter_us * math.sqrt(3))}us")
+    elif qdisc.jitter_us:
+        # tc takes a distribution only together with a delay: a microsecond stands for none.
+        words.append(f"delay {qdisc.delay_us or 1}us {qdisc.jitter_us}us distribution {qdisc.distribution}")
+    elif qdisc.delay_us:
+        words.append(f"delay {qdisc.delay_us}us")
+    if qdisc.burst:
+        chain = qdisc.burst
+        steps = (chain.good_to_bad, chain.bad_to_good, chain.loss_in_bad, chain.loss_in_good)
+        words.append("loss gemodel " + " ".join(map(_percent, steps)))  # p r 1-h 1-k
+    elif qdisc.loss:
+        words.append(f"loss random {_percent(qdisc.loss)}")
+    if qdisc.rate_bytes_per_s:
+        words.append(f"rate {8 * qdisc.rate_bytes_per_s}bit")
+    return " ".join(words)
+
+
+def _percent(probability: float) -> str:
+    return f"{100 * probability:.10g}%"
+
 
 # What is in flight on the line is bounded by the rates around it, not by a queue: it must never be what drops.
 LINE_LIMIT_PACKETS = 10_000_000
@@ -53,7 +145,6 @@ LINE_LIMIT_PACKETS = 10_000_000
 # gap between packets reorders). This one is so high that it adds less than a microsecond to a frame.
 ORDER_RATE_BYTES_PER_S = 2**32 - 1
 ENOUGH_ROOM = 2.0  # standard deviations: of a normal distribution 2 % are further below the mean, and become 0
-ROLES = ("up", "out", "line", "down")
 
 CORE = "core"
 
@@ -69,8 +160,7 @@ class NodeShape:
 
     def qdiscs(self) -> dict[str, NetemQdisc]:
         """Those that there are, by role, in the order in which a frame meets them."""
-        found = {role: getattr(self, role) for role in ROLES}
-        return {role: qdisc for role, qdisc in found.items() if qdisc is not None}
+        return {role: qdisc for role, qdisc in vars(self).items() if qdisc is not None}
 
     def without_seeds(self) -> NodeShape:
         """The same but for the seeds, in which all nodes differ."""
@@ -78,7 +168,7 @@ class NodeShape:
 
     def to_json(self) -> JsonObject:
         """Qdisc by qdisc, None where there is none."""
-        return {role: self.qdiscs()[role].to_json() if role in self.qdiscs() else None for role in ROLES}
+        return {role: qdisc and qdisc.to_json() for role, qdisc in vars(self).items()}
 
 
 def shape(link: Link, num_nodes: int) -> tuple[NodeShape, ...]:
@@ -97,12 +187,12 @@ def shape(link: Link, num_nodes: int) -> tuple[NodeShape, ...]:
             line=_delay(link, line, bursts=True),
             down=_rate(node.down_bps, node.down_queue_bytes, node.queue_packets),
         )
-        seeds = {
-            role: replace(qdisc, seed=_seed(link.seed, number, role))
-            for role, qdisc in unseeded.qdiscs().items()
-            if qdisc.is_random
-        }
-        shapes.append(replace(unseeded, **seeds))
+        seeded = {}
+        for role, qdisc in unseeded.qdiscs().items():
+            if qdisc.is_random:  # the same numbers everywhere would have all nodes lose frames at once
+                digest = hashlib.blake2b(f"{link.seed}/{number}/{role}".encode(), digest_size=4).digest()
+                seeded[role] = replace(qdisc, seed=int.from_bytes(digest, "big"))
+        shapes.append(replace(unseeded, **seeded))
     return tuple(shapes)
 
 
@@ -188,11 +278,6 @@ def _delay(link: Link, path: Path, *, bursts: bool = False) -> NetemQdisc | None
     return replace(qdisc, rate_bytes_per_s=ORDER_RATE_BYTES_PER_S) if keeps_order else qdisc
 
 
-def _seed(seed: int, node: int, role: str) -> int:
-    name = f"{seed}/{node}/{role}".encode()  # the same numbers everywhere would have all nodes lose frames at once
-    return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest(), "big")
-
-
 @dataclass(frozen=True)
 class NodeLayout:
     """What lies between a node's port and the core.
@@ -211,11 +296,6 @@ class NodeLayout:
     masters: tuple[tuple[str, str], ...]
     qdiscs: dict[str, tuple[str, NetemQdisc]]
     core_end: str
-
-    @property
-    def uplink(self) -> str:
-        """The interface that carries ``up``."""
-        return self.qdiscs["up"][0]
 
 
 def layout(port: Port, shape: NodeShape) -> NodeLayout:

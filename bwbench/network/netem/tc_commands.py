@@ -9,8 +9,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import DATA_INTERFACE, PREFIX_LENGTH, data_port
 from bwbench.network.namespaces.backend import Port
-from bwbench.network.netem.netem_qdisc import NetemQdisc, netem_arguments
-from bwbench.network.netem.shape import CORE, NodeLayout, beyond_netem, layout, shape
+from bwbench.network.netem.shape import CORE, NodeLayout, beyond_netem, layout, netem_arguments, shape
 
 AIR = "air"
 _BRIDGE = "type bridge mcast_snooping 0 stp_state 0"
@@ -34,27 +33,19 @@ def tc_commands(link: Link, num_nodes: int) -> list[str]:
         raise ConfigError(f"there are no tc commands for this link: netem cannot do {reason}")
     shapes = shape(link, num_nodes)
     nodes = [layout(data_port(node), of_node) for node, of_node in enumerate(shapes)]
-    lines = [
-        f"# {link.describe()}; {num_nodes} nodes on netem",
-        *_about_chance(link, [qdisc for node in shapes for qdisc in node.qdiscs().values()]),
-        f"ip netns add {AIR}",
-        *_add_bridge(CORE),
-    ]
-    for node in nodes:
-        lines += _node(node)
-    names = " ".join([AIR, *(_namespace(node.port) for node in nodes)])
-    return [*lines, f"# all of it goes with: for name in {names}; do ip netns del $name; done"]
-
-
-def _about_chance(link: Link, qdiscs: list[NetemQdisc]) -> list[str]:
-    lines = []
+    qdiscs = [qdisc for node in shapes for qdisc in node.qdiscs().values()]
+    lines = [f"# {link.describe()}; {num_nodes} nodes on netem"]
     if any(qdisc.jitter_us for qdisc in qdiscs):
         lines.append(f"# bwbench sends a table of its own for the {link.jitter_distribution} distribution")
         if link.jitter_distribution == "uniform":
             lines[-1] += "; tc has none, but can give the half width: sqrt(3) standard deviations"
     if any(qdisc.is_random for qdisc in qdiscs):
         lines.append("# bwbench also sends a seed, which netem takes from Linux 6.6 on (tc 6.6: 'seed NUMBER')")
-    return lines
+    lines += [f"ip netns add {AIR}", *_add_bridge(CORE)]
+    for node in nodes:
+        lines += _node(node)
+    names = " ".join([AIR, *(_namespace(node.port) for node in nodes)])
+    return [*lines, f"# all of it goes with: for name in {names}; do ip netns del $name; done"]
 
 
 def _node(node: NodeLayout) -> list[str]:

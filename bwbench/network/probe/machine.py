@@ -11,13 +11,12 @@ import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import psutil
 
 from bwbench.base.errors import BwbenchError, UnfitMachineError
-from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.namespaces.backend import lateness_between
@@ -69,18 +68,19 @@ class MachineFinding:
     verdict: Literal["ok", "limited", "unfit"]
     text: str
 
-    def to_json(self) -> JsonObject:
-        """The fields by name."""
-        return asdict(self)
-
 
 def examine_machine() -> list[MachineFinding]:
     """All findings; takes some ten seconds, because the relay is really loaded."""
     system = f"Linux {platform.release()}, Python {platform.python_version()} at {sys.prefix}"
     findings = [MachineFinding("system", "ok", system), _namespaces()]
     if findings[-1].verdict != "unfit":
-        findings += [_netem(), _relay()]
-    return [*findings, *_settings(), _leftovers()]
+        if netem_available():
+            findings.append(MachineFinding("netem", "ok", "the kernel has sch_netem: backend auto takes it"))
+        else:
+            instead = "the relay in user space does the shaping (the same links, measured alike)"
+            findings.append(MachineFinding("netem", "limited", f"the kernel has no sch_netem: {instead}"))
+        findings.append(_relay())
+    return [*findings, *_settings()]
 
 
 def _namespaces() -> MachineFinding:
@@ -90,13 +90,6 @@ def _namespaces() -> MachineFinding:
             return MachineFinding("namespaces", "ok", f"can be made {who}")
     except BwbenchError as error:
         return MachineFinding("namespaces", "unfit", str(error))
-
-
-def _netem() -> MachineFinding:
-    if netem_available():
-        return MachineFinding("netem", "ok", "the kernel has sch_netem: backend auto takes it")
-    text = "the kernel has no sch_netem: the relay in user space does the shaping (the same links, measured alike)"
-    return MachineFinding("netem", "limited", text)
 
 
 def _relay() -> MachineFinding:
@@ -132,14 +125,11 @@ def _settings() -> Iterator[MachineFinding]:
     taken = "cubic" if "cubic" in allowed else "reno"
     text = f"{taken} is used (allowed here: {', '.join(allowed)})"
     yield MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
-
-
-def _leftovers() -> MachineFinding:
-    leftovers = find_leftovers()
-    if not leftovers:
-        return MachineFinding("leftovers", "ok", "none")
-    pids = ", ".join(str(leftover.pid) for leftover in leftovers)
-    return MachineFinding("leftovers", "limited", f"processes {pids} have lost their parent; bwbench clean ends them")
+    if pids := ", ".join(str(leftover.pid) for leftover in find_leftovers()):
+        text = f"processes {pids} have lost their parent; bwbench clean ends them"
+        yield MachineFinding("leftovers", "limited", text)
+    else:
+        yield MachineFinding("leftovers", "ok", "none")
 
 
 class Load(NamedTuple):

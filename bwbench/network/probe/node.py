@@ -1,24 +1,121 @@
 """The probe's part inside a node: answers pings, sends pings, sends and receives paced streams.
 
 Started as ``python -m bwbench.network.probe.node ADDRESS``; told what to do by JSON lines on file descriptor 3. Imports
-next to nothing, so that it starts in no time. Round trips and rates come from the kernel's receive
-timestamps, and what the echoing node takes to answer is subtracted: they are the link's, not this program's.
+next to nothing, so that it starts in no time. Round trips and rates come from the kernel's receive timestamps, and what
+the echoing node takes to answer is subtracted: they are the link's, not this program's. What a stream is, when each
+datagram is due and what the arrivals say stands first, and is pure.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import socket
+import statistics
 import struct
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bwbench.base.messages import MessageReader, encode
-from bwbench.network.probe.stream import Arrival, Flow, FlowReport, StreamPacer, goodput_bps
+
+_PAUSE_S = (0.0005, 0.002)  # shortest and longest sleep between two looks at the socket while a stream runs
+_SLICE_FRAMES = 25  # with fewer, single late frames would count for too much
+
+Arrival = tuple[float, int]  # CLOCK_REALTIME in seconds, payload bytes
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A stream of UDP datagrams that every node sends to its neighbour.
+
+    Attributes:
+        payload_bytes: of a datagram.
+        segments: datagrams handed to the kernel at once (1: single frames).
+        datagrams_per_s: None sends as fast as the machine can.
+        burst: datagrams sent at once at the beginning.
+        catch_up: at most so many are sent at once after a delay; the rest is left out.
+        listen_s: how long after its end late datagrams are waited for, unless the mark of its end comes before.
+        max_slices: into how many parts its arrivals may be divided, see ``goodput_bps``.
+    """
+
+    payload_bytes: int
+    segments: int
+    datagrams_per_s: float | None
+    duration_s: float
+    burst: int
+    catch_up: int
+    listen_s: float
+    max_slices: int = 10
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """What a node says after a flow: datagrams that it has sent, and what it has received of its neighbour's.
+
+    Attributes:
+        goodput_bps: of the neighbour's flow, see the function of that name.
+    """
+
+    sent: int
+    received: int
+    goodput_bps: float
+
+
+class StreamPacer:
+    """How much of a flow is due; whoever sends adds to ``sent``. Times are seconds since the flow began."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._left_out = 0
+        self.sent = 0
+
+    def due(self, elapsed_s: float) -> int:
+        """How many times ``segments`` datagrams are to be sent now."""
+        flow = self._flow
+        if elapsed_s >= flow.duration_s:
+            return 0
+        if flow.datagrams_per_s is None:
+            return 1
+        waiting = flow.burst + int(elapsed_s * flow.datagrams_per_s) - self._left_out - self.sent
+        if waiting > flow.catch_up:
+            self._left_out += waiting - flow.catch_up
+            waiting = flow.catch_up
+        return waiting // flow.segments
+
+    def pause_s(self, elapsed_s: float) -> float:
+        """How long to sleep before the next look."""
+        flow = self._flow
+        shortest_s, longest_s = _PAUSE_S
+        if elapsed_s >= flow.duration_s or flow.datagrams_per_s == 0:
+            return longest_s
+        if flow.datagrams_per_s is None:
+            return 0.0
+        return min(max(flow.segments / flow.datagrams_per_s / 2, shortest_s), longest_s)
+
+
+def goodput_bps(arrivals: Sequence[Arrival], duration_s: float, max_slices: int = 10) -> float:
+    """Payload bits per second of a stream that keeps its link busy: the slope of bytes over time.
+
+    A slope, since single frames come late now and then; where there are enough frames the median of the slopes of a few
+    slices, since a sender may not be scheduled for a while.
+    """
+    if len(arrivals) < 4:
+        return sum(num_bytes for _, num_bytes in arrivals) * 8 / duration_s
+    num_slices = max(1, min(max_slices, len(arrivals) // _SLICE_FRAMES))
+    length = len(arrivals) // num_slices
+    slopes = []
+    for first in range(0, num_slices * length, length):
+        times_s, sizes = zip(*arrivals[first : first + length], strict=True)
+        from_first_s = [time_s - times_s[0] for time_s in times_s]
+        # By least squares, of time over bytes: the times are what is uncertain.
+        seconds_per_byte = statistics.linear_regression(list(itertools.accumulate(sizes)), from_first_s).slope
+        slopes.append(1 / seconds_per_byte if seconds_per_byte > 0 else 0.0)
+    return 8 * statistics.median(slopes)
+
 
 CHANNEL_FD = 3
 ECHO_PORT, PING_PORT, FLOW_PORT = 7001, 7002, 7003
@@ -38,7 +135,10 @@ _NICE = -10
 
 def main() -> None:
     """Serve the channel until it ends."""
-    _be_urgent()
+    with contextlib.suppress(OSError):  # where we may; a sender that has to wait would leave gaps
+        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+        with open("/proc/self/autogroup", "w") as group:  # sessions may be scheduled as groups
+            group.write(str(_NICE))
     channel = socket.socket(fileno=CHANNEL_FD)
     node = ProbeNode(sys.argv[1])
     requests = MessageReader(channel.fileno())
@@ -53,14 +153,6 @@ def main() -> None:
             channel.sendall(encode(reply))
 
 
-def _be_urgent() -> None:
-    """Ask for the processor first, where we may: a sender that has to wait would leave gaps that are not the link's."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
-        with open("/proc/self/autogroup", "w") as group:  # sessions may be scheduled as groups
-            group.write(str(_NICE))
-
-
 class ProbeNode:
     """The sockets of one node."""
 
@@ -71,9 +163,7 @@ class ProbeNode:
         self._flow = _udp_socket(address, FLOW_PORT)
         self._flow.setblocking(False)
         _set_if_known(self._flow, _SOL_UDP, _UDP_GRO, 1)
-        try:
-            self._flow.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
-        except OSError:
+        if not _set_if_known(self._flow, socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES):
             self._flow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
 
     def wait(self, other: socket.socket, timeout_s: float | None = None) -> bool:
@@ -83,7 +173,10 @@ class ProbeNode:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
             ready, _, _ = select.select([self._echo, other], [], [], left_s)
             if self._echo in ready:
-                self._answer()
+                data, ancillary, _, sender = self._echo.recvmsg(2048, _ANCILLARY_BYTES)
+                number, _ = _PING.unpack_from(data)
+                arrived_s = _timestamp_s(ancillary)
+                self._echo.sendto(_PING.pack(number, time.time() - arrived_s) + data[_PING.size :], sender)
             if other in ready:
                 return True
             if deadline_s is not None and time.monotonic() >= deadline_s:
@@ -165,12 +258,6 @@ class ProbeNode:
                 has_ended = True
             elif data.startswith(tag):
                 arrivals.append((arrived_s, len(data)))
-
-    def _answer(self) -> None:
-        data, ancillary, _, sender = self._echo.recvmsg(2048, _ANCILLARY_BYTES)
-        number, _ = _PING.unpack_from(data)
-        arrived_s = _timestamp_s(ancillary)
-        self._echo.sendto(_PING.pack(number, time.time() - arrived_s) + data[_PING.size :], sender)
 
 
 def _udp_socket(address: str, port: int) -> socket.socket:

@@ -13,7 +13,7 @@ from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
 from bwbench.network.link.air import Air
 from bwbench.network.link.node_link import Path
-from bwbench.network.probe.stream import Flow
+from bwbench.network.probe.node import Flow
 
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32
@@ -151,7 +151,7 @@ def rate_flows(link: Link, num_nodes: int) -> list[Flow]:
     """For each node: full frames, a little more of them than the link carries. All take equally long."""
     pairs = pairs_of(link, num_nodes)
     if not pairs:
-        return [_UNSHAPED_FLOW] * num_nodes
+        return [Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)] * num_nodes
     return _full_frames(pairs, [pair.sent_bps for pair in pairs], link.air, _most_segments(link, num_nodes))
 
 
@@ -169,7 +169,11 @@ def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
     pairs = pairs_of(link, num_nodes)
     if not pairs:
         return None
-    rates = [_loss_pps(pair) for pair in pairs]
+    rates = []
+    for pair in pairs:
+        by_queue = max(LOSS_FEWEST_PPS, pair.queue_bytes // ETHERNET_FRAME_BYTES / LOSS_STALL_S)
+        by_link = LOSS_LOAD / pair.small_s if pair.small_s else LOSS_LARGEST_PPS
+        rates.append(min(LOSS_LARGEST_PPS, by_queue, by_link))
     duration_s = LOSS_QUICK_S
     for pair, pps in zip(pairs, rates, strict=True):
         if pair.loss:
@@ -182,12 +186,6 @@ def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
         listen_s = pair.latency_s + 4 * pair.jitter_s + queue_s + LOSS_PATIENCE_S
         flows.append(Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s))
     return flows
-
-
-def _loss_pps(pair: Pair) -> float:
-    by_queue = max(LOSS_FEWEST_PPS, pair.queue_bytes // ETHERNET_FRAME_BYTES / LOSS_STALL_S)
-    by_link = LOSS_LOAD / pair.small_s if pair.small_s else LOSS_LARGEST_PPS
-    return float(min(LOSS_LARGEST_PPS, by_queue, by_link))
 
 
 def drain_s(link: Link, flows: Sequence[Flow]) -> float:
@@ -209,9 +207,6 @@ def drain_s(link: Link, flows: Sequence[Flow]) -> float:
     return max(queued_s, default=0.0)
 
 
-_UNSHAPED_FLOW = Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)
-
-
 def _most_segments(link: Link, num_nodes: int) -> int:
     """Of a super-datagram. Where packets travel as super-packets, as many as one of those holds: of a larger one the
     kernel makes single frames, which a link so fast has no time for.
@@ -224,16 +219,15 @@ def _most_segments(link: Link, num_nodes: int) -> int:
 
 def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], air: Air | None, most_segments: int) -> list[Flow]:
     is_air, aggregation = air is not None, air.aggregation if air else 1
-    frames_s = [ETHERNET_FRAME_BYTES * 8 / rate_bps for rate_bps in rates_bps]
-    arriving_s = [ETHERNET_FRAME_BYTES * 8 / (pair.frames_bps or pair.sent_bps) for pair in pairs]
     shortest_s, longest_s = RATE_S
-    slowest_s = max(arriving_s)
+    slowest_s = max(ETHERNET_FRAME_BYTES * 8 / (pair.frames_bps or pair.sent_bps) for pair in pairs)
     wanted = max(AIR_FRAMES if is_air else RATE_FRAMES, RATE_TRANSMISSIONS * aggregation)
     shortest_s = max(shortest_s, JITTERS * max(pair.jitter_s for pair in pairs))
     duration_s = min(max(wanted * slowest_s, shortest_s), max(longest_s, SLOWEST_FRAMES * slowest_s))
     listen_s = max(pair.latency_s + 4 * pair.jitter_s for pair in pairs) + LATE_S
     flows = []
-    for pair, frame_s in zip(pairs, frames_s, strict=True):
+    for pair, rate_bps in zip(pairs, rates_bps, strict=True):
+        frame_s = ETHERNET_FRAME_BYTES * 8 / rate_bps
         if not frame_s:  # between two wired nodes: left out
             flows.append(Flow(UDP_PAYLOAD_BYTES, 1, 0.0, duration_s, 0, 1, listen_s))
             continue
@@ -259,13 +253,13 @@ def air_rates(link: Link, air: Air, num_nodes: int) -> list[NeighbourRates]:
     full_s = {node: air.full_s(phy_bps) for node, phy_bps in stations.items()}
     # Every station sends, and the access point has a frame for every station.
     round_s = sum(full_s.values()) * (1 + 1 / len(stations))
+    turn_s = {node: round_s if air.fairness == "packet" else 2 * len(stations) * full_s[node] for node in stations}
     rates = []
     for src in range(num_nodes):
         dst = (src + 1) % num_nodes
         if src not in stations and dst not in stations:
             rates.append(NeighbourRates(math.inf, math.inf, math.inf, math.inf))
             continue
-        turn_s = {node: round_s if air.fairness == "packet" else 2 * len(stations) * full_s[node] for node in stations}
         passed_bps = sent_bps = math.inf
         if src in stations:
             sent_bps = _full_bits(air, stations[src]) / turn_s[src]

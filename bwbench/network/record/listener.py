@@ -164,13 +164,9 @@ def _serve(connection: socket.socket, mode: str, seconds: int) -> None:
         connection.settimeout(_GRACE_S)
         connection.sendall(b"done\n")
         connection.shutdown(socket.SHUT_WR)
-        _drain(connection)
-
-
-def _drain(connection: socket.socket) -> None:
-    """Read what is still on its way: closing before that would cut off the last lines to the client."""
-    deadline_s = time.monotonic() + 5.0
-    connection.settimeout(1.0)
-    with contextlib.suppress(OSError):
-        while time.monotonic() < deadline_s and connection.recv(session.BLOCK_BYTES):
-            pass
+        # What is still on its way is read: closing before that would cut off the last lines to the client.
+        deadline_s = time.monotonic() + 5.0
+        connection.settimeout(1.0)
+        with contextlib.suppress(OSError):
+            while time.monotonic() < deadline_s and connection.recv(session.BLOCK_BYTES):
+                pass

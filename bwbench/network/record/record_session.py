@@ -47,16 +47,6 @@ class HandshakeError(Exception):
     """The other side does not want this session, or is no bwbench; the text says which."""
 
 
-def greet(connection: socket.socket, mode: str, seconds: int, token: str) -> None:
-    """The client's half of the handshake; raises HandshakeError, or OSError where the connection fails."""
-    connection.settimeout(HANDSHAKE_S)
-    connection.sendall(f"{MAGIC} {mode} {seconds} {token}".strip().encode() + b"\n")
-    answer = read_line(connection, HANDSHAKE_S)
-    if answer != f"{MAGIC} ok":
-        refusal = answer.removeprefix(f"{MAGIC} no: ")
-        raise HandshakeError(refusal if refusal != answer else f"it answers {answer[:40]!r}: no bwbench listens there")
-
-
 def read_line(connection: socket.socket, limit_s: float) -> str:
     """One line without its end; raises HandshakeError where none comes in time, or too long a one."""
     try:

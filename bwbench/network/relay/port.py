@@ -103,31 +103,27 @@ class RelayPort:
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # 0: nothing comes before bind
         self.send = self.socket.send
         self._too_long = 0
+        self._next_at = 0  # where the next slot begins
+        blocks = -(-num_slots * slot_bytes // _BLOCK_BYTES)
+        self._slot_bytes, self._ring_bytes = slot_bytes, blocks * _BLOCK_BYTES
         try:
-            self._set_up(interface, slot_bytes, num_slots)
+            self.socket.setblocking(False)
+            self.socket.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
+            self.socket.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)  # keeps checksums pending and super-packets whole
+            self.socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+            self.socket.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)  # there is none; not looking for it is cheaper
+            try:
+                self.socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
+            except PermissionError:  # in a user namespace
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+            ring = struct.pack("=IIII", _BLOCK_BYTES, blocks, slot_bytes, self._ring_bytes // slot_bytes)
+            self.socket.setsockopt(_SOL_PACKET, _PACKET_RX_RING, ring)
+            self._memory = mmap.mmap(self.socket.fileno(), self._ring_bytes)
+            self._words = memoryview(self._memory).cast("I")
+            self.socket.bind((interface, _ETH_P_ALL))
         except BaseException:
             self.socket.close()
             raise
-
-    def _set_up(self, interface: str, slot_bytes: int, num_slots: int) -> None:
-        blocks = -(-num_slots * slot_bytes // _BLOCK_BYTES)
-        self._slot_bytes = slot_bytes
-        self._ring_bytes = blocks * _BLOCK_BYTES
-        self._next_at = 0  # where the next slot begins
-        self.socket.setblocking(False)
-        self.socket.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
-        self.socket.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)  # keeps checksums pending and super-packets whole
-        self.socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-        self.socket.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)  # there is none; not looking for it is cheaper
-        try:
-            self.socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
-        except PermissionError:  # in a user namespace
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-        ring = struct.pack("=IIII", _BLOCK_BYTES, blocks, slot_bytes, self._ring_bytes // slot_bytes)
-        self.socket.setsockopt(_SOL_PACKET, _PACKET_RX_RING, ring)
-        self._memory = mmap.mmap(self.socket.fileno(), self._ring_bytes)
-        self._words = memoryview(self._memory).cast("I")
-        self.socket.bind((interface, _ETH_P_ALL))
 
     def receive(self, clock_offset_s: float) -> list[tuple[float, bytes]]:
         """All frames that have come, as (when, frame).

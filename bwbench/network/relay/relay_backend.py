@@ -20,8 +20,7 @@ from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import AbstractBackend, WireCounters
 from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
 from bwbench.network.relay.relay_loop import Relay
-from bwbench.network.relay.relay_model import RelayModel, applied_relay
-from bwbench.network.relay.schedule import AbstractSchedule
+from bwbench.network.relay.schedule import AbstractSchedule, RelayModel, applied_relay
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.shared_memory import Playback, RelayStatistics
 from bwbench.network.relay.switched import SwitchedSchedule
@@ -117,7 +116,7 @@ class RelayBackend(AbstractBackend):
             num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))
             ports = [RelayPort(port.interface, slot_bytes, num_slots) for port in self.ports]
             macs = [mac_bytes(port.mac) for port in self.ports]
-            schedule = self._schedule(_with_fault(model))
+            schedule = self._schedule(model)
             relay = Relay(ports, macs, schedule, self._statistics, self._playback, largest_bytes)
         except BaseException as error:
             os.write(ready, f"{type(error).__name__}: {error}".encode())
@@ -132,21 +131,14 @@ class RelayBackend(AbstractBackend):
             os._exit(1)
 
     def _schedule(self, model: RelayModel) -> AbstractSchedule[bytes]:
-        statistics = self._statistics
+        """What the relay obeys: the model, with the multipliers of BWBENCH_RELAY_FAULT."""
+        parts = (part.partition("=") for part in os.environ.get(FAULT_VARIABLE, "").split(",") if part)
+        if factors := {key: float(factor) for key, _, factor in parts}:
+            model = model.with_fault(**factors)
+        lost = self._statistics.lost
 
         def on_drop(src: int, dst: int, frame: bytes, *, entered: bool) -> None:
             frames, num_bytes, is_ack = charge(frame)
-            statistics.dropped(src, dst, frames)
-            if not entered:
-                statistics.refused(src, dst, frames, num_bytes, is_ack=is_ack)
+            lost(src, dst, frames, num_bytes, is_ack=is_ack, entered=entered)
 
         return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)
-
-
-def _with_fault(model: RelayModel) -> RelayModel:
-    """The model with the multipliers of BWBENCH_RELAY_FAULT; see there."""
-    factors = {}
-    for part in filter(None, os.environ.get(FAULT_VARIABLE, "").split(",")):
-        key, _, factor = part.partition("=")
-        factors[key] = float(factor)
-    return model.with_fault(**factors) if factors else model

@@ -8,8 +8,7 @@ from heapq import heappop, heappush
 from typing import Generic
 
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, SMALLEST_FRAME_BYTES
-from bwbench.network.relay.relay_model import Direction, RelayModel
-from bwbench.network.relay.schedule import NEVER, AbstractSchedule, FrameT, OnDrop, packets_of
+from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
 # (src, dst, bytes it is charged, packets it counts as, frame): plain, as a named tuple would cost more than the rest.
 Waiting = tuple[int, int, int, int, FrameT]

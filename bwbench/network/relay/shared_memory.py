@@ -11,9 +11,9 @@ import resource
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from bwbench.base.plain_data import Json, JsonObject
+from bwbench.base.plain_data import JsonObject
 from bwbench.network.namespaces.backend import PairCounter, WireCounters
 
 _WORD_BYTES = 8
@@ -77,13 +77,14 @@ class RelayStatistics:
         tally.changed = True
         self._changed.append(tally)
 
-    def refused(self, src: int, dst: int, frames: int, num_bytes: int, *, is_ack: bool) -> None:
-        """Frames counted as sent found no room in their sender's queue: they never entered the link."""
-        self._touched(src, dst).add(-frames, -num_bytes, is_ack=is_ack)
-
-    def dropped(self, src: int, dst: int, frames: int) -> None:
-        """Frames from ``src`` to ``dst`` were lost."""
-        self._touched(src, dst).drops += frames
+    def lost(self, src: int, dst: int, frames: int, num_bytes: int, *, is_ack: bool, entered: bool) -> None:
+        """Frames from ``src`` to ``dst`` were lost; those that never entered the link count as sent no longer."""
+        tally = self.tally(src, dst)
+        tally.drops += frames
+        if not entered:
+            tally.add(-frames, -num_bytes, is_ack=is_ack)
+        if not tally.changed:
+            self.touch(tally)
 
     def late(self, lateness_s: list[float]) -> None:
         """Frames were sent so long after they were due each; a negative time is before."""
@@ -146,24 +147,21 @@ class RelayStatistics:
         words = self._words
         bins = words[self._bins_at : self._end].tolist()
         max_s, num_frames = words[_LATENESS_MAX] * 1e-9, sum(bins)
+        rows = [(end * _BIN_S, sum(bins[begin:end])) for begin, end in itertools.pairwise((0, *_EDGES))]
+        # The last edge stands for everything beyond the one before.
+        rows += zip((*_LONG_EDGES_S, _LAST_EDGE_S), bins[_NUM_BINS:], strict=True)
         return {
             "lateness_p50_s": _quantile(bins, 0.5, max_s),
             "lateness_p99_s": _quantile(bins, 0.99, max_s),
             "lateness_max_s": max_s if num_frames else None,
             "lateness_mean_s": words[_LATENESS_SUM] * 1e-9 / num_frames if num_frames else None,
-            "lateness_histogram": [*_compact(bins)],
+            "lateness_histogram": [[round(edge_s, 6), frames] for edge_s, frames in rows if frames],
             "overruns": words[_OVERRUNS],
             "unsent": words[_UNSENT],
             "wake_ups": words[_WAKE_UPS],
             "cpu_user_s": words[_USER] * 1e-9,
             "cpu_system_s": words[_SYSTEM] * 1e-9,
         }
-
-    def _touched(self, src: int, dst: int) -> PairTally:
-        tally = self.tally(src, dst)
-        if not tally.changed:
-            self.touch(tally)
-        return tally
 
 
 def _quantile(bins: list[int], share: float, max_s: float) -> float | None:
@@ -173,14 +171,6 @@ def _quantile(bins: list[int], share: float, max_s: float) -> float | None:
         return None
     below = sum(1 for seen in itertools.accumulate(bins) if seen < wanted)
     return min((below + 1) * _BIN_S, max_s)
-
-
-def _compact(bins: list[int]) -> Iterator[list[Json]]:
-    """About 25 rows at most (``lateness_between``); the last edge stands for everything beyond the one before."""
-    rows = [(end * _BIN_S, sum(bins[begin:end])) for begin, end in itertools.pairwise((0, *_EDGES))]
-    for edge_s, frames in [*rows, *zip((*_LONG_EDGES_S, _LAST_EDGE_S), bins[_NUM_BINS:], strict=True)]:
-        if frames:
-            yield [round(edge_s, 6), frames]
 
 
 class Playback:

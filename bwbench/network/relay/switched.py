@@ -13,8 +13,7 @@ from heapq import heappop, heappush
 from operator import itemgetter
 
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, SMALLEST_FRAME_BYTES
-from bwbench.network.relay.relay_model import Direction, RelayModel
-from bwbench.network.relay.schedule import NEVER, AbstractSchedule, FrameT, OnDrop, packets_of
+from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
 
 class Bottleneck:
@@ -168,7 +167,9 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         delays = self._delays
         arrival_s = sent_s + self._latency_s[src][dst] if delays is None else delays.arrival_s(sent_s, src, dst)
         if wire_bytes > ETHERNET_FRAME_BYTES:
-            arrival_s -= self._head_start_s(src, dst, wire_bytes)
+            # How much of a super-packet's time on one link it spends on the other as well: all segments but one.
+            fastest_bps = max(self._model.up[src].fastest_bps, self._model.down[dst].fastest_bps)
+            arrival_s -= (wire_bytes - ETHERNET_FRAME_BYTES) * 8 / fastest_bps
         self._order = order = self._order + 1
         heappush(self._crossing, (arrival_s, order, src, dst, wire_bytes, frame, sent_s))
 
@@ -195,16 +196,9 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
 
     def look_ahead_s(self) -> float:
         """See the base class: the shortest delay, and the time of the smallest frame on the fastest links."""
-
-        def shortest_s(directions: tuple[Direction, ...]) -> float:
-            return SMALLEST_FRAME_BYTES * 8 / max(direction.fastest_bps for direction in directions)
-
-        return self._shortest_delay_s() + shortest_s(self._model.up) + shortest_s(self._model.down)
-
-    def _head_start_s(self, src: int, dst: int, num_bytes: int) -> float:
-        """How much of a super-packet's time on one link it spends on the other as well: all segments but one."""
-        fastest_bps = max(self._model.up[src].fastest_bps, self._model.down[dst].fastest_bps)
-        return (num_bytes - ETHERNET_FRAME_BYTES) * 8 / fastest_bps
+        both_ways = self._model.up, self._model.down
+        fastest_bps = (max(direction.fastest_bps for direction in directions) for directions in both_ways)
+        return sum((SMALLEST_FRAME_BYTES * 8 / rate_bps for rate_bps in fastest_bps), self._shortest_delay_s())
 
     def switch(self, now_s: float, since_s: float | None) -> None:
         """See the base class."""

@@ -289,7 +289,7 @@ class LedgerSummary(Record):
         num_steps, num_ranks: what was summarised.
         peers_known: whether waiting could be split; if not, ``peers_reason`` says why.
         estimated: the split between computing and waiting is an estimate (it hides inside torch's own DDP).
-        additivity_error: see ``results.analysis.ledger.additivity_error``.
+        additivity_error: see ``results.analysis.trial.additivity_error``.
         clock_uncertainty_s: where the ranks ran on several hosts, by how much the split may be off: their clocks were
             compared to within that. None on one machine.
         slowest_rank: that takes longest until its gradients are ready, and ``slowest_ratio``: how many times as long as

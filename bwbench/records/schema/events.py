@@ -17,8 +17,8 @@ class _Event(Record):
     """An event says what it is in its first field."""
 
     def model_post_init(self, _: object) -> None:
-        """Its kind is always written."""
-        self.__pydantic_fields_set__.add("event")
+        """Its kind is always written, and the version where it has one."""
+        self.__pydantic_fields_set__.update({"event", "schema_"} & type(self).model_fields.keys())
 
 
 class Start(_Event):
@@ -55,10 +55,6 @@ class Start(_Event):
     overlap_estimated: Flag = False
     plain_backward_s: Number | None = None
     tcp: dict[Text, Text] = {}
-
-    def model_post_init(self, _: object) -> None:
-        """Kind and version are always written."""
-        self.__pydantic_fields_set__.update(("event", "schema_"))
 
 
 class Resume(_Event):
@@ -197,7 +193,7 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="e
 
 
 def parse_event(line: bytes | str, where: object, remedy: str) -> Event:
-    """One line of ``rank<r>.jsonl``; raises RecordError as ``parse`` does."""
+    """One line of ``rank<r>.jsonl``; raises RecordError as ``parse_content`` does."""
     try:
         return _EVENT.validate_json(line)
     except ValidationError as error:

@@ -65,22 +65,14 @@ class Versioned(Record):
         self.__pydantic_fields_set__.add("schema_")
 
 
-def parse(model: type[R], text: bytes | str, where: object, remedy: str) -> R:
-    """A record out of its JSON.
+def parse_content(model: type[R], content: object, where: object, remedy: str) -> R:
+    """A record out of what was JSON, and has been read already.
 
     Args:
         where: file that it stands in, for messages; ``remedy`` is what to do where it does not fit.
 
     Raises RecordError: ``where: field: what is wrong; remedy``.
     """
-    try:
-        return model.model_validate_json(text)
-    except ValidationError as error:
-        raise refusal(error, model, where, remedy) from None
-
-
-def parse_content(model: type[R], content: object, where: object, remedy: str) -> R:
-    """A record out of what was JSON, and has been read already; see ``parse``."""
     try:
         return model.model_validate(content)
     except ValidationError as error:

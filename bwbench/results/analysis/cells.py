@@ -5,6 +5,7 @@ Values of its configuration are found by dotted keys as well, as written in YAML
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import Counter
@@ -90,18 +91,14 @@ def setting_of(config: JsonObject) -> Setting:
 def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
     """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while."""
     link = json.loads(link_json)
-    latency_s = _quantity(DURATION.parse, link.get("latency")) if _shaped(link) else None
-    return _bandwidth_bps(link), None if latency_s is None else 2 * latency_s, describe_link(link)
-
-
-def _bandwidth_bps(link: JsonObject) -> float | None:
-    """The bandwidth, or the slower direction of a link that gives both (the mean of a trace); None without shaping."""
-    if not _shaped(link) or link.get("bandwidth") is not None:
-        return _quantity(BANDWIDTH.parse, link.get("bandwidth")) if _shaped(link) else None
-    try:
-        return Link.model_validate(link).bottleneck_bps
-    except ValidationError:
-        return None
+    bandwidth_bps = latency_s = None
+    if _shaped(link):
+        bandwidth_bps = _quantity(BANDWIDTH.parse, link.get("bandwidth"))
+        latency_s = _quantity(DURATION.parse, link.get("latency"))
+        if bandwidth_bps is None:  # the slower direction of a link that gives both, or the mean of a trace
+            with contextlib.suppress(ValidationError):
+                bandwidth_bps = Link.model_validate(link).bottleneck_bps
+    return bandwidth_bps, None if latency_s is None else 2 * latency_s, describe_link(link)
 
 
 def standing_of(cell: CellRecord) -> ArmStanding:
@@ -189,16 +186,21 @@ def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
 
 
 def value_at(config: JsonObject, key: str) -> Any:
-    """The value under a dotted key; the name where that is a component; None where it is not there.
+    """The value under a dotted key; None where it is not there.
 
-    In a chain of codecs the option of the first one that has it is found: ``compression.ratio``.
+    Of a component the name, of a chain of them the names joined by ``+``. In a chain of codecs the option of the first
+    one that has it is found: ``compression.ratio``.
     """
     value: Any = config
     for part in key.split("."):
         if isinstance(value, list):
             value = next((item for item in value if isinstance(item, Mapping) and part in item), None)
         value = value.get(part) if isinstance(value, Mapping) else None
-    return _shown(value)
+    if isinstance(value, Mapping) and "name" in value:
+        return str(value["name"])
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
+        return "+".join(str(item["name"]) for item in value)
+    return value
 
 
 def keys_of(config: JsonObject, prefix: str = "") -> Iterator[str]:
@@ -209,15 +211,6 @@ def keys_of(config: JsonObject, prefix: str = "") -> Iterator[str]:
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, Mapping):
                 yield from keys_of(part, f"{key}.")
-
-
-def _shown(value: Any) -> Any:
-    """Components as their names, chains of them joined by ``+``; anything else as it is."""
-    if isinstance(value, Mapping) and "name" in value:
-        return str(value["name"])
-    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
-        return "+".join(str(item["name"]) for item in value)
-    return value
 
 
 def _timing_share(status: Status) -> float:

@@ -8,62 +8,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arrival import Arrival, by_seed, number
 from bwbench.results.analysis.cells import DONE, Row, cell_row, keys_of, state_of, value_at
-from bwbench.results.analysis.crossover import Crossovers, Measured, find_crossovers
+from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
-from bwbench.results.analysis.scale import Scale, scale_of
-from bwbench.results.analysis.statistics import Estimate, Ratio, estimate, paired_ratio
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One arm among the others of its group.
-
-    Attributes:
-        time_s: geometric mean of the times to target; None where the median repeat did not reach it.
-        metric, metric_value: name, and mean over the repeats at the last evaluation on the validation split.
-        optimal: no other arm is at least as good in both and better in one.
-    """
-
-    algorithm: str
-    time_s: float | None
-    metric: str
-    metric_value: float
-    n: int
-    num_censored: int
-    composed: bool
-    optimal: bool
-
-
-def standings(rows_by_arm: Mapping[str, Sequence[Row]]) -> list[Standing]:
-    """All arms with a time and a final metric, fastest first.
-
-    Args:
-        rows_by_arm: rows of ``cells.cell_row``, all equal but for arm and repeat.
-    """
-    points: list[tuple[float, float, Standing]] = []
-    for arm, rows in rows_by_arm.items():
-        arrivals = list(by_seed(rows).values())
-        finals = [value for row in rows if (value := number(row.get("final_metric"))) is not None]
-        metric = str(next((row["target_metric"] for row in rows if row.get("target_metric")), ""))
-        if not arrivals or not finals:
-            continue
-        centre, mean = estimate(arrivals), statistics.fmean(finals)
-        time_s = None if math.isinf(centre.value) else centre.value
-        composed = any(row.get("composed") for row in rows)
-        standing = Standing(arm, time_s, metric, mean, centre.num, centre.num_censored, composed, False)
-        points.append((centre.value, -mean if metric == "loss" else mean, standing))
-    points.sort(key=lambda point: (point[0], -point[1], point[2].algorithm))
-    optimal = non_dominated([(time_s, -good) for time_s, good, _ in points])
-    return [replace(standing, optimal=best) for (_, _, standing), best in zip(points, optimal, strict=True)]
+from bwbench.results.analysis.statistics import Arrival, Estimate, Ratio, by_seed, estimate, number, paired_ratio
 
 
 def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -114,11 +70,24 @@ class CrossoverRow:
 
 @dataclass(frozen=True)
 class ParetoRow:
-    """Time against final metric of one arm, under one condition."""
+    """Time against final metric of one arm among the others, under one condition.
+
+    Attributes:
+        time_s: geometric mean of the times to target; None where the median repeat did not reach it.
+        metric, metric_value: name, and mean over the repeats at the last evaluation on the validation split.
+        optimal: no other arm is at least as good in both and better in one.
+    """
 
     experiment: str
     condition: Condition
-    standing: Standing
+    algorithm: str
+    time_s: float | None
+    metric: str
+    metric_value: float
+    n: int
+    num_censored: int
+    composed: bool
+    optimal: bool
 
 
 @dataclass(frozen=True)
@@ -141,15 +110,16 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
 
     Raises ConfigError where there is no such arm or key, or where no cell that is done has a target.
     """
-    by_experiment: dict[str, list[CellFolder]] = {}
-    for folder in folders:
-        by_experiment.setdefault(folder.cell.experiment, []).append(folder)
-    everything = [folder for cells in by_experiment.values() for folder in cells]
-    _check_baseline(everything, baseline)
-    _check_key(everything, by)
+    everything = sorted(folders, key=lambda folder: folder.cell.experiment)
+    arms = sorted({str(folder.cell.arm) for folder in everything})
+    if baseline not in arms:
+        raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
+    known = sorted({key for folder in everything for key in keys_of(folder.cell.config)})
+    if by not in known:
+        raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
     comparison = Comparison()
-    for experiment, cells in sorted(by_experiment.items()):
-        for group in group_cells(cells):
+    for experiment, cells in groupby(everything, lambda folder: folder.cell.experiment):
+        for group in group_cells(list(cells)):
             _compare_group(comparison, experiment, group, baseline, by)
     if not comparison.rows and not comparison.pareto:
         raise ConfigError(_nothing_to_compare(everything))
@@ -157,18 +127,6 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
     comparison.rows.sort(key=_place_of)
     return comparison
-
-
-def _check_baseline(folders: Sequence[CellFolder], baseline: str) -> None:
-    arms = sorted({str(folder.cell.arm) for folder in folders})
-    if baseline not in arms:
-        raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
-
-
-def _check_key(folders: Sequence[CellFolder], by: str) -> None:
-    known = sorted({key for folder in folders for key in keys_of(folder.cell.config)})
-    if by not in known:
-        raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
 
 
 def _nothing_to_compare(folders: Sequence[CellFolder]) -> str:
@@ -194,9 +152,7 @@ def _compare_group(comparison: Comparison, experiment: str, group: Group, baseli
                 comparison.rows.append(_arm_row(experiment, _ordered(condition, by, arm), arm, baseline, reference))
                 if reference is not None and bandwidth is not None:
                     measured.setdefault(arm.name, []).append((bandwidth, reference, arm))
-        for standing in standings({arm.name: arm.rows for arm in arms.values()}):
-            here = _ordered(condition, by, arms[standing.algorithm])
-            comparison.pareto.append(ParetoRow(experiment, here, standing))
+        comparison.pareto.extend(_pareto_rows(experiment, condition, by, arms.values()))
     if missing:
         where = ", ".join([*(f"{key} {value}" for key, value in group.key), f"at {', '.join(missing)}"])
         comparison.notes.append(f"{experiment}: no {baseline} that is done with {where}: no ratios there")
@@ -233,6 +189,24 @@ def _arms(done: Sequence[CellFolder]) -> Iterator[_Arm]:
         arrivals = by_seed(rows)
         if arrivals:
             yield _Arm(name, folders, rows, arrivals)
+
+
+def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[_Arm]) -> list[ParetoRow]:
+    """All arms with a final metric, fastest first."""
+    points: list[tuple[float, float, ParetoRow]] = []
+    for arm in arms:
+        finals = [value for row in arm.rows if (value := number(row.get("final_metric"))) is not None]
+        metric = str(next((row["target_metric"] for row in arm.rows if row.get("target_metric")), ""))
+        if not finals:
+            continue
+        centre, mean = estimate(list(arm.arrivals.values())), statistics.fmean(finals)
+        time_s = None if math.isinf(centre.value) else centre.value
+        of_arm = (_ordered(condition, by, arm), arm.name, time_s, metric, mean, centre.num, centre.num_censored)
+        row = ParetoRow(experiment, *of_arm, arm.composed, False)
+        points.append((centre.value, -mean if metric == "loss" else mean, row))
+    points.sort(key=lambda point: (point[0], -point[1], point[2].algorithm))
+    optimal = non_dominated([(time_s, -good) for time_s, good, _ in points])
+    return [replace(row, optimal=best) for (_, _, row), best in zip(points, optimal, strict=True)]
 
 
 def _arm_row(experiment: str, condition: Condition, arm: _Arm, baseline: str, reference: _Arm | None) -> ArmRow:

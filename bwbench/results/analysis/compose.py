@@ -8,13 +8,262 @@ Python and pure: events in, numbers out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import random
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bwbench.methods.phases import Phase, walk
+from bwbench.methods.phases import UNTIMED_STEPS, Phase, StepInPhase, walk
 from bwbench.records.schema import CurvePoint, Kind
-from bwbench.results.analysis.step_times import NotComposableError, Price, Timed, steps_of
-from bwbench.results.analysis.trial import EventsByRank, curve_of
+from bwbench.records.schema import Step as StepEvent
+from bwbench.results.analysis.statistics import student_t
+from bwbench.results.analysis.trial import EventsByRank, curve_of, evaluations, steps_of_ranks
+
+REPLICATES = 1000
+NORMAL_95 = 1.959964  # half-width of a 95 % interval in standard deviations, were the deviation known
+LEAST_FOR_BLOCKS = 10  # a correlation of fewer values is noise
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Durations that were timed, in order, and how many of such a sum is made of."""
+
+    durations_s: Sequence[float]
+    num_summed: int
+
+    @property
+    def block(self) -> int:
+        """Steps that are drawn together: 1 where neighbours have nothing to do with each other.
+
+        Else (a machine that is slow for a while) the usual n^(1/3), and at least 2.
+        """
+        count = len(self.durations_s)
+        if count < LEAST_FOR_BLOCKS or abs(autocorrelation(self.durations_s)) < 2 / math.sqrt(count):
+            return 1
+        return max(2, math.ceil(math.pow(count, 1 / 3)))
+
+
+def interval_of_sum(samples: Sequence[Sample], centre_s: float, seed: int) -> tuple[float, float] | None:
+    """95 % interval around ``centre_s``, the sum of ``num_summed`` times the mean of each sample. Pure.
+
+    Two chances are in it: that of the few that were timed, and that of the many that would be summed. A bootstrap of
+    few values is too narrow, so each sample's deviations are widened by sqrt(n/(n-1)) and Student's t. None where
+    nothing varies.
+    """
+    told = [sample for sample in samples if sample.num_summed and len(sample.durations_s) > 1]
+    generator = random.Random(seed)
+    sums = [0.0] * REPLICATES
+    for sample in told:
+        count, block, mean_s = len(sample.durations_s), sample.block, statistics.fmean(sample.durations_s)
+        few = math.sqrt(count / max(1, count - block)) * student_t(max(1, count // block - 1)) / NORMAL_95
+        scale = sample.num_summed * (few * math.sqrt(1 + count / sample.num_summed))
+        for replicate in range(REPLICATES):
+            sums[replicate] += scale * (_mean_of_draw(sample.durations_s, block, generator) - mean_s)
+    sums.sort()
+    low, high = sums[round(0.025 * (REPLICATES - 1))], sums[round(0.975 * (REPLICATES - 1))]
+    return (max(0.0, centre_s + low), centre_s + high) if high > low else None
+
+
+def autocorrelation(values: Sequence[float]) -> float:
+    """Of each value with the next one; 0 where nothing varies."""
+    mean = statistics.fmean(values)
+    deviations = [value - mean for value in values]
+    variance = sum(deviation**2 for deviation in deviations)
+    if variance == 0:
+        return 0.0
+    return sum(one * other for one, other in zip(deviations, deviations[1:], strict=False)) / variance
+
+
+def _mean_of_draw(values: Sequence[float], block: int, generator: random.Random) -> float:
+    """Mean of as many values as there are, drawn in blocks of neighbours; the last ones are followed by the first."""
+    count = len(values)
+    if block == 1:
+        return sum(generator.choices(values, k=count)) / count
+    drawn: list[float] = []
+    while len(drawn) < count:
+        begin = generator.randrange(count)
+        drawn += [values[(begin + index) % count] for index in range(block)]
+    return sum(drawn[:count]) / count
+
+
+AWAITING = " awaiting"  # how kinds of steps end that wait for what is on its way
+EXPOSED_SHARE = 0.02  # of a step: with less waiting than that, some bytes more or less hide behind the computing
+
+
+class NotComposableError(ValueError):
+    """The two runs do not fit together; the message says why."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step that was taken: seconds are means over the ranks, which add up to the training clock; bytes are sums."""
+
+    number: int
+    samples: int
+    duration_s: float
+    exposed_s: float
+    payload_bytes: int
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a step of the convergence run would have taken on the link; ``drift_s`` of it because of its bytes."""
+
+    duration_s: float
+    drift_s: float
+    payload_ratio: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What the timing run says about each kind of step."""
+
+    by_kind: Mapping[str, Sequence[Taken]]
+    waits: Sequence[tuple[int | None, float]]  # before each evaluation: age of what was on its way, seconds
+    beginning: Mapping[int, float]  # durations of the first steps, by number
+    overlapped_s: float  # from the begin of an exchange that hides behind steps to its end; 0 where none does
+    local_s: float  # an ordinary step, for the age of an exchange in seconds
+    awaiting_s: float  # a step that waits for an exchange, where evaluations cut all short that were timed
+
+    @classmethod
+    def of(cls, timing: EventsByRank, phases: Sequence[Phase]) -> Timed:
+        """Sort the steps of the timing run by kind."""
+        taken = steps_of(timing)
+        waited = _waits(timing)
+        walked = list(walk(phases, len(taken), waited))
+        by_kind: dict[str, list[Taken]] = {}
+        for step, facts in zip(walked, taken, strict=True):
+            if step.number > UNTIMED_STEPS:
+                by_kind.setdefault(step.kind, []).append(facts)
+        waits = [(walked[number - 1].age, seconds) for number, seconds in waited.items() if number <= len(walked)]
+        begin = {step.number: step.duration_s for step in taken[:UNTIMED_STEPS]}
+        longest = max((phase.overlap for phase in phases), default=0)
+        local = [facts.duration_s - facts.exposed_s for steps in by_kind.values() for facts in steps]
+        local_s = statistics.fmean(local) if local else 0.0
+        overlapped_s = _overlapped_s(by_kind, waits, longest, local_s)
+        awaiting_s = local_s + max(0.0, overlapped_s - longest * local_s)
+        return cls(by_kind, waits, begin, overlapped_s, local_s, awaiting_s)
+
+    def check(self, walked: Sequence[StepInPhase]) -> None:
+        """Raise NotComposableError where a kind of step has never been timed."""
+        needed = {step.kind for step in walked if step.number > UNTIMED_STEPS}
+        if any(age is not None for age, _ in self.waits):
+            needed = {kind for kind in needed if not kind.endswith(AWAITING)}
+        missing = sorted(needed - self.by_kind.keys())
+        if missing:
+            raise NotComposableError(f"the timing run has no step of the kind {', '.join(map(repr, missing))}")
+
+    def price(self, step: StepInPhase, taken: Taken, seconds_per_byte: float) -> Price:
+        """What ``taken`` would have taken on the link."""
+        if step.number in self.beginning and step.kind not in self.by_kind:
+            return Price(self.beginning[step.number], 0.0, 1.0)
+        if step.kind not in self.by_kind:
+            return Price(self.awaiting_s, 0.0, 1.0)
+        alike = self.by_kind[step.kind]
+        duration_s = statistics.fmean(facts.duration_s for facts in alike)
+        exposed_s = statistics.fmean(facts.exposed_s for facts in alike)
+        payload = statistics.fmean(facts.payload_bytes for facts in alike)
+        drift_s = 0.0
+        if exposed_s > EXPOSED_SHARE * duration_s:
+            drift_s = max(-exposed_s, seconds_per_byte * (taken.payload_bytes - payload))
+        if step.number in self.beginning:
+            duration_s, drift_s = self.beginning[step.number], 0.0
+        return Price(duration_s + drift_s, drift_s, _ratio(taken.payload_bytes, payload))
+
+    def wait_s(self, age: int | None) -> float:
+        """Waiting before an evaluation: until all ranks are there, and until what is on its way has arrived."""
+        if age is None or not self.overlapped_s:
+            idle = [seconds for waited_age, seconds in self.waits if waited_age is None or not self.overlapped_s]
+            return statistics.fmean(idle) if idle else 0.0
+        return max(0.0, self.overlapped_s - age * self.local_s)
+
+    def kinds(self, walked: Sequence[StepInPhase], prices: Sequence[Price], evaluated: Sequence[int]) -> list[Kind]:
+        """What the time until the end of ``walked`` consists of."""
+        needed_s: dict[str, list[float]] = {}
+        for step, price in zip(walked, prices, strict=True):
+            needed_s.setdefault(step.kind, []).append(price.duration_s)
+        needed_s["evaluation"] = [self.wait_s(walked[step - 1].age) for step in evaluated]
+        found = []
+        for name, costs_s in needed_s.items():
+            timed_s = self._timed_s(name)
+            mean_s = statistics.fmean(timed_s) if timed_s else 0.0
+            deviation_s = statistics.stdev(timed_s) if len(timed_s) > 1 else 0.0
+            counts = {"num_steps": len(costs_s), "num_timed": len(timed_s)}
+            drift_s = sum(costs_s) - len(costs_s) * mean_s
+            found.append(Kind(name=name, **counts, mean_s=mean_s, deviation_s=deviation_s, drift_s=drift_s))
+        return found
+
+    def _timed_s(self, kind: str) -> list[float]:
+        """All that was timed of a kind of steps, or of the waiting before evaluations."""
+        if kind == "evaluation":
+            return [seconds for _, seconds in self.waits]
+        return [facts.duration_s for facts in self.by_kind.get(kind, ())]
+
+    def interval(self, kinds: Sequence[Kind], centre_s: float, seed: int) -> tuple[float, float] | None:
+        """Around the sum of ``kinds``, by resampling the steps that were timed."""
+        samples = [Sample(self._timed_s(kind.name), kind.num_steps) for kind in kinds]
+        return interval_of_sum(samples, centre_s, seed)
+
+
+def steps_of(events: EventsByRank) -> list[Taken]:
+    """The steps that every rank has recorded, in order. Raises NotComposableError where one is missing between."""
+    by_step: dict[int, list[StepEvent]] = {}
+    for event in steps_of_ranks(events):
+        by_step.setdefault(event.step, []).append(event)
+    whole = sorted(number for number, found in by_step.items() if len(found) == len(events))
+    if whole != list(range(1, len(whole) + 1)):
+        raise NotComposableError("steps are missing between those that were recorded")
+    return [
+        Taken(
+            number=number,
+            samples=by_step[number][0].samples,
+            duration_s=statistics.fmean(event.duration_s for event in by_step[number]),
+            exposed_s=statistics.fmean(event.ledger.exposed_s if event.ledger else 0.0 for event in by_step[number]),
+            payload_bytes=sum(event.payload_bytes or 0 for event in by_step[number]),
+        )
+        for number in whole
+    ]
+
+
+def _waits(events: EventsByRank) -> dict[int, float]:
+    """Waiting before each evaluation, mean over the ranks, by the number of the step before it."""
+    by_step: dict[int, list[float]] = {}
+    for rank_events in events.values():
+        for found in evaluations(rank_events, "validation"):
+            if found.waited_s is not None:
+                by_step.setdefault(found.step, []).append(found.waited_s)
+    return {step: statistics.fmean(waits) for step, waits in sorted(by_step.items())}
+
+
+def _overlapped_s(
+    by_kind: Mapping[str, Iterable[Taken]], waits: Sequence[tuple[int | None, float]], overlap: int, local_s: float
+) -> float:
+    """How long an exchange takes that is on its way while nodes compute, seen from those that had to be waited for.
+
+    0 where no exchange hides. Where none was waited for, the time that it has to hide in is an upper bound, and what
+    evaluations waited for the best guess.
+    """
+    if overlap == 0:
+        return 0.0
+    seen = [
+        overlap * local_s + facts.exposed_s
+        for name, steps in by_kind.items()
+        if name.endswith(AWAITING)
+        for facts in steps
+        if facts.exposed_s > EXPOSED_SHARE * local_s
+    ]
+    cut_short = [age * local_s + waited_s for age, waited_s in waits if age is not None and waited_s > 0]
+    found = seen or cut_short
+    return statistics.median(found) if found else 0.0
+
+
+def _ratio(one: float, other: float) -> float:
+    """The larger over the smaller; 1 where both are 0."""
+    low, high = sorted((one, other))
+    if high == 0:
+        return 1.0
+    return high / low if low else math.inf
 
 
 @dataclass(frozen=True)
@@ -81,23 +330,25 @@ def compose(
     steps = steps_of(convergence)
     if not steps:
         raise NotComposableError("the convergence run has recorded no steps")
-    evaluated = [point for point in curve_of(convergence) if point.step > 0]
+    recorded = curve_of(convergence)
+    evaluated = [point for point in recorded if point.step > 0]
     walked = list(walk(phases, len(steps), {point.step for point in evaluated}))
     timed = Timed.of(timing, timing_phases)
     timed.check(walked)
     prices = [timed.price(step, taken, seconds_per_byte) for step, taken in zip(walked, steps, strict=True)]
     waits = {point.step: timed.wait_s(walked[point.step - 1].age) for point in evaluated}
-    clocks = _clocks(prices, waits)
+    clocks = [0.0]  # behind each step, and behind the waiting for the evaluation that follows it
+    for number, price in enumerate(prices, 1):
+        clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
 
-    last = _last_step(clocks, limit_s)
-    curve = [
-        point.model_copy(update={"clock_s": clocks[point.step]})
-        for point in curve_of(convergence)
-        if point.step <= last
-    ]
+    # The step in which the time is up, or the last one.
+    late = (step for step, clock_s in enumerate(clocks) if step and limit_s is not None and clock_s >= limit_s)
+    last = next(late, len(steps))
+    reason = "time" if last < len(steps) else "samples"
+    curve = [point.model_copy(update={"clock_s": clocks[point.step]}) for point in recorded if point.step <= last]
     arrival = next((point for point in curve if point.target_met), None) if has_target else None
     if arrival is not None and ends_at_target:
-        last = arrival.step
+        last, reason = arrival.step, "target"
     counted = arrival.step if arrival is not None else last
     kinds = timed.kinds(walked[:counted], prices[:counted], [step for step in waits if step <= counted])
     payload = [step.payload_bytes for step in steps]
@@ -110,30 +361,9 @@ def compose(
         samples=steps[last - 1].samples,
         training_clock_s=clocks[last],
         interval_s=timed.interval(kinds, clocks[counted], seed),
-        reason=_reason(arrived=arrival is not None and ends_at_target, cut_off=last < len(steps)),
+        reason=reason,
         payload_bytes=sum(payload[:last]),
         payload_bytes_to_target=sum(payload[: arrival.step]) if arrival else None,
         kinds=tuple(kinds),
         max_payload_ratio=max((price.payload_ratio for price in prices[:counted]), default=1.0),
     )
-
-
-def _clocks(prices: Sequence[Price], waits: Mapping[int, float]) -> list[float]:
-    """Training clock behind each step, and behind the waiting for the evaluation that follows it; 0 first."""
-    clocks = [0.0]
-    for number, price in enumerate(prices, 1):
-        clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
-    return clocks
-
-
-def _last_step(clocks: Sequence[float], limit_s: float | None) -> int:
-    """The step in which the time is up, or the last one."""
-    if limit_s is None:
-        return len(clocks) - 1
-    return next((number for number, clock_s in enumerate(clocks) if number and clock_s >= limit_s), len(clocks) - 1)
-
-
-def _reason(*, arrived: bool, cut_off: bool) -> str:
-    if arrived:
-        return "target"
-    return "time" if cut_off else "samples"

@@ -2,7 +2,8 @@
 
 Between two measured bandwidths the logarithm of each seed's ratio is taken as a straight line over the logarithm of
 bandwidth. All bandwidths at which the 95 % interval of the ratio holds 1 make the interval of the crossover (as in
-Fieller's theorem), so it may be open: reach below or above all that was measured.
+Fieller's theorem), so it may be open: reach below or above all that was measured. S/(B·T), how long a model's gradient
+takes on a link in steps of computing, tells a crossover in terms of no machine.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.statistics import log_interval, paired_logs, paired_ratio
+from bwbench.base.units import DURATION
+from bwbench.records import CellFolder
+from bwbench.records.files import read_first_event
+from bwbench.records.schema import Start
+from bwbench.results.analysis.cells import value_at
+from bwbench.results.analysis.statistics import Arrival, log_interval, paired_logs, paired_ratio
 
 BELOW, ABOVE = "below all measured", "above all measured"
 ONE, SEVERAL, NONE = "one", "several", "none"
@@ -142,7 +147,9 @@ def _samples(points: Sequence[_MeasuredPoint]) -> list[_Sample]:
     for a, b in pairwise(points):
         inner = [_between(a, b, part / _PARTS) for part in range(_PARTS + 1)]
         if any(sample is None for sample in inner):
-            samples += _unknown_between(a, b)
+            # Where sides differ, the crossover may lie anywhere between them.
+            unknown = [] if a.sign == b.sign != 0 else [_Sample(one.log_bps, 0, None) for one in (a, b)]
+            samples += [*unknown, _at(b)]
             continue
         for part, (left, right) in enumerate(pairwise(sample for sample in inner if sample is not None)):
             if left.sign != right.sign:
@@ -153,13 +160,6 @@ def _samples(points: Sequence[_MeasuredPoint]) -> list[_Sample]:
 
 def _at(point: _MeasuredPoint) -> _Sample:
     return _Sample(point.log_bps, point.sign, None if point.logs is None else point.known)
-
-
-def _unknown_between(a: _MeasuredPoint, b: _MeasuredPoint) -> list[_Sample]:
-    """Where sides differ, the crossover may lie anywhere between them."""
-    if a.sign == b.sign != 0:
-        return [_at(b)]
-    return [_Sample(a.log_bps, 0, None), _Sample(b.log_bps, 0, None), _at(b)]
 
 
 def _changes(a: _MeasuredPoint, b: _MeasuredPoint, left: float, right: float) -> list[_Sample]:
@@ -246,3 +246,49 @@ def _trend(first: _MeasuredPoint, last: _MeasuredPoint) -> int:
     farther = first if abs(first.known) > abs(last.known) else last
     nearer = last if farther is first else first
     return 0 if nearer.logs is None else (change > 0) - (change < 0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What makes a bandwidth dimensionless; None where the records do not say.
+
+    Attributes:
+        gradient_bytes: S, the model's fp32 gradient.
+        compute_s: T, what a node computes in a step: the declared ``step_time``, else the median over the cells.
+    """
+
+    gradient_bytes: int | None
+    compute_s: float | None
+
+    def at(self, bandwidth_bps: float | None) -> float | None:
+        """S/(B·T) at a bandwidth; None where something of it is not known."""
+        if bandwidth_bps is None or not self.gradient_bytes or not self.compute_s:
+            return None
+        return 8 * self.gradient_bytes / (bandwidth_bps * self.compute_s)
+
+
+def scale_of(folders: Sequence[CellFolder]) -> Scale:
+    """The scale of cells of one model and one compute setting."""
+    declared = [value_at(folder.cell.config, "compute.step_time") for folder in folders]
+    if folders and all(text is not None for text in declared):
+        compute_s: float | None = statistics.median(DURATION.parse(text) for text in declared)
+    else:
+        medians = [folder.status.compute_median_s for folder in folders if folder.status is not None]
+        known = [median for median in medians if median]
+        compute_s = statistics.median(known) if known else None
+    found = (size for folder in folders if (size := gradient_bytes_of(folder)) is not None)
+    return Scale(next(found, None), compute_s)
+
+
+def gradient_bytes_of(folder: CellFolder) -> int | None:
+    """Of the model of a cell; None where no record says.
+
+    From the first event of rank 0, the only line that is read of a file that may be long; or from what stands for it.
+    """
+    if folder.digest is not None:
+        return folder.digest.gradient_bytes or None
+    for attempt in reversed(folder.attempts):
+        start = read_first_event(attempt / "rank0.jsonl")
+        if isinstance(start, Start) and start.gradient_bytes:
+            return start.gradient_bytes
+    return None

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from bwbench.base.plain_data import leaves
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CurvePoint, Environment, LinkRecord, Measurement, Step, TrialSummary
+from bwbench.results.analysis.caveats import commit_of, host_of
 from bwbench.results.analysis.cells import Row, cell_row, is_composed, setting_of, state_of
-from bwbench.results.analysis.provenance import commit_of, host_of
 from bwbench.results.analysis.trial import curve_of
 
 _IDENTITY = ("id", "slug", "experiment", "arm", "repeat")
 _DERIVED = ("bandwidth_bps", "rtt_s", "global_batch", "target_metric", "target_value", "evaluate_every_samples")
+_OF_ENVIRONMENT = ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")
 _OF_A_STEP = ("step", "samples", "clock_s", "duration_s", "loss", "lr", "payload_bytes")
 
 
@@ -30,7 +31,10 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         status = folder.status or TrialSummary()
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
         row |= _achieved(folder.link or LinkRecord())
-        row |= _provenance(folder)
+        environment = folder.environment or Environment()
+        row |= {"host": host_of(environment) or None, "commit": commit_of(environment) or None}
+        row |= {key: getattr(environment, key) for key in _OF_ENVIRONMENT}
+        row |= {"torch": environment.packages.get("torch"), "folder": str(folder.path)}
         for key, value in leaves(folder.cell.config, "config."):
             row[key] = json.dumps(value) if isinstance(value, list) else value
         yield row
@@ -86,10 +90,3 @@ def _achieved(link: LinkRecord) -> Row:
         values = [value for pair in measured.pairs if (value := getattr(pair, key)) is not None]
         row[f"link_{key}"] = worst(values) if values else None
     return row | {"wire_bytes_per_step": link.wire.per_step_bytes if link.wire is not None else None}
-
-
-def _provenance(folder: CellFolder) -> Row:
-    environment = folder.environment or Environment()
-    row: Row = {"host": host_of(environment) or None, "commit": commit_of(environment) or None}
-    row |= {key: getattr(environment, key) for key in ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")}
-    return row | {"torch": environment.packages.get("torch"), "folder": str(folder.path)}

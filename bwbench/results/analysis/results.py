@@ -1,23 +1,201 @@
-"""What one picture shows: the cells of one group, their tables, and what a reader must know about them."""
+"""What one picture shows: the cells of one group, their tables, and what a reader must know about them.
+
+Records become pandas tables here: cells, curves, ledgers, and the time to accuracy of each arm.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
 
 from bwbench.base.errors import RecordError
-from bwbench.methods.roles import LIMITS, as_role
+from bwbench.methods.roles import LIMITS, REFERENCE, as_role
 from bwbench.records import CellFolder, iter_cells, readable
-from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, standing_of, state_of
-from bwbench.results.analysis.composed_error import composed_errors, composed_note
+from bwbench.records.schema import PARTS, Digest
+from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note, unlike_hosts_note
+from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
-from bwbench.results.analysis.provenance import provenance_note, unlike_hosts_note
-from bwbench.results.analysis.tables import Reader, cells_table, curves_table, ledger_table, time_table
+from bwbench.results.analysis.statistics import (
+    COLUMNS,
+    Arrival,
+    Estimate,
+    Ratio,
+    by_seed,
+    estimate,
+    number,
+    paired_ratio,
+)
+from bwbench.results.analysis.trial import digest_of
+
+CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
+TIME_COLUMNS = (
+    "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
+    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
+)  # fmt: skip
+OF_PAYLOAD, OF_STEPS = "payload", "steps"  # where bytes at an evaluation are from
+ENDS = ("value", "low", "high", "at_least")  # of an estimate
+# Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).
+COMPARED_COLUMNS = {
+    "link.latency": "rtt_s",
+    "link.medium": "medium",
+    "nodes": "nodes",
+    "batch_size": "batch_size",
+    "accumulate": "accumulate",
+}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads a cell's event files once, however many tables and pictures show it; of a composed or published
+    cell what stands for them: a curve and a ledger, of a composed one that of the timing run."""
+
+    _digests: dict[Path, Digest] = field(default_factory=dict)
+
+    def read(self, folder: CellFolder) -> Digest:
+        """Curve and ledger of the cell's last attempt."""
+        if folder.path not in self._digests:
+            self._digests[folder.path] = folder.digest or digest_of(folder.events(), folder.link)
+        return self._digests[folder.path]
+
+
+def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:
+    """One row a cell: identity, setting, outcome. Reads cell.json and status.json only."""
+    return pd.DataFrame([cell_row(folder) for folder in folders])
+
+
+def curves_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
+    """One row a validation evaluation: CURVE_COLUMNS and a column for each metric."""
+    rows = []
+    for folder in folders:
+        about = {key: value for key, value in cell_row(folder).items() if key in CURVE_COLUMNS[:5]}
+        rows += [{**about, **point.to_json()} for point in reader.read(folder).curve]
+    return pd.DataFrame(rows, columns=None if rows else list(CURVE_COLUMNS))
+
+
+def ledger_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
+    """One row a cell: mean seconds a step of each part (they add up to ``step_s``), medians as ``median_<part>``."""
+    rows = []
+    for folder in folders:
+        ledger = reader.read(folder).ledger
+        if ledger is None:
+            continue
+        about = cell_row(folder)
+        row: Row = {
+            key: about[key] for key in ("id", "arm", "seed", "repeat", "bandwidth_bps", "global_batch", "composed")
+        }
+        row |= {part: ledger.mean_s[part] for part in PARTS}
+        row |= {f"median_{part}": ledger.median_s[part] for part in PARTS}
+        row |= {"step_s": ledger.step_mean_s, "median_step_s": ledger.step_median_s, "num_steps": ledger.num_steps}
+        row |= {"peers_known": ledger.peers_known, "peers_reason": ledger.peers_reason, "estimated": ledger.estimated}
+        rows.append(row | {"additivity_error": ledger.additivity_error, "adds_up": ledger.adds_up})
+    return pd.DataFrame(rows)
+
+
+def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFrame:
+    """Time to accuracy of each arm at each bandwidth, with speed-up against ``single`` paired by seed.
+
+    Args:
+        cells: rows of ``cells_table`` that are done and have a target; all of one group.
+        compares: flat names of the settings, besides arm and repeat, in which these cells may differ. Those of
+            COMPARED_COLUMNS get a row for each of their values, and a column. One node alone is paired with cells of
+            its own batch.
+
+    Returns:
+        TIME_COLUMNS and those of ``compares``, fastest first at each bandwidth. ``time_s`` is infinite where the median
+        repeat is censored; ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where
+        there is none.
+    """
+    by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
+    single = cells[cells["role"] == REFERENCE] if len(cells) else cells
+    rows = []
+    columns = ["arm", "bandwidth_bps", *by]
+    for values, part in () if cells.empty else cells.groupby(columns, dropna=False, sort=True):
+        known = [value if isinstance(value, str) else number(value) for value in values]
+        where: Row = dict(zip(columns, known, strict=True))  # None where a number is missing
+        arrivals = arrivals_by_seed(part)
+        if not arrivals:
+            continue
+        centre = estimate(list(arrivals.values()))
+        row: Row = {**where, "num": centre.num, "kind": centre.kind}
+        row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
+        row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
+        alone = single  # with the batch and accumulation of the cells that it is compared with
+        for column in {"batch_size", "accumulate"} & where.keys():
+            alone = alone[alone[column] == where[column]]
+        ratio = paired_ratio(arrivals_by_seed(alone), arrivals) or Ratio(math.nan, None, None, 0)
+        row |= {"at_least_s": centre.at_least, "speedup": ratio.value, "speedup_low": ratio.low}
+        row |= {"speedup_high": ratio.high, "speedup_bound": ratio.bound, "speedup_num": ratio.num}
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=[*TIME_COLUMNS, *by])
+    numbers = [column for column in table.columns if column not in ("arm", "kind", "speedup_bound", "medium")]
+    table[numbers] = table[numbers].astype(float)
+    order = ["bandwidth_bps", *by, "time_s", "at_least_s", "arm"]
+    return table.sort_values(order, kind="stable").reset_index(drop=True)
+
+
+def arrivals_by_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
+    """Each seed's time to the target, or the limit it is censored at. Cells without either are left out."""
+    known = [name for name in COLUMNS if name in cells]
+    # A whole table as dicts would take most of the time that drawing takes.
+    return by_seed(dict(zip(known, row, strict=True)) for row in zip(*(cells[name] for name in known), strict=True))
+
+
+def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
+    """Each seed's time for an arm that no link concerns, although it may have run at several bandwidths.
+
+    Runs of one seed are then the same run but for noise: their geometric mean stands for them, so that they do not
+    count as repeats.
+    """
+    by_bandwidth = [arrivals_by_seed(part) for _, part in cells.groupby("bandwidth_bps", dropna=False)]
+    found: dict[int, Arrival] = {}
+    for seed in sorted({seed for arrivals in by_bandwidth for seed in arrivals}):
+        alike = [arrivals[seed] for arrivals in by_bandwidth if seed in arrivals]
+        centre = estimate(alike)
+        grid_s = min(arrival.grid_s for arrival in alike)
+        share = max(arrival.timing_share for arrival in alike)
+        reached = centre.value < float("inf")
+        found[seed] = Arrival(centre.value, None, grid_s, share) if reached else Arrival(None, centre.at_least)
+    return found
+
+
+def with_wire_bytes(curves: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations with two columns more: ``wire_bytes`` that all nodes sent until then, and where they are from.
+
+    The wire was counted over the whole run. At an evaluation it is that count by the share of the payload that was
+    sent until then (``bytes_from`` is ``payload``); where records do not hold that, by the share of the steps
+    (``steps``), as if every step sent the same. NaN where nothing was counted.
+
+    Args:
+        curves: rows of ``curves_table``.
+        cells: rows of ``cells_table``, of the same cells.
+    """
+    totals = cells[["id", "wire_bytes", "payload_bytes", "steps"]].drop_duplicates("id")
+    totals = totals.rename(columns={"wire_bytes": "whole_wire", "payload_bytes": "whole_payload"})
+    joined = curves.merge(totals.rename(columns={"steps": "whole_steps"}), on="id", how="left", validate="many_to_one")
+    numbers = joined[["whole_wire", "whole_payload", "whole_steps"]].apply(pd.to_numeric)
+    payload = (
+        pd.to_numeric(joined["payload_bytes"]) if "payload_bytes" in joined else pd.Series(float("nan"), joined.index)
+    )
+    recorded = payload.notna().to_numpy() & (numbers["whole_payload"] > 0).to_numpy()
+    by_payload = (payload / numbers["whole_payload"]).clip(upper=1.0)
+    share = by_payload.where(recorded, joined["step"] / numbers["whole_steps"])
+    sent = joined.drop(columns=["whole_wire", "whole_payload", "whole_steps"])
+    sent["wire_bytes"] = numbers["whole_wire"] * share
+    sent["bytes_from"] = [OF_PAYLOAD if known else OF_STEPS for known in recorded]
+    return sent
+
+
+def ends_of(what: str, centre: Estimate | None) -> Row:
+    """Columns ``what_value``, ``_low``, ``_high`` and ``_at_least`` of an estimate; NaN where there is none."""
+    return {f"{what}_{end}": math.nan if centre is None else getattr(centre, end) for end in ENDS}
+
 
 COMPOSED_MARK = "†"  # after the names of arms with composed cells, and before the note that says what that means
 
@@ -131,11 +309,10 @@ def read_cells(folder: Path, reader: Reader) -> tuple[list[CellFolder], list[Rec
 
 def results_of(cells: Iterable[CellFolder], reader: Reader) -> list[Results]:
     """Every group of every experiment that ``cells`` are of."""
-    found: dict[str, list[CellFolder]] = {}
-    for cell in cells:
-        found.setdefault(cell.cell.experiment, []).append(cell)
+    ordered = sorted(cells, key=lambda cell: cell.cell.experiment)
     across = frozenset({BANDWIDTH_KEY})
-    return [one for name, of_one in sorted(found.items()) for one in _grouped(name, of_one, across, reader)]
+    by_name = groupby(ordered, lambda cell: cell.cell.experiment)
+    return [one for name, of_one in by_name for one in _grouped(name, of_one, across, reader)]
 
 
 def by_experiment(results: Iterable[Results]) -> dict[str, list[Results]]:

@@ -1,20 +1,98 @@
-"""What an experiment has cost, how much of it was measured whole, and how well its links did what was asked."""
+"""What an experiment has cost, how much of it was measured whole, and how well its links did what was asked.
+
+Convergence, timing and tuning runs are no cells of an experiment and took machine time for it. They lie in hidden
+folders of the results. A published experiment keeps how long each of them took.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+from bwbench.base.errors import RecordError
+from bwbench.base.plain_data import mapping_at
 from bwbench.records import CellFolder, iter_cells
+from bwbench.records.packed import id_of, read_packed
+from bwbench.records.schema import CellRecord, JsonObject, PublishedRun
+from bwbench.results.analysis.caveats import ComposedError, Spread, commit_of, composed_error, host_of, link_errors
 from bwbench.results.analysis.cells import DONE, Row, state_of
-from bwbench.results.analysis.composed_error import ComposedError, composed_error
-from bwbench.results.analysis.link_errors import Spread, link_errors
-from bwbench.results.analysis.runs import KINDS, runs_of
+
+# Where sweeps and tuning keep them (plan/composing.py, tuning/search.py).
+CONVERGENCE_FOLDER, TUNING_FOLDER = ".convergence", ".tuning"  # below results/
+TIMING_FOLDER = ".timing"  # below results/<experiment>/
+RunKind = Literal["convergence", "timing", "tuning"]
+KINDS: tuple[RunKind, ...] = ("convergence", "timing", "tuning")
+# What a search for a learning rate is made for once, whatever the link and the seed.
+_WORKLOAD = ("nodes", "model", "dataset", "batch_size", "accumulate", "algorithm", "collective", "compression")
+
+
+def runs_of(experiment: Path, convergence: Collection[str], cells: Iterable[CellRecord]) -> list[PublishedRun]:
+    """The runs that an experiment's cells rest on, those in folders and those that were published; by kind and id.
+
+    Args:
+        convergence: ids of the convergence runs that its cells were composed from.
+        cells: cell.json of its cells: tuning runs of the same workloads belong to them.
+    """
+    packed = read_packed(experiment)
+    found = {(run.kind, run.id): run for run in (packed.runs if packed is not None else ())}
+    workloads = {_workload(cell.config) for cell in cells}
+    root = experiment.parent
+    there = (
+        _in(experiment / TIMING_FOLDER, "timing"),
+        _in(root / CONVERGENCE_FOLDER, "convergence", convergence),
+        _in(root / TUNING_FOLDER, "tuning", workloads=workloads),
+    )
+    found |= {(run.kind, run.id): run for run in itertools.chain.from_iterable(there)}
+    return [found[key] for key in sorted(found)]
+
+
+def _in(
+    store: Path, kind: RunKind, ids: Collection[str] | None = None, workloads: Collection[str] | None = None
+) -> Iterator[PublishedRun]:
+    """Runs in a hidden folder that have ended: of these ids, of these workloads."""
+    try:
+        names = sorted(os.listdir(store))
+    except OSError:
+        return
+    for name in names:
+        if ids is not None and id_of(name) not in ids:
+            continue
+        folder = CellFolder(store / name)
+        try:
+            cell, status, environment = folder.cell, folder.status, folder.environment
+        except RecordError:  # `bwbench status` of the store names it; here its time is not known
+            continue
+        if status is None or status.wall_s is None:
+            continue
+        if workloads is not None and _workload(cell.config) not in workloads:
+            continue
+        yield PublishedRun(
+            kind=kind,
+            id=cell.id,
+            slug=cell.slug,
+            arm=cell.arm,
+            status=status.status,
+            wall_s=status.wall_s,
+            training_clock_s=status.training_clock_s,
+            host=host_of(environment),
+            commit=commit_of(environment),
+        )
+
+
+def _workload(config: JsonObject) -> str:
+    kept = {key: config.get(key) for key in _WORKLOAD}
+    kept["optimizer"] = mapping_at(config, "optimizer").get("name")
+    return json.dumps(kept, sort_keys=True)
+
 
 WHOLE = "whole"
-_COUNTS = ("num_cells", "num_unreadable", "num_done", "num_whole", "num_composed", "num_unknown", "num_links")
+_SUMMED = ("num_cells", "num_unreadable", "num_done", "num_whole", "num_composed", "num_unknown", "num_links",
+           "errors", "goodput", "rtt")  # fmt: skip
 
 
 @dataclass
@@ -61,17 +139,13 @@ class Spent:
         self.whole_s |= other.whole_s
         for kind, runs in other.runs_s.items():
             self.runs_s[kind] |= runs
-        for name in _COUNTS:
+        for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.errors += other.errors
-        self.goodput += other.goodput
-        self.rtt += other.rtt
 
     def to_json(self) -> Row:
         """As ``bwbench status --spent --json`` prints it."""
         off = Spread.of(error.error for error in self.errors)
         known = [error.inside for error in self.errors if error.inside is not None]
-        whole_share = self.num_whole / self.num_done if self.num_done else None
         return {
             "experiment": self.experiment,
             "machine_s": self.total_s,
@@ -82,7 +156,7 @@ class Spent:
             "done": self.num_done,
             "whole": self.num_whole,
             "composed": self.num_composed,
-            "whole_share": whole_share,
+            "whole_share": self.num_whole / self.num_done if self.num_done else None,
             "composed_error": {**vars(off), "inside": sum(known), "with_interval": len(known)},
             "links": self.num_links,
             "goodput_error": vars(Spread.of(self.goodput)),

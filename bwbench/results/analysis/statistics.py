@@ -15,11 +15,105 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import SupportsFloat, cast
 
-from bwbench.results.analysis.arrival import Arrival
+COLUMNS = (
+    "seed", "time_to_target_s", "censored_at_s", "timing_share",
+    "evaluate_every_samples", "samples_to_target", "global_batch",
+)  # fmt: skip
+"""Those of ``cells.cell_row`` that an arrival is made of."""
+SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One repeat's time to the target, or the limit at which it was given up. Exactly one of the two is set.
+
+    Attributes:
+        time_s: training clock at the first evaluation that met the target.
+        grid_s: training clock between that evaluation and the one before: the target was reached somewhere in between.
+            0 where nothing is known of it.
+        timing_share: standard error that all repeats share, as a share of the time: of the timing run that composed
+            values rest on. 0 for cells that ran whole.
+    """
+
+    time_s: float | None
+    censored_at_s: float | None = None
+    grid_s: float = 0.0
+    timing_share: float = 0.0
+
+    @property
+    def or_infinity(self) -> float:
+        """The time; infinity where the target was not reached."""
+        return math.inf if self.time_s is None else max(self.time_s, SHORTEST_TIME_S)
+
+    @property
+    def at_least(self) -> float:
+        """The time, or the limit that it is known to exceed."""
+        if self.time_s is not None:
+            return self.or_infinity
+        return math.inf if self.censored_at_s is None else self.censored_at_s
+
+    @property
+    def middle_s(self) -> float:
+        """The middle between the two evaluations: what is to be expected, where ``time_s`` is the latest possible."""
+        return max(self.or_infinity - min(self.grid_s, self.or_infinity) / 2, SHORTEST_TIME_S)
+
+    @property
+    def grid_share(self) -> float:
+        """Width of the interval between the two evaluations as a share of ``middle_s``; 0 for a censored repeat."""
+        return 0.0 if self.time_s is None else min(self.grid_s, self.or_infinity) / self.middle_s
+
+    @property
+    def evaluation(self) -> int:
+        """Which evaluation it was, counted in intervals; 0 where the grid is not known."""
+        return round(self.or_infinity / self.grid_s) if self.time_s is not None and self.grid_s > 0 else 0
+
+
+def by_seed(rows: Iterable[Mapping[str, object]]) -> dict[int, Arrival]:
+    """Each seed's time to the target, or the limit it is censored at. Cells without either are left out.
+
+    Args:
+        rows: of ``cells.cell_row``; COLUMNS of them suffice.
+    """
+    found: dict[int, Arrival] = {}
+    for row in rows:
+        arrival, seed = arrival_of(row), int(number(row["seed"]) or 0)
+        if arrival is None:
+            continue
+        # One node alone may stand there twice, under unlike training limits: a time stands before a limit, the higher
+        # limit before the lower one. Of two times the first stands: taking the shorter one would flatter.
+        known = found.get(seed)
+        reached = arrival.time_s is not None
+        if known is None or (known.time_s is None and (reached or arrival.at_least > known.at_least)):
+            found[seed] = arrival
+    return found
+
+
+def arrival_of(row: Mapping[str, object]) -> Arrival | None:
+    """The arrival in one cell's row; None where the cell has neither a time nor a limit."""
+    time_s, limit_s = number(row.get("time_to_target_s")), number(row.get("censored_at_s"))
+    if time_s is None:
+        return None if limit_s is None else Arrival(None, limit_s)
+    every, samples = number(row.get("evaluate_every_samples")), number(row.get("samples_to_target"))
+    grid_s = 0.0
+    if every is not None and samples:
+        # The last interval as its share of all samples until the target. Evaluations stand at the first step after
+        # every multiple of it: their distance is at least a step.
+        grid_s = time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
+    return Arrival(time_s, None, grid_s, number(row.get("timing_share")) or 0.0)
+
+
+def number(value: object) -> float | None:
+    """``value`` as a float; None where it is missing or, in a table of pandas, NaN."""
+    if value is None:
+        return None
+    found = float(cast(SupportsFloat, value))
+    return None if math.isnan(found) else found
+
 
 CONFIDENCE = 0.95
 
@@ -114,8 +208,7 @@ def estimate(arrivals: Sequence[Arrival]) -> Estimate:
         return Estimate(centre, None, None, bound if math.isinf(centre) else centre, len(arrivals), num_censored)
     value = math.exp(statistics.fmean(math.log(arrival.or_infinity) for arrival in arrivals))
     logs = [math.log(arrival.middle_s) for arrival in arrivals]
-    ends = log_interval(logs, _floor([arrivals]), _shared(arrivals))
-    low, high = (None, None) if ends is None else _around(value, ends)
+    low, high = _around(value, log_interval(logs, _floor([arrivals]), _shared(arrivals)))
     return Estimate(value, low, high, value, len(arrivals), 0)
 
 
@@ -131,9 +224,7 @@ def paired_ratio(reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -
     num_censored = sum(1 for one, other in pairs if one.time_s is None or other.time_s is None)
     if not num_censored:
         value = math.exp(statistics.fmean(math.log(one.or_infinity / other.or_infinity) for one, other in pairs))
-        logs, floor, shared = paired_logs(pairs)
-        ends = log_interval(logs, floor, shared)
-        low, high = (None, None) if ends is None else _around(value, ends)
+        low, high = _around(value, log_interval(*paired_logs(pairs)))
         return Ratio(value, low, high, len(pairs))
     # Each ratio lies between a lower and an upper end, which a censored side moves to infinity or to 0.
     lower = _median_ratio([one.at_least / other.or_infinity for one, other in pairs])
@@ -188,8 +279,10 @@ def geometric_interval(values: Sequence[float]) -> tuple[float, float | None, fl
     return math.exp(centre), math.exp(ends[0]), math.exp(ends[1])
 
 
-def _around(value: float, ends: tuple[float, float]) -> tuple[float, float]:
+def _around(value: float, ends: tuple[float, float] | None) -> tuple[float | None, float | None]:
     """The interval in times, wide enough to hold the value as recorded, half a grid later than its middle."""
+    if ends is None:
+        return None, None
     return min(math.exp(ends[0]), value), max(math.exp(ends[1]), value)
 
 
@@ -200,23 +293,16 @@ def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
     same evaluation have in common, and others not.
     """
     widths = [statistics.fmean(arrival.grid_share for arrival in repeats) for repeats in arms]
-    in_common = [_share_in_common(Counter(arrival.evaluation for arrival in repeats)) for repeats in arms]
+    counts = [Counter(arrival.evaluation for arrival in repeats) for repeats in arms]
+    # Variance of a mean whose parts are equal within a class and independent between classes, by that of one part.
+    in_common = [sum((count / of_arm.total()) ** 2 for count in of_arm.values()) for of_arm in counts]
     if all(share == 1.0 for share in in_common):
-        return _central(*sorted((*widths, 0.0), reverse=True)[:2])
+        # Half-width of the central 95 % of the difference of two uniform errors of these widths: a trapezoid.
+        wide, narrow = sorted((*widths, 0.0), reverse=True)[:2]
+        tail = math.sqrt((1 - CONFIDENCE) * wide * narrow)
+        return (wide + narrow) / 2 - tail if tail < narrow else CONFIDENCE * wide / 2
     variance = sum(share * width**2 / 12 for share, width in zip(in_common, widths, strict=True))
     return CONFIDENCE * math.sqrt(3 * variance)
-
-
-def _share_in_common(counts: Counter[int]) -> float:
-    """Variance of a mean whose parts are equal within a class and independent between classes, by that of one part."""
-    return sum((count / counts.total()) ** 2 for count in counts.values())
-
-
-def _central(wide: float, narrow: float) -> float:
-    """Half-width of the central 95 % of the difference of two uniform errors of these widths: a trapezoid."""
-    tail = math.sqrt((1 - CONFIDENCE) * wide * narrow)
-    on_the_slope = (wide + narrow) / 2 - tail
-    return on_the_slope if tail < narrow else CONFIDENCE * wide / 2
 
 
 def _shared(arrivals: Sequence[Arrival]) -> float:

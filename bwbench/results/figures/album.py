@@ -78,22 +78,15 @@ def draw_album(
         for group in groups[figure.compares]:
             if at and not set(group.label.split("_")) <= {"", *at}:
                 continue
-            folder = out / group.experiment if several else out
-            _draw_figure(figure, group, folder, width_in, formats, drawn)
+            if (why_not := figure.why_not(group)) is not None:
+                label = f" ({group.label})" if group.label else ""
+                drawn.skipped.append(f"{figure.name} of {group.experiment}{label}: {why_not}")
+                continue
+            stem = (out / group.experiment if several else out) / "_".join(filter(None, (figure.name, group.label)))
+            picture, table = figure.draw(group, width_in), figure.table(group)
+            drawn.paths.extend(save(picture, table, group, figure.name, stem, formats))
+            drawn.notes.extend(note for note in group.notes if note not in drawn.notes)
     return drawn
-
-
-def _draw_figure(
-    figure: AbstractFigure, part: Results, folder: Path, width_in: float, formats: Sequence[str], drawn: Drawn
-) -> None:
-    what = " ".join(text for text in (figure.name, f"of {part.experiment}", part.label and f"({part.label})") if text)
-    why_not = figure.why_not(part)
-    if why_not is not None:
-        drawn.skipped.append(f"{what}: {why_not}")
-        return
-    stem = folder / "_".join(text for text in (figure.name, part.label) if text)
-    drawn.paths.extend(save(figure.draw(part, width_in), figure.table(part), part, figure.name, stem, formats))
-    drawn.notes.extend(note for note in part.notes if note not in drawn.notes)
 
 
 def draw_albums(

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.results.analysis.caveats import AFTER, BEFORE, measured_links, measurements_of, pair_errors
 from bwbench.results.analysis.cells import setting_of
-from bwbench.results.analysis.link_errors import AFTER, BEFORE, measured_links, measurements_of, pair_errors
 from bwbench.results.analysis.results import COMPOSED_MARK, Results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
@@ -36,7 +36,6 @@ class LinkAskedAndAchieved(AbstractFigure):
     """Left and middle: every measurement by bandwidth. Below: the share of measurements up to each error."""
 
     name = "link"
-    summary = "links: asked against achieved, over all cells"
     compares = frozenset({"link", "nodes", "batch_size", "accumulate", "model", "dataset", "optimizer", "compute",
                           "evaluate", "target", "stop", "limit"})  # fmt: skip
 
@@ -50,7 +49,6 @@ class LinkAskedAndAchieved(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
-        shape = (2, 2)
         body_in = 4.1 if wide else 3.6
         # A composed time is no part of this picture: what it shows was measured.
         notes = [_in_words(table), *(note for note in results.notes if not note.startswith(COMPOSED_MARK.strip()))]
@@ -62,7 +60,7 @@ class LinkAskedAndAchieved(AbstractFigure):
                    linestyle=look.line, linewidth=1.2)
             for when, look in _LOOKS.items() if (table["when"] == when).any()
         ]  # fmt: skip
-        figure, grid = framed_panels(width_in, body_in, shape, "Links: achieved over asked", setting, notes, legend)
+        figure, grid = framed_panels(width_in, body_in, (2, 2), "Links: achieved over asked", setting, notes, legend)
         for column, (error, words) in enumerate(_TITLES.items()):
             _draw_strip(grid[0, column], table, error, wide=wide)
             panel_title(grid[0, column], words)

@@ -1,11 +1,14 @@
-"""Below which bandwidth does the method start to matter: time to accuracy against bandwidth, a line an arm."""
+"""Below which bandwidth does the method start to matter: time to accuracy against bandwidth, a line an arm.
+
+And speed apart from accuracy: how many samples a second each method trains on.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,30 +16,16 @@ import pandas as pd
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from bwbench.experiment.config.method_names import BASELINES
-from bwbench.methods.roles import HEADROOM
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
-from bwbench.results.figures import captions
+from bwbench.methods.roles import HEADROOM, REFERENCE
+from bwbench.results.analysis.results import Results, arrivals_by_seed, arrivals_over_bandwidths
+from bwbench.results.analysis.statistics import estimate, geometric_interval
+from bwbench.results.figures import captions, lines
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.captions import TimeUnit
-from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.levels import BELOW, Level, draw_level, long_name, name_levels
-from bwbench.results.figures.lines import (
-    LineEnd,
-    Mark,
-    arm_lines,
-    bandwidth_axis,
-    draw_lines,
-    lines_frame,
-    name_ends,
-    named_at_ends,
-    thin_ticks,
-)
-from bwbench.results.figures.marks import draw_bound
-from bwbench.results.figures.style import SMALL_PT, arm_style
+from bwbench.results.figures.marks import BOUND, draw_mark, label_log_axis
+from bwbench.results.figures.style import INK, SMALL_PT, arm_style
 
 _INTERVAL_SHOWN = 4.0  # of an interval beyond all marks; at n = 2 it may span decades
 _ARROW_IN = 0.085  # between censored arms at one bandwidth
@@ -47,7 +36,6 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
     """Log-log lines with intervals. Limits: one node alone, computing alone, and what the link's rate alone allows."""
 
     name = "bandwidth"
-    summary = "time to accuracy against bandwidth"
     compares = frozenset({"link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -62,38 +50,39 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         table = self.table(results)
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
         unit = captions.time_unit(float(table["at_least_s"].max()))
-        lines = arm_lines(shaped, results.roles, lambda row: _mark(results, row, unit))
+        arms = lines.of_arms(shaped, results.roles, lambda row: _mark(results, row, unit))
         bound = link_bound_of(results, unit)
         title = f"Time to {captions.target_words(results)} against bandwidth"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]), with_bandwidth=False)
+        setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         notes = [*_how_to_read(table, bound, results.limits), *results.notes]
-        figure, axes = lines_frame(width_in, title, setting, notes, lines)
+        figure, axes = lines.framed(width_in, title, setting, notes, arms)
         bandwidths = sorted(shaped["bandwidth_bps"].unique())
-        bandwidth_axis(axes, bandwidths)
+        lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
-        ends = draw_lines(figure, axes, lines, width_in, bounds=False)
+        ends = lines.draw(figure, axes, arms, width_in, bounds=False)
         leftmost = _draw_censored(axes, shaped, results.roles, unit, width_in)
         limits = {arm: level for arm in results.limits if (level := _limit(results, arm, unit)) is not None}
         for level in limits.values():
-            draw_level(axes, level)
+            lines.draw_level(axes, level)
         _finish(axes, bandwidths, leftmost, table["at_least_s"] / unit.seconds, unit)
-        if named_at_ends(lines, width_in):
-            name_ends(figure, axes, [*ends, *(LineEnd(None, one.y, one.name, one.color) for one in limits.values())])
+        if lines.named_at_ends(arms, width_in):
+            lines.name_ends(figure, axes, ends, list(limits.values()))
         else:
-            name_levels(figure, axes, [long_name(arm, results.roles[arm], level) for arm, level in limits.items()])
-        thin_ticks(figure, axes, bandwidths)
+            named = {arm: lines.limit_name(level.name, arm, results.roles[arm]) for arm, level in limits.items()}
+            lines.name_levels(figure, axes, [replace(limits[arm], name=name) for arm, name in named.items()])
+        lines.thin_ticks(figure, axes, bandwidths)
         if bound is not None:
             draw_link_bound(axes, bound)
         return figure
 
 
-def _mark(results: Results, row: Mapping[Hashable, Any], unit: captions.TimeUnit) -> Mark:
+def _mark(results: Results, row: Mapping[Hashable, Any], unit: captions.TimeUnit) -> lines.Mark:
     cells = results.cells[
         (results.cells["arm"] == row["arm"]) & (results.cells["bandwidth_bps"] == row["bandwidth_bps"])
     ]
     dots = tuple((one.at_least / unit.seconds, one.time_s is None) for one in arrivals_by_seed(cells).values())
     value, low, high = (row[column] / unit.seconds for column in ("at_least_s", "low_s", "high_s"))
-    return Mark(row["bandwidth_bps"], value, low, high, ">" if math.isinf(row["time_s"]) else "", dots)
+    return lines.Mark(row["bandwidth_bps"], value, low, high, ">" if math.isinf(row["time_s"]) else "", dots)
 
 
 def _draw_censored(
@@ -109,11 +98,12 @@ def _draw_censored(
         for number, row in enumerate(rows.sort_values("arm").to_dict("records")):
             x = row["bandwidth_bps"] * 10 ** (pitch * (number - (len(rows) - 1) / 2))
             leftmost = min(leftmost, x / 10**pitch)
-            draw_bound(axes, (x, row["at_least_s"] / unit.seconds), arm_style(row["arm"], roles[row["arm"]]), ">")
+            style = arm_style(row["arm"], roles[row["arm"]])
+            draw_mark(axes, (x, row["at_least_s"] / unit.seconds), style=style, bound=">", **BOUND)
     return leftmost
 
 
-def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> Level | None:
+def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> lines.Level | None:
     """The line of an arm that no link concerns; each seed counts once."""
     cells = results.cells[results.cells["arm"] == arm]
     arrivals = list(arrivals_over_bandwidths(cells).values())
@@ -125,8 +115,8 @@ def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> Level | None:
     name = captions.arm_label(arm, role, sum(map(bool, cells["composed"])), len(cells))
     name = f"{name}, not reached" if math.isinf(centre.value) else name
     dots = tuple(arrival.at_least / unit.seconds for arrival in arrivals)
-    side = BELOW if role == HEADROOM else ""  # nothing is faster than computing alone
-    return Level(name, centre.at_least / unit.seconds, style.color, style.line, low, high, dots, side)
+    side = lines.BELOW if role == HEADROOM else ""  # nothing is faster than computing alone
+    return lines.Level(name, centre.at_least / unit.seconds, style.color, style.line, low, high, dots, side)
 
 
 def _finish(axes: Axes, bandwidths: list[float], leftmost: float, levels: pd.Series, unit: captions.TimeUnit) -> None:
@@ -167,14 +157,14 @@ class LinkBound:
     arm: str
     color: str
     bits: float
-    unit: TimeUnit
+    unit: captions.TimeUnit
 
     def at(self, bandwidth_bps: float) -> float:
         """Time on the axis that sending takes at the link's full rate: no run can be shorter."""
         return self.bits / bandwidth_bps / self.unit.seconds
 
 
-def link_bound_of(results: Results, unit: TimeUnit) -> LinkBound | None:
+def link_bound_of(results: Results, unit: captions.TimeUnit) -> LinkBound | None:
     """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one."""
     cells = results.cells
     for arm in BASELINES:
@@ -204,3 +194,112 @@ def draw_link_bound(axes: Axes, bound: LinkBound) -> None:
     axes.annotate(f"link-bound, {bound.arm}", (at, level), (-7 if before else 5, 0), textcoords="offset points",
                   ha="right" if before else "left", va="center", fontsize=SMALL_PT, color=bound.color, zorder=6,
                   path_effects=[patheffects.withStroke(linewidth=2.2, foreground="white")])  # fmt: skip
+
+
+_RATES_INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
+_ROOM_ABOVE = 1.5  # over the ideal
+_IDEAL: Any = (0, (2, 2))
+
+
+class Throughput(AbstractFigure):
+    """Log-log lines with intervals; as many samples as nodes times one node alone are the ideal."""
+
+    name = "throughput"
+    compares = frozenset({"link.bandwidth"})
+
+    def applies(self, results: Results) -> str | None:
+        """Needs one arm at two bandwidths or more, and a training clock."""
+        why_not = captions.too_few_bandwidths(results)
+        return why_not or (None if len(_measured(results.cells)) else "no cell says how long it trained")
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """One row an arm and bandwidth: samples over seconds of training, evaluation excluded."""
+        rows = []
+        for (arm, bps), part in _measured(results.cells).groupby(["arm", "bandwidth_bps"], dropna=False):
+            rates = [float(rate) for rate in part["rate"]]
+            value, low, high = geometric_interval(rates)
+            rows.append({
+                "arm": str(arm), "bandwidth_bps": bps, "nodes": int(part["nodes"].max()), "num": len(rates),
+                "samples_per_s": value, "low": low, "high": high, "num_composed": int(part["composed"].sum()),
+                "repeats": rates,
+            })  # fmt: skip
+        return pd.DataFrame(rows).astype({"low": float, "high": float})
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        table = self.table(results)
+        shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
+        arms = lines.of_arms(shaped, results.roles, _rate_mark)
+        setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
+        title = "Training throughput against bandwidth"
+        notes = [_how_to_read_rates(table), *results.notes]
+        # Near the limits the fastest arms leave no room for names: those stand in the legend.
+        limits = [*_ideal(table, results), *_rate_limits(table, results)]
+        entries = [Line2D([], [], label=it.name, color=it.color, linestyle=it.line, linewidth=1.1) for it in limits]
+        figure, axes = lines.framed(width_in, title, setting, notes, arms, entries)
+        bandwidths = sorted({mark.bandwidth_bps for line in arms for mark in line.marks})
+        lines.bandwidth_axis(axes, bandwidths)
+        axes.set_yscale("log")
+        ends = lines.draw(figure, axes, arms, width_in)
+        for level in limits:
+            lines.draw_level(axes, level)
+        axes.grid(True)
+        axes.set_xlim(bandwidths[0] / 1.3, bandwidths[-1] * 1.2)
+        low, high = axes.get_ylim()
+        rates = [*table["samples_per_s"], *(level.y for level in limits)]
+        low, high = max(low, min(rates) / _RATES_INTERVAL_SHOWN), max(rates) * _ROOM_ABOVE
+        axes.set_ylim(low, high)
+        label_log_axis(axes.yaxis, low, high, length_in=2.3)
+        axes.set_ylabel("throughput (samples/s)")
+        if lines.named_at_ends(arms, width_in):
+            lines.name_ends(figure, axes, ends, limits)
+        lines.thin_ticks(figure, axes, bandwidths)
+        return figure
+
+
+def _measured(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells that say how many samples they took how long for, with the quotient as ``rate``."""
+    if cells.empty:
+        return cells
+    numbers = cells.assign(
+        samples=pd.to_numeric(cells["samples"]), training_clock_s=pd.to_numeric(cells["training_clock_s"])
+    )
+    known = numbers[(numbers["samples"] > 0) & (numbers["training_clock_s"] > 0)]
+    return known.assign(rate=known["samples"] / known["training_clock_s"])
+
+
+def _rate_mark(row: Mapping[Hashable, Any]) -> lines.Mark:
+    dots = tuple((rate, False) for rate in row["repeats"])
+    return lines.Mark(row["bandwidth_bps"], row["samples_per_s"], row["low"], row["high"], "", dots)
+
+
+def _rate_limits(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:
+    """The arms that no link concerns; of one that ran at several bandwidths their geometric mean."""
+    for arm in results.limits:
+        rows = table[table["arm"] == arm]
+        if rows.empty:
+            continue
+        one = len(rows) == 1
+        value = math.exp(rows["samples_per_s"].map(math.log).mean())
+        low, high = (float(rows[end].iloc[0]) if one else math.nan for end in ("low", "high"))
+        role = results.roles[arm]
+        style = arm_style(arm, role)
+        label = captions.arm_label(arm, role, rows["num_composed"].sum(), rows["num"].sum())
+        dots = tuple(rows["repeats"].iloc[0]) if one else tuple(rows["samples_per_s"])
+        yield lines.Level(label, value, style.color, style.line, low, high, dots)
+
+
+def _ideal(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:
+    """As many times one node alone as there are nodes; none without that arm, or where numbers of nodes are mixed."""
+    alone = table["arm"].map(results.roles) == REFERENCE
+    single, others = table[alone], table[~alone]
+    nodes = sorted(set(others["nodes"]))
+    if len(single) and len(nodes) == 1:
+        rate = nodes[0] * float(single["samples_per_s"].iloc[0])
+        yield lines.Level(f"ideal: {nodes[0]} × {single['arm'].iloc[0]}", rate, INK, _IDEAL)
+
+
+def _how_to_read_rates(table: pd.DataFrame) -> str:
+    several = "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on logarithms)."
+    repeats = captions.on_repeats(table["num"], several, "One repeat an arm: no intervals.")
+    words = f"Samples over training time, evaluation excluded. {repeats}"
+    return f"{words} More samples a second are not fewer seconds to a target: see time to accuracy."

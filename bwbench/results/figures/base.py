@@ -19,14 +19,12 @@ class AbstractFigure(ABC):
 
     Attributes:
         name: as in the registry and in file names.
-        summary: what a reader learns from it, in one line.
         compares: the settings that one picture spans besides arms and repeats, as flat names (``link.bandwidth``);
             every other setting that varies makes a picture for each of its values. Where a compared setting does not
             vary, ``applies`` says so.
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
     compares: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod

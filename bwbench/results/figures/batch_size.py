@@ -12,16 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.arrival import Arrival, number
 from bwbench.results.analysis.cells import Row
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import arrivals_by_seed, ends_of
+from bwbench.results.analysis.results import Results, arrivals_by_seed, ends_of
+from bwbench.results.analysis.statistics import Arrival, estimate, number
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
-from bwbench.results.figures.labels import label_log_axis, tick_at
-from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis, tick_at
 from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
 
 _PANEL_IN = {True: 2.3, False: 1.75}  # height by whether the picture is wide
@@ -34,7 +31,6 @@ class BatchSize(AbstractFigure):
     accumulated ones with hollow marks on a broken line."""
 
     name = "batch-size"
-    summary = "samples and time to accuracy against the batch"
     compares = frozenset({"batch_size", "accumulate", "link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -45,8 +41,27 @@ class BatchSize(AbstractFigure):
         return None if batches.max() > 1 else "only one batch size"
 
     def table(self, results: Results) -> pd.DataFrame:
-        """One row an arm, batch and bandwidth: time to target, and samples to target."""
-        return batch_table(results.cells)
+        """One row an arm, batch size, accumulation and bandwidth; ``time_…`` in seconds, ``samples_…`` to the target.
+
+        Each has ``_value`` (infinite where the median repeat did not reach it), ``_low``, ``_high``, ``_at_least``.
+        """
+        by = ["arm", "nodes", "batch_size", "accumulate", "bandwidth_bps"]
+        rows = []
+        for values, part in results.cells.groupby(by, dropna=False, sort=True):
+            times = list(arrivals_by_seed(part).values())
+            samples = list(_samples_by_seed(part))
+            if not times or not samples:
+                continue
+            time, sample = estimate(times), estimate(samples)
+            row: Row = dict(zip(by, values, strict=True))
+            row |= {"global_batch": int(part["global_batch"].iloc[0]), "num": len(times)}
+            row |= {"num_composed": int(part["composed"].sum())}
+            row |= ends_of("time", time) | {"time_censored": time.num_censored}
+            rows.append(row | ends_of("samples", sample) | {"samples_censored": sample.num_censored})
+        table = pd.DataFrame(rows)
+        ends = [f"{what}_{end}" for what in ("time", "samples") for end in ("low", "high")]
+        table[ends] = table[ends].astype(float)
+        return table
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
@@ -57,7 +72,7 @@ class BatchSize(AbstractFigure):
         accumulated = bool((table["accumulate"] > 1).any())
         notes = [*_how_to_read(table), *results.notes]
         title = f"Samples and time to {captions.target_words(results)} by batch"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        setting = captions.setting_line(results, num_runs=table["num"])
         labels = captions.arm_labels(table, results.roles)
         styles = {arm: arm_style(arm, results.roles[arm]) for arm in labels}
         legend = [arm_handle(styles[arm], label, linestyle="-") for arm, label in labels.items()]
@@ -88,35 +103,11 @@ class BatchSize(AbstractFigure):
             axes.set_ylabel(f"training time ({unit.symbol})")
         for axes in panels[2:num_panels]:
             axes.sharey(panels[1])
-        batches = sorted(table["global_batch"].unique())
+        batches = sorted({float(batch) for batch in table["global_batch"]})
         body = _PANEL_IN[wide] - 0.7
         for axes in panels[:num_panels]:
             _finish(axes, batches, width_in / columns - 0.8, body)
         return figure
-
-
-def batch_table(cells: pd.DataFrame) -> pd.DataFrame:
-    """One row an arm, batch size, accumulation and bandwidth; ``time_…`` in seconds, ``samples_…`` to the target.
-
-    Each has ``_value`` (infinite where the median repeat did not reach it), ``_low``, ``_high``, ``_at_least``.
-    """
-    by = ["arm", "nodes", "batch_size", "accumulate", "bandwidth_bps"]
-    rows = []
-    for values, part in cells.groupby(by, dropna=False, sort=True):
-        times = list(arrivals_by_seed(part).values())
-        samples = list(_samples_by_seed(part))
-        if not times or not samples:
-            continue
-        time, sample = estimate(times), estimate(samples)
-        row: Row = dict(zip(by, values, strict=True))
-        row |= {"global_batch": int(part["global_batch"].iloc[0]), "num": len(times)}
-        row |= {"num_composed": int(part["composed"].sum())}
-        row |= ends_of("time", time) | {"time_censored": time.num_censored}
-        rows.append(row | ends_of("samples", sample) | {"samples_censored": sample.num_censored})
-    table = pd.DataFrame(rows)
-    ends = [f"{what}_{end}" for what in ("time", "samples") for end in ("low", "high")]
-    table[ends] = table[ends].astype(float)
-    return table
 
 
 def _samples_by_seed(cells: pd.DataFrame) -> Iterator[Arrival]:
@@ -159,20 +150,15 @@ def _finish(axes: Axes, batches: list[float], width_in: float, height_in: float)
     axes.set_yscale("log")
     axes.grid(True)
     axes.margins(x=0.08, y=0.12)
-    shown = _spaced([float(batch) for batch in batches], width_in)
-    tick_at(axes.xaxis, shown)
-    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=height_in)
-    axes.set_xlabel("samples of a step, all nodes")
-
-
-def _spaced(batches: list[float], width_in: float) -> list[float]:
-    """The batches whose labels fit beside each other on a logarithmic axis; the ends always do."""
+    # The batches whose labels fit beside each other; the ends always do.
     decades = math.log10(batches[-1] / batches[0]) if len(batches) > 1 else 1.0
     shown = batches[:1]
     for batch in batches[1:]:
         if math.log10(batch / shown[-1]) / decades * width_in >= 0.3:
             shown.append(batch)
-    return shown
+    tick_at(axes.xaxis, shown)
+    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=height_in)
+    axes.set_xlabel("samples of a step, all nodes")
 
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:

@@ -9,17 +9,15 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE, may_win
-from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.cells import DONE, Row
-from bwbench.results.analysis.results import COMPOSED_MARK, Results
+from bwbench.results.analysis.results import COMPOSED_MARK, Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
@@ -54,7 +52,7 @@ def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
     """The race on each link (bandwidth and round trip) that any arm ran on, rising in both.
 
     Args:
-        cells: rows of ``tables.cells_table``; one node alone takes part everywhere.
+        cells: rows of ``results.cells_table``; one node alone takes part everywhere.
     """
     cells = cells[cells["role"].map(may_win).astype(bool) & (cells["status"] == DONE)]
     everywhere = cells["bandwidth_bps"].isna() & (cells["role"] == REFERENCE)
@@ -62,26 +60,21 @@ def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
     for where, part in cells.groupby(["bandwidth_bps", "rtt_s"], sort=True):
         bandwidth_bps, rtt_s = (float(str(value)) for value in where)
         here = cells[everywhere | cells.index.isin(part.index)]
-        arms = {str(arm): arrivals_by_seed(rows) for arm, rows in here.groupby("arm")}
-        arms = {arm: arrivals for arm, arrivals in arms.items() if arrivals}
-        if arms:
-            composed = {str(arm): bool(rows["composed"].any()) for arm, rows in here.groupby("arm")}
-            races.append(_race(bandwidth_bps, rtt_s, arms, composed))
+        arms = {str(arm): arrivals for arm, rows in here.groupby("arm") if (arrivals := arrivals_by_seed(rows))}
+        centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in arms.items()}
+        ranked = sorted(arms, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
+        if not ranked:
+            continue
+        first, second = ranked[0], next(iter(ranked[1:]), None)
+        time_s, num = centres[first].value, centres[first].num
+        if math.isinf(time_s):
+            races.append(Fastest(bandwidth_bps, rtt_s, None, math.inf, None, None, None, 0, False))
+            continue
+        margin = None if second is None else paired_ratio(arms[second], arms[first])
+        tie = None if margin is None or margin.low is None else margin.low <= 1.0
+        composed = bool(here[here["arm"] == first]["composed"].any())
+        races.append(Fastest(bandwidth_bps, rtt_s, first, time_s, second, margin, tie, num, composed))
     return races
-
-
-def _race(
-    bandwidth_bps: float, rtt_s: float, arms: Mapping[str, Mapping[int, Arrival]], composed: Mapping[str, bool]
-) -> Fastest:
-    centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in arms.items()}
-    first, *others = sorted(arms, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
-    if math.isinf(centres[first].value):
-        return Fastest(bandwidth_bps, rtt_s, None, math.inf, None, None, None, 0, False)
-    second = next(iter(others), None)
-    margin = None if second is None else paired_ratio(arms[second], arms[first])
-    tie = None if margin is None or margin.low is None else margin.low <= 1.0
-    num = centres[first].num
-    return Fastest(bandwidth_bps, rtt_s, first, centres[first].value, second, margin, tie, num, composed[first])
 
 
 _ROW_IN = 0.42
@@ -97,7 +90,6 @@ class BestAlgorithm(AbstractFigure):
     """A cell a link, with the first arm and how many times as fast it is as the second; ties are pale and hatched."""
 
     name = "best-algorithm"
-    summary = "which method reaches the target first, by bandwidth and latency"
     compares = frozenset({"link.bandwidth", "link.latency"})
 
     def applies(self, results: Results) -> str | None:
@@ -114,11 +106,8 @@ class BestAlgorithm(AbstractFigure):
         for race in fastest_by_link(results.cells):
             row = {key: value for key, value in vars(race).items() if key != "margin"}
             margin = race.margin
-            row |= {"margin": None, "margin_low": None, "margin_high": None, "margin_bound": ""}
-            if margin is not None:
-                row |= {"margin": margin.value, "margin_low": margin.low, "margin_high": margin.high}
-                row |= {"margin_bound": margin.bound}
-            rows.append(row)
+            ends = (None, None, None, "") if margin is None else (margin.value, margin.low, margin.high, margin.bound)
+            rows.append(row | dict(zip(("margin", "margin_low", "margin_high", "margin_bound"), ends, strict=True)))
         return pd.DataFrame(rows)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
@@ -128,7 +117,7 @@ class BestAlgorithm(AbstractFigure):
         names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
         legend = _legend(races, names, results.roles)
         title = f"First to {captions.target_words(results)}, by link"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(race.num for race in races if race.num))
+        setting = captions.setting_line(results, num_runs=[race.num for race in races if race.num])
         notes = [_how_to_read(races), *results.notes]
         body_in = 0.62 + _ROW_IN * len(rtts)
         figure, axes = framed_axes(width_in, body_in, title, setting, notes, legend)
@@ -193,7 +182,10 @@ def _draw_cell(
     figure: Figure, axes: Axes, at: tuple[int, int], race: Fastest, name: str, color: str, room_in: float
 ) -> None:
     x, y = at
-    fill = _paler(color) if race.tie else color
+    fill = color
+    if race.tie:
+        red, green, blue = (channel + (1 - channel) * _PALE for channel in to_rgb(color))
+        fill = to_hex((red, green, blue))
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=fill, edgecolor=color if race.tie else "white",
                              linewidth=0, zorder=1, hatch="////" if race.tie else None))  # fmt: skip
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor="white", linewidth=1.5, zorder=2))
@@ -210,11 +202,6 @@ def _draw_cell(
                   weight="bold", zorder=4, **where)  # fmt: skip
     if two_lines:
         axes.annotate(below, (x, y), (0, -1.5), va="top", zorder=3, **where)
-
-
-def _paler(color: str) -> str:
-    red, green, blue = (round(255 * (channel + (1 - channel) * _PALE)) for channel in to_rgb(color))
-    return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 def _how_to_read(races: Sequence[Fastest]) -> str:

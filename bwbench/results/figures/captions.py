@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -18,27 +18,29 @@ _NAMED_KINDS = 2  # of link: more are counted
 LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
 
 
-@dataclass(frozen=True)
-class TimeUnit:
-    """The unit of a time axis: seconds per unit, and its symbol."""
+class TimeUnit(NamedTuple):
+    """The unit of a time axis."""
 
-    seconds: float
     symbol: str
+    seconds: float
 
 
 def time_unit(longest_s: float) -> TimeUnit:
     """The unit in which ``longest_s`` is neither tiny nor a long number."""
     if longest_s < 0.1:
-        return TimeUnit(1e-3, "ms")
+        return TimeUnit("ms", 1e-3)
     if longest_s <= 600.0:
-        return TimeUnit(1.0, "s")
-    return TimeUnit(60.0, "min") if longest_s <= 6 * 3600.0 else TimeUnit(3600.0, "h")
+        return TimeUnit("s", 1.0)
+    return TimeUnit("min", 60.0) if longest_s <= 6 * 3600.0 else TimeUnit("h", 3600.0)
 
 
-def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True, link: str | None = None) -> str:
-    """``cnn on digits · 4 nodes · 10 Mbit/s, RTT 5 ms, shared air · n = 3``.
+def setting_line(
+    results: Results, *, num_runs: Iterable[float] | str, with_bandwidth: bool = True, link: str | None = None
+) -> str:
+    """``cnn on digits · 4 nodes · 10 Mbit/s, RTT 5 ms, shared air · n = 3`` (``n = 2–3`` where arms differ).
 
     Args:
+        num_runs: of each mark, or what stands in place of ``n``.
         link: in place of the words on the link.
     """
     cells = results.cells
@@ -49,15 +51,10 @@ def setting_line(results: Results, *, num_runs: str, with_bandwidth: bool = True
     if link is None:
         links = sorted({str(words) for words in shown["link"]})
         link = links[0] if with_bandwidth and len(links) == 1 else _link_without_bandwidth(shown)
-    parts.append(link)
-    parts += [results.group.words, num_runs]
-    return " · ".join(part for part in parts if part)
-
-
-def num_runs(counts: Iterable[float]) -> str:
-    """``n = 3``, or ``n = 2–3`` where arms differ."""
-    found = sorted({int(count) for count in counts})
-    return f"n = {_range(found)}" if found else ""
+    if not isinstance(num_runs, str):
+        counts = sorted({int(count) for count in num_runs})
+        num_runs = f"n = {_range(counts)}" if counts else ""
+    return " · ".join(part for part in (*parts, link, results.group.words, num_runs) if part)
 
 
 def target_words(results: Results) -> str:

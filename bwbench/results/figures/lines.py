@@ -1,5 +1,7 @@
 """Lines over the bandwidth of the link, one an arm: drawn alike in every figure, and named so that many stay readable.
 
+Across them run levels: arms that no link concerns, and ideals.
+
 Few lines are named at their right ends. Many, or those of a narrow picture, get a legend in the order in which they
 stand at the slowest link, where they are farthest apart.
 """
@@ -12,20 +14,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETDOWN, CARETUP
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import Bbox, ScaledTranslation
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.figures.captions import arm_label
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
-from bwbench.results.figures.labels import spread
-from bwbench.results.figures.marks import arm_handle, draw_bound, draw_whiskers
-from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, ArmStyle, arm_style
+from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, emptiest, spread
+from bwbench.results.figures.style import INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
 
 NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
 _LABEL_GAP_PT = 14.0
@@ -74,11 +78,11 @@ class LineEnd:
 
 
 def named_at_ends(lines: Sequence[ArmLine], width_in: float) -> bool:
-    """Whether lines are named at their ends; else ``lines_frame`` makes a legend."""
+    """Whether lines are named at their ends; else ``framed`` makes a legend."""
     return width_in >= PAGE_IN and len(lines) <= NAMED_UP_TO
 
 
-def lines_frame(
+def framed(
     width_in: float,
     title: str,
     setting: str,
@@ -105,7 +109,7 @@ def lines_frame(
     return framed_axes(width_in, 2.75 + extra_in, title, setting, notes, entries)
 
 
-def arm_lines(
+def of_arms(
     table: pd.DataFrame, roles: Mapping[str, str], mark: Callable[[dict[Hashable, Any]], Mark]
 ) -> list[ArmLine]:
     """A line an arm, the uppermost at the slowest link first, as they stand there.
@@ -131,7 +135,7 @@ def _dodges(lines: Sequence[ArmLine]) -> list[float]:
     return [10 ** (pitch * (number - (len(lines) - 1) / 2)) for number in range(len(lines))]
 
 
-def draw_lines(
+def draw(
     figure: Figure, axes: Axes, lines: Sequence[ArmLine], width_in: float, *, bounds: bool = True
 ) -> list[LineEnd]:
     """Draw all arms; returns where each of them ends.
@@ -161,7 +165,7 @@ def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowd
                       markersize=2.6 if crowded else 4)  # fmt: skip
     for mark in line.marks if bounds else ():
         if mark.bound:
-            draw_bound(axes, (mark.bandwidth_bps * dodge, mark.value), style, mark.bound)
+            draw_mark(axes, (mark.bandwidth_bps * dodge, mark.value), style=style, bound=mark.bound, **BOUND)
     _draw_repeats(figure, axes, line, dodge, style.color, crowded=crowded)
     last = line.marks[-1]
     return LineEnd(last.bandwidth_bps * dodge, last.value, line.label, style.color)
@@ -212,8 +216,9 @@ def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value) if value in labelled else ""))
 
 
-def name_ends(figure: Figure, axes: Axes, ends: Sequence[LineEnd]) -> None:
-    """Every line is named at its right end; names that would overlap are moved apart."""
+def name_ends(figure: Figure, axes: Axes, of_lines: Sequence[LineEnd], levels: Sequence[Level]) -> None:
+    """Every line and level is named at its right end; names that would overlap are moved apart."""
+    ends = [*of_lines, *(LineEnd(None, level.y, level.name, level.color) for level in levels)]
     lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72
     low, high = (math.log10(limit) for limit in axes.get_ylim())
@@ -231,3 +236,66 @@ def name_ends(figure: Figure, axes: Axes, ends: Sequence[LineEnd]) -> None:
 def readable(color: str) -> str:
     """Light colours make poor letters; names in them are written in ink instead."""
     return INK if color in ("#f0e442", "#e69f00", "#cc79a7", "#56b4e9", "#44aa99", "#999933") else color
+
+
+_LIMITS = {REFERENCE: "one node alone", HEADROOM: "computing alone"}  # no link concerns them
+ABOVE, BELOW = "above", "below"
+_HALO = [patheffects.withStroke(linewidth=2.2, foreground="white")]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One horizontal line.
+
+    Attributes:
+        low, high: its interval, drawn as a band; NaN where there is none.
+        dots: its repeats, drawn at the left edge.
+        side: of its name, ABOVE or BELOW the line; empty where the least is in the way.
+    """
+
+    name: str
+    y: float
+    color: str
+    line: Any
+    low: float = math.nan
+    high: float = math.nan
+    dots: tuple[float, ...] = ()
+    side: str = ""
+
+
+def limit_name(label: str, arm: str, role: str) -> str:
+    """A label of an arm, in which its name says what it is a limit of: ``one node alone (single)``."""
+    return label.replace(arm_label(arm, role), f"{_LIMITS[role]} ({arm})")
+
+
+def draw_level(axes: Axes, level: Level) -> None:
+    """The line across the picture, its band and its dots."""
+    axes.axhline(level.y, color=level.color, linestyle=level.line, linewidth=1.1, zorder=2)
+    if not math.isnan(level.low):
+        axes.axhspan(level.low, level.high, color=level.color, alpha=0.1, linewidth=0)
+    if len(level.dots) > 1:
+        axes.plot([0.012] * len(level.dots), level.dots, "o", transform=axes.get_yaxis_transform(), markersize=2.2,
+                  color=level.color, markeredgewidth=0, zorder=3)  # fmt: skip
+
+
+def name_levels(figure: Figure, axes: Axes, levels: Sequence[Level]) -> None:
+    """Write the names into the picture, near its left or right edge; limits of the axes are final by now."""
+    lay_out(figure)
+    drawn = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 1 and line.get_linestyle() != "None"]
+    drawn = [line for line in drawn if line.get_transform() == axes.transData]
+    drawn += [Line2D(axes.get_xlim(), (level.y, level.y)) for level in levels]
+    box, px_per_pt = axes.get_window_extent(), figure.dpi / 72
+    taken: list[Bbox] = []  # by names written before
+    for level in levels:
+        width, height = text_width_in(figure, level.name, SMALL_PT) * figure.dpi, SMALL_PT * px_per_pt
+        line_px = axes.transData.transform((1.0, level.y))[1]
+        sides = {ABOVE: line_px + 2 * px_per_pt, BELOW: line_px - 3 * px_per_pt - height}
+        near, far = box.x0 + 0.03 * box.width, box.x1 - 0.03 * box.width - width
+        places = [(x, y) for side, y in sides.items() if level.side in ("", side) for x in (near, far)]
+        boxes = [Bbox.from_bounds(x, y, width, height) for x, y in places]
+        free = [at for at, one in zip(places, boxes, strict=True) if not any(one.overlaps(other) for other in taken)]
+        places = free or places
+        x, y = places[emptiest(axes, places, width, height, drawn)]
+        taken.append(Bbox.from_bounds(x, y, width, height))
+        axes.annotate(level.name, ((x - box.x0) / box.width, (y - box.y0) / box.height), xycoords="axes fraction",
+                      fontsize=SMALL_PT, color=INK, path_effects=_HALO, zorder=6)  # fmt: skip

@@ -1,33 +1,144 @@
-"""What does another kind of link do to it: time to the target on each of several links, a row a link."""
+"""What does another kind of link do to it: time to the target on each of several links, a row a link.
+
+Links are called as their preset where they are one, else by the words that tell them apart.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from pydantic import ValidationError
 
-from bwbench.base.plain_data import JsonObject
-from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.cells import Row, describe_link
-from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import arrivals_by_seed, arrivals_over_bandwidths
+from bwbench.base.plain_data import JsonObject, list_at, mapping_at
+from bwbench.network.link import Link
+from bwbench.network.link.named_links import named_links
+from bwbench.results.analysis.cells import Row, describe_link, keys_of, value_at
+from bwbench.results.analysis.results import Results, arrivals_by_seed, arrivals_over_bandwidths, once
+from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes
-from bwbench.results.figures.labels import label_log_axis
-from bwbench.results.figures.levels import limit_name
-from bwbench.results.figures.link_names import Asked, LinkName, common_words, name_links
-from bwbench.results.figures.marks import arm_handle, draw_mark
-from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT, ArmStyle, arm_style
+from bwbench.results.figures.lines import limit_name
+from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis
+from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT, arm_style
+
+_NO_PART_OF_A_PRESET = ("overrides", "wired", "tcp", "seed", "backend")  # said beside its name where it matters
+_LONG_VALUE = 24  # letters, above which a setting's value is no label (a whole trace)
+
+Asked = JsonObject  # a link as it stands in cell.json
+
+
+@dataclass(frozen=True)
+class LinkName:
+    """How one link is called.
+
+    Attributes:
+        name: its preset with what is different at some nodes (``wifi-802.11n-good, node 3: 6.5 Mbit/s``); without a
+            preset the words that it does not share with all other links.
+        about: of a preset its rate and round trip; empty where ``name`` says it all.
+    """
+
+    name: str
+    about: str
+
+
+def name_links(links: Sequence[Asked]) -> list[LinkName]:
+    """A name for each of ``links``, no two of them alike."""
+    shared = common_words(links)
+    names = []
+    for link in links:
+        preset = _preset_of(link)
+        if preset is None:
+            words = [word for word in _words(link) if word not in shared]
+            names.append(LinkName(", ".join(words) or describe_link(link), ""))
+        else:
+            words = _words(link)  # the first ones, up to its round trip; none where it has none
+            end = next((place + 1 for place, word in enumerate(words) if word.startswith("RTT ")), 0)
+            rate = [word for word in words[:end] if word not in shared]
+            names.append(LinkName(", ".join([preset, *_words_on_nodes(link)]), ", ".join(rate)))
+    return _numbered(_told_apart(names, links))
+
+
+def common_words(links: Sequence[Asked]) -> list[str]:
+    """What all ``links`` have in common, for the caption: ``20 Mbit/s``, ``RTT 5 ms``."""
+    return [word for word in _words(links[0]) if all(word in _words(link) for link in links)] if links else []
+
+
+def _words(link: Asked) -> list[str]:
+    return [*describe_link({**link, "overrides": {}}).split(", "), *_words_on_nodes(link)]
+
+
+def _words_on_nodes(link: Asked) -> list[str]:
+    """Nodes on a wire, and those with a link of their own: ``node 3: 6.5 Mbit/s``."""
+    wired, overrides = list_at(link, "wired"), mapping_at(link, "overrides")
+    alike: dict[str, list[Any]] = {}
+    for node in sorted(overrides, key=int):
+        given = [
+            key if isinstance(value, Mapping) else str(value) if key == "bandwidth" else f"{key} {value}"
+            for key, value in mapping_at(overrides, node).items()
+            if value is not None
+        ]
+        alike.setdefault(", ".join(given), []).append(node)
+    return [*([f"{_nodes(wired)} wired"] if wired else []), *(f"{_nodes(who)}: {own}" for own, who in alike.items())]
+
+
+def _nodes(numbers: Sequence[Any]) -> str:
+    return f"{'node' if len(numbers) == 1 else 'nodes'} {' and '.join(map(str, numbers))}"
+
+
+def _preset_of(link: Asked) -> str | None:
+    """The built-in preset that a link is, nodes that differ set aside: cells hold what a preset stands for."""
+    try:
+        asked = Link.model_validate({key: value for key, value in link.items() if key not in _NO_PART_OF_A_PRESET})
+    except ValidationError:
+        return None
+    return next((name for name, preset in _presets().items() if preset == asked), None)
+
+
+@lru_cache(maxsize=1)
+def _presets() -> dict[str, Link]:
+    return {name: Link.model_validate({"preset": name}) for name in named_links(Link)}
+
+
+def _told_apart(names: Sequence[LinkName], links: Sequence[Asked]) -> list[LinkName]:
+    """Names that are alike get the settings in which their links differ: ``tcp congestion control bbr``."""
+
+    def is_short(value: Any) -> bool:
+        return value not in (None, []) and not isinstance(value, Mapping) and len(str(value)) <= _LONG_VALUE
+
+    found = []
+    for name, link in zip(names, links, strict=True):
+        alike = [other for one, other in zip(names, links, strict=True) if one.name == name.name]
+        own = [
+            f"{key.replace('.', ' ').replace('_', ' ')} {value_at(link, key)}"
+            for key in keys_of(link)
+            if len({str(value_at(other, key)) for other in alike}) > 1 and is_short(value_at(link, key))
+        ]
+        found.append(replace(name, name=", ".join([name.name, *own])))
+    return found
+
+
+def _numbered(names: Sequence[LinkName]) -> list[LinkName]:
+    """What is still alike (two traces of one mean) is numbered."""
+    times = Counter(name.name for name in names)
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name.name] += 1
+        found.append(replace(name, name=f"{name.name} ({seen[name.name]})") if times[name.name] > 1 else name)
+    return found
+
 
 _NUMBERS = ["time_s", "low_s", "high_s", "at_least_s"]
 _COLUMNS = ["link", "words", "arm", "num", "num_censored", "num_composed", *_NUMBERS]
@@ -45,7 +156,8 @@ def links_table(results: Results) -> pd.DataFrame:
     """
     asked = {str(folder.cell.id): _asked(folder.cell.config) for folder in results.done}
     cells = results.cells.assign(asked=results.cells["id"].map(asked))
-    names = dict(zip(_keys(results), name_links(asked_links(results)), strict=True))
+    links = asked_links(results)
+    names = dict(zip(links, name_links(list(links.values())), strict=True))
     rows: list[Row] = []
     for (link, arm), part in cells[~cells["arm"].isin(results.limits)].groupby(["asked", "arm"], sort=True):
         row = {"link": names[str(link)].name, "words": describe_link(json.loads(str(link)))}
@@ -73,18 +185,10 @@ def ranked(rows: pd.DataFrame, column: str, beside: str) -> list[str]:
     return [str(value) for value in means.sort_values(kind="stable").index]
 
 
-def asked_links(results: Results) -> list[Asked]:
-    """The links that done cells of arms that a link concerns ran on, each once."""
-    return [json.loads(key) for key in _keys(results)]
-
-
-def named_links(results: Results) -> dict[str, LinkName]:
-    """Their names, by what stands in the table."""
-    return {name.name: name for name in name_links(asked_links(results))}
-
-
-def _keys(results: Results) -> list[str]:
-    return sorted({_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits})
+def asked_links(results: Results) -> dict[str, Asked]:
+    """The links that done cells of arms that a link concerns ran on, by their JSON."""
+    keys = {_asked(folder.cell.config) for folder in results.done if folder.cell.arm not in results.limits}
+    return {key: json.loads(key) for key in sorted(keys)}
 
 
 def _asked(config: JsonObject) -> str:
@@ -130,17 +234,17 @@ class LinksCompared(AbstractFigure):
     """A row a link, fastest on top, and in it a mark an arm, in the same order everywhere; limits run through all."""
 
     name = "links"
-    summary = "time to accuracy on links that differ in more than bandwidth and latency"
     compares = frozenset({"link"})
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, two arms, and two links that bandwidth and latency alone do not tell apart."""
-        links, table = asked_links(results), links_table(results)
+        links, table = list(asked_links(results).values()), links_table(results)
         if table.empty:
             return "the cells have no target"
         if len(links) < 2:
             return "only one kind of link"
-        if len({_beside_rate(link) for link in links if link.get("shaped", True)}) < 2:
+        beside_rate = [{**link, "bandwidth": None, "latency": None} for link in links if link.get("shaped", True)]
+        if len({json.dumps(link, sort_keys=True) for link in beside_rate}) < 2:
             return "the links differ in bandwidth and latency alone"
         if len(links) > _MOST_LINKS:
             return f"{len(links)} links are too many for one picture"
@@ -151,7 +255,8 @@ class LinksCompared(AbstractFigure):
         return links_table(results)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        table, names = self.table(results), named_links(results)
+        table, asked = self.table(results), list(asked_links(results).values())
+        names = {name.name: name for name in name_links(asked)}
         linked, limits = table[table["link"] != ""], table[table["link"] == ""].to_dict("records")
         links, arms = ranked(linked, "link", "arm"), ranked(linked, "arm", "link")
         wide = width_in >= PAGE_IN
@@ -165,15 +270,19 @@ class LinksCompared(AbstractFigure):
         styles = {arm: arm_style(arm, role) for arm, role in results.roles.items()}
         legend = [arm_handle(styles[arm], words[arm], linestyle="none") for arm in arms]
         legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide=wide) for row in limits]
-        shared = ", ".join(common_words(asked_links(results)))
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]),
+        shared = ", ".join(common_words(asked))
+        setting = captions.setting_line(results, num_runs=table["num"],
                                         link=f"{len(links)} links" + (f": {shared}" if shared else ""))  # fmt: skip
         title = f"Time to {captions.target_words(results)} by link"
         body_in = row_pt / 72 * len(links) + _BELOW_IN
         figure, axes = framed_axes(width_in, body_in, title, setting, [_how_to_read(table), *results.notes], legend)
         unit = captions.time_unit(math.sqrt(table["at_least_s"].max() * table["at_least_s"].min()))
         for row in limits:
-            _draw_limit(axes, row, styles[row["arm"]], unit.seconds)
+            style = styles[row["arm"]]
+            at, low, high = (row[end] / unit.seconds for end in ("at_least_s", "low_s", "high_s"))
+            axes.axvline(at, color=style.color, linestyle=style.line, linewidth=1.1, zorder=2)
+            if not math.isnan(low):
+                axes.axvspan(low, high, color=style.color, alpha=0.1, linewidth=0, zorder=1)
         for row in linked.to_dict("records"):
             y = links.index(row["link"]) + _PITCH_PT / row_pt * (arms.index(row["arm"]) - (len(arms) - 1) / 2)
             ends = (row["low_s"] / unit.seconds, row["high_s"] / unit.seconds)
@@ -182,13 +291,6 @@ class LinksCompared(AbstractFigure):
         _finish(axes, table, unit, width_in - _NAME_IN[wide])
         _name_rows(axes, labels)
         return figure
-
-
-def _beside_rate(link: JsonObject) -> str:
-    """What other figures do not put on an axis: all of a link but its bandwidth and latency."""
-    return json.dumps(
-        {key: value for key, value in link.items() if key not in ("bandwidth", "latency")}, sort_keys=True
-    )
 
 
 def _wrapped(text: str, size_pt: float, room_in: float) -> str:
@@ -203,12 +305,6 @@ def _limit_handle(row: Mapping[Any, Any], label: str, role: str, *, wide: bool) 
     label = limit_name(label, row["arm"], role) if wide else label
     label = f"{label}, not reached" if math.isinf(row["time_s"]) else label
     return Line2D([], [], label=label, color=style.color, linestyle=style.line, linewidth=1.1)
-
-
-def _draw_limit(axes: Axes, row: Mapping[Any, Any], style: ArmStyle, unit: float) -> None:
-    axes.axvline(row["at_least_s"] / unit, color=style.color, linestyle=style.line, linewidth=1.1, zorder=2)
-    if not math.isnan(row["low_s"]):
-        axes.axvspan(row["low_s"] / unit, row["high_s"] / unit, color=style.color, alpha=0.1, linewidth=0, zorder=1)
 
 
 def _finish(axes: Axes, table: pd.DataFrame, unit: captions.TimeUnit, length_in: float) -> None:

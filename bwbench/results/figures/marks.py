@@ -1,4 +1,4 @@
-"""Marks with whiskers and arrows, and entries of legends, that are drawn alike in all figures."""
+"""Marks with whiskers and arrows, entries of legends and labels of axes, drawn alike in all figures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
 from bwbench.results.figures.style import ArmStyle
 
+POINT: Any = {"size": 6.0, "edges": (0.5, 1.0)}  # a larger mark, for pictures in which an arm is one point
+BOUND: Any = {"ends": (None, None), "size": 4.5, "head": 7}  # a hollow mark with an arrow, over a line
 _ARROW_PT = 13.0
 
 
@@ -24,10 +29,14 @@ def arm_handle(style: ArmStyle, label: str, **changes: Any) -> Line2D:
 def draw_mark(
     axes: Axes, at: tuple[float, float], ends: tuple[float | None, float | None], style: ArmStyle, bound: str = "",
     size: float = 5.0, *, hollow: bool = False, marker: str | None = None, sideways: bool = False,
+    edges: tuple[float, float] = (0.4, 0.9), head: float = 6,
 ) -> None:  # fmt: skip
     """One value with its interval. ``bound`` ``>`` makes it a hollow mark with an arrow upwards, ``<`` downwards.
 
     Args:
+        ends: of its interval; None or NaN where it has none.
+        edges: width of a full mark's edge, and of a hollow one's.
+        head: size of the arrow's.
         marker: in place of the arm's.
         sideways: the value stands on the horizontal axis: interval and arrow lie along it.
     """
@@ -38,27 +47,9 @@ def draw_mark(
     face = "white" if hollow or bound else style.color
     edge = style.color if hollow or bound else "white"
     axes.plot([x], [y], marker or style.marker, markersize=size, markerfacecolor=face, markeredgecolor=edge, zorder=5,
-              markeredgewidth=0.9 if hollow or bound else 0.4)  # fmt: skip
+              markeredgewidth=edges[hollow or bool(bound)])  # fmt: skip
     if bound:
-        draw_arrow(axes, at, style.color, bound, sideways=sideways)
-
-
-def draw_point(
-    axes: Axes, at: tuple[float, float], ends: tuple[float, float], style: ArmStyle, *, hollow: bool
-) -> None:
-    """A larger mark, for pictures in which an arm is one point; ``ends`` NaN where it has no interval."""
-    if not math.isnan(ends[0]):
-        axes.plot([at[0]] * 2, ends, color=style.color, linewidth=0.9, marker="_", markersize=3.5, zorder=3)
-    face, edge = ("white", style.color) if hollow else (style.color, "white")
-    axes.plot([at[0]], [at[1]], style.marker, markersize=6, markerfacecolor=face, markeredgecolor=edge, zorder=5,
-              markeredgewidth=1.0 if hollow else 0.5)  # fmt: skip
-
-
-def draw_bound(axes: Axes, at: tuple[float, float], style: ArmStyle, bound: str) -> None:
-    """A hollow mark with an arrow to where the value lies."""
-    axes.plot(*at, style.marker, markersize=4.5, markerfacecolor="white", markeredgecolor=style.color,
-              markeredgewidth=0.9, zorder=5)  # fmt: skip
-    draw_arrow(axes, at, style.color, bound, head=7)
+        draw_arrow(axes, at, style.color, bound, sideways=sideways, head=head)
 
 
 def draw_arrow(
@@ -78,3 +69,64 @@ def draw_whiskers(axes: Axes, whiskers: Sequence[tuple[float, float, float]], **
     x = [at for place, _, _ in whiskers for at in (place, place, math.nan)]
     y = [end for _, low, high in whiskers for end in (low, high, math.nan)]
     axes.plot(x, y, marker="_", zorder=3, **look)
+
+
+_SAMPLES = 24  # of a line between two of its points
+_LABEL_IN = 0.34  # room that a tick label of up to four digits needs along the axis
+
+
+def spread(wanted: Sequence[float], pitch: float, low: float, high: float) -> list[float]:
+    """Positions as near as possible to ``wanted`` that are ``pitch`` apart and, where they fit, inside low to high.
+
+    Order is kept; labels that touch form a block, which sits at the mean of what its members want (the least squares
+    solution). Returns the positions in the order of ``wanted``.
+    """
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    blocks: list[list[float]] = []  # each [sum of wanted offsets, members]
+    for rank, index in enumerate(order):
+        blocks.append([wanted[index] - rank * pitch, 1])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
+            total, members = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += members
+    base = [total / members for total, members in blocks for _ in range(int(members))]
+    room = max(low, high - pitch * (len(wanted) - 1))
+    positions = [0.0] * len(wanted)
+    for rank, index in enumerate(order):
+        positions[index] = min(max(base[rank], low), room) + rank * pitch
+    return positions
+
+
+def emptiest(
+    axes: Axes, places: Sequence[tuple[float, float]], width_px: float, height_px: float, lines: Sequence[Line2D]
+) -> int:
+    """Which of ``places`` (lower left corners of a text, in pixels) lies on the least of what ``lines`` draw."""
+
+    def covered(place: tuple[float, float]) -> int:
+        x, y = place
+        inside = (x <= drawn[..., 0]) & (drawn[..., 0] <= x + width_px) & (y <= drawn[..., 1])
+        return int(np.sum(inside & (drawn[..., 1] <= y + height_px)))
+
+    parts = np.arange(_SAMPLES)[:, None, None] / _SAMPLES
+    sampled = []
+    for line in lines:
+        xy = axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
+        sampled.append((xy[:-1] + parts * np.diff(xy, axis=0)).reshape(-1, 2))  # gaps stay NaN, which lies nowhere
+    drawn = np.concatenate(sampled) if sampled else np.empty((0, 2))
+    return min(range(len(places)), key=lambda number: covered(places[number]))
+
+
+def label_log_axis(axis: Axis, low: float, high: float, length_in: float) -> None:
+    """Plain numbers on a logarithmic axis ``length_in`` long: 1, 2, 5, 10 … where they fit, else powers of ten."""
+    fine = 3 * math.log10(high / low) * _LABEL_IN <= length_in
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if fine else (1.0,)))
+    axis.set_minor_locator(NullLocator() if fine else LogLocator(subs=(2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def tick_at(axis: Axis, values: Sequence[float]) -> None:
+    """Ticks at these values and nowhere else, as plain numbers."""
+    axis.set_major_locator(FixedLocator(list(values)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")

@@ -21,17 +21,14 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import ALONE
 from bwbench.methods.roles import REFERENCE
-from bwbench.results.analysis.arrival import number
 from bwbench.results.analysis.cells import Row
-from bwbench.results.analysis.results import Results, once
-from bwbench.results.analysis.scale import scale_of
-from bwbench.results.analysis.statistics import paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.crossover import scale_of
+from bwbench.results.analysis.results import Results, arrivals_by_seed, once
+from bwbench.results.analysis.statistics import number, paired_ratio
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, label_outer, panel_title
-from bwbench.results.figures.labels import tick_at
-from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.marks import arm_handle, draw_mark, tick_at
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, ArmStyle, arm_style
 
 OF_A_NODE = ("batch_size", "accumulate", "step_time_s")  # what makes one node alone the same machine at the same work
@@ -62,8 +59,10 @@ def speedup_table(results: Results) -> pd.DataFrame:
         row: Row = dict(zip(_BY, values, strict=True))
         row |= {"global_batch": int(part["global_batch"].iloc[0]), "speedup": ratio.value, "bound": ratio.bound}
         row |= {"low": ratio.low, "high": ratio.high, "num": ratio.num, "num_censored": ratio.num_censored}
-        row |= {"num_composed": int(part["composed"].sum()), "load": _load(results, part)}
-        rows.append(row)
+        wanted = set(part["id"])
+        scale = scale_of([folder for folder in results.done if folder.cell.id in wanted])
+        load = scale.at(number(part["bandwidth_bps"].iloc[0]))
+        rows.append(row | {"num_composed": int(part["composed"].sum()), "load": math.nan if load is None else load})
     columns = [*_BY, "global_batch", "speedup", "bound", "low", "high", "num", "num_censored", "num_composed", "load"]
     table = pd.DataFrame(rows, columns=columns)
     numbers = [column for column in columns if column not in ("arm", "bound")]
@@ -79,13 +78,6 @@ def _parts(chosen: pd.DataFrame, by: tuple[str, ...]) -> Iterator[tuple[tuple[An
     if len(chosen):
         for values, part in chosen.groupby(list(by), dropna=False, sort=True):
             yield tuple(None if isinstance(value, float) and math.isnan(value) else value for value in values), part
-
-
-def _load(results: Results, part: pd.DataFrame) -> float:
-    wanted = set(part["id"])
-    scale = scale_of([folder for folder in results.done if folder.cell.id in wanted])
-    load = scale.at(number(part["bandwidth_bps"].iloc[0]))
-    return math.nan if load is None else load
 
 
 _DODGE = 0.012  # decades between neighbouring arms
@@ -106,7 +98,6 @@ class SpeedUpByNodes(AbstractFigure):
     """A panel for each bandwidth, and a row of them for each batch that is held equal; below 1 it is not worth it."""
 
     name = "nodes"
-    summary = "speed-up over one node alone against the number of nodes"
     compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -131,7 +122,7 @@ class SpeedUpByNodes(AbstractFigure):
         legend = [*_legend(results, drawn), Line2D([], [], label="ideal", **_IDEAL)]
         notes = [_how_to_read(drawn), *results.notes]
         title = "Speed-up over one node alone by number of nodes"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(drawn["num"]))
+        setting = captions.setting_line(results, num_runs=drawn["num"])
         body_in = shape[0] * (1.65 if wide else 1.4) + 0.35
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
         limits = _limits(drawn)
@@ -229,11 +220,17 @@ def _draw_line(
         draw_mark(axes, (row["x"], row["speedup"]), ends, style, row["bound"], size=size)
 
 
+_LOAD = (
+    "S/(B·T): time of the gradient on the link, in steps of computing. S: bytes of the fp32 gradient, alike for all "
+    "arms; B: bandwidth of the link; T: computing of a step."
+)
+_CLOSED_FORM = " Broken line: N/(1 + 2(N−1)/N·S/(BT)), without overlap, latency or more samples for the larger batch."
+
+
 class Viability(AbstractFigure):
     """A panel for each number of nodes on common axes, whatever the batch and the bandwidth."""
 
     name = "viability"
-    summary = "speed-up over one node alone against S/(B·T)"
     compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -257,9 +254,9 @@ class Viability(AbstractFigure):
         switched = set(results.cells["medium"].dropna()) <= {"switched"}
         closed_form = [Line2D([], [], label="fp32 ring, closed form", **_IDEAL)] if switched else []
         legend = [*_legend(results, table), *closed_form]
-        notes = [_explain(switched=switched), _how_to_read(table), *results.notes]
+        notes = [_LOAD + (_CLOSED_FORM if switched else ""), _how_to_read(table), *results.notes]
         title = "Speed-up over one node alone by load of the link"
-        setting = captions.setting_line(results, num_runs=captions.num_runs(table["num"]))
+        setting = captions.setting_line(results, num_runs=table["num"])
         body_in = shape[0] * (2.3 if len(counts) > 1 or wide else 2.6) + 0.3
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
         limits = (
@@ -272,7 +269,9 @@ class Viability(AbstractFigure):
                 continue
             _draw_by_load(axes, table[table["nodes"] == counts[place]], results.roles, limits)
             if switched:
-                _draw_closed_form(axes, counts[place], table["load"])
+                # A ring of fp32 that waits for the link, without latency, with as few samples as one node.
+                loads, nodes = np.geomspace(table["load"].min() / 1.3, table["load"].max() * 1.3, 60), counts[place]
+                axes.plot(loads, nodes / (1 + 2 * (nodes - 1) / nodes * loads), zorder=1, **_IDEAL)
             panel_title(axes, f"{counts[place]:g} nodes")
         label_outer(
             grid, "S/(B·T): gradient's time on the link" if shape[1] < 2 else "S/(B·T)", "speed-up over one node"
@@ -292,19 +291,3 @@ def _draw_by_load(axes: Axes, rows: pd.DataFrame, roles: Mapping[str, str], limi
     axes.xaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _draw_closed_form(axes: Axes, nodes: float, loads: pd.Series) -> None:
-    """N/(1 + 2(N-1)/N·x): a ring of fp32 that waits for the link, without latency, with as few samples as one node."""
-    loads_shown = np.geomspace(loads.min() / 1.3, loads.max() * 1.3, 60)
-    axes.plot(loads_shown, nodes / (1 + 2 * (nodes - 1) / nodes * loads_shown), zorder=1, **_IDEAL)
-
-
-def _explain(*, switched: bool) -> str:
-    words = (
-        "S/(B·T): time of the gradient on the link, in steps of computing. S: bytes of the fp32 gradient, alike for "
-        "all arms; B: bandwidth of the link; T: computing of a step."
-    )
-    if switched:
-        words += " Broken line: N/(1 + 2(N−1)/N·S/(BT)), without overlap, latency or more samples for the larger batch."
-    return words

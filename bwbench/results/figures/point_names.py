@@ -33,7 +33,6 @@ class Named:
     x: float
     y: float
     text: str
-    color: str = INK
     bold: bool = False
     clear_pt: tuple[tuple[float, float], ...] = ()
 
@@ -67,7 +66,7 @@ def name_points(figure: Figure, axes: Axes, points: Sequence[Named], avoid: Sequ
         centre = ((box.x0 + box.x1) / 2 - x, (box.y0 + box.y1) / 2 - y)
         note = axes.annotate(
             point.text, (point.x, point.y), (centre[0] / scale, centre[1] / scale), textcoords="offset points",
-            ha="center", va="center", fontsize=SMALL_PT, color=point.color, zorder=7, annotation_clip=False,
+            ha="center", va="center", fontsize=SMALL_PT, color=INK, zorder=7, annotation_clip=False,
             weight="bold" if point.bold else "normal", arrowprops=line if distance > _LINE_FROM_PT else None,
         )  # fmt: skip
         if note.arrow_patch is not None:

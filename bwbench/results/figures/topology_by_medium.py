@@ -13,17 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.analysis.cells import Row, value_at
-from bwbench.results.analysis.results import Results, once
+from bwbench.methods.roles import CENTRAL, EXACT, HEADROOM, PARTIAL, REFERENCE, UNKNOWN, Topology, topology_by_name
+from bwbench.records.schema import CellRecord
+from bwbench.results.analysis.cells import Row, name_of, value_at
+from bwbench.results.analysis.results import ENDS, Results, arrivals_by_seed, ends_of, once
 from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
-from bwbench.results.analysis.tables import ENDS, arrivals_by_seed, ends_of
-from bwbench.results.analysis.topology import CENTRAL, EXACT, PARTIAL, UNKNOWN, topology_of
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
-from bwbench.results.figures.labels import label_log_axis, tick_at
-from bwbench.results.figures.marks import arm_handle, draw_mark
+from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis, tick_at
 from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
 
 _EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
@@ -39,7 +37,6 @@ class TopologyByMedium(AbstractFigure):
     decentral; broken lines average partially."""
 
     name = "topology"
-    summary = "central against decentral averaging, by medium and number of nodes"
     compares = frozenset({"nodes", "link.medium", "link.wired"})
 
     def applies(self, results: Results) -> str | None:
@@ -65,7 +62,7 @@ class TopologyByMedium(AbstractFigure):
         title = f"Central and decentral averaging: time to {captions.target_words(results)}" if timed else (
             "Central and decentral averaging: time of a step"
         )  # fmt: skip
-        setting = captions.setting_line(results, num_runs=captions.num_runs(linked["num"]))
+        setting = captions.setting_line(results, num_runs=linked["num"])
         variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
         sums = linked.groupby("variant")[["num_composed", "num"]].sum()
         legend = [
@@ -79,14 +76,8 @@ class TopologyByMedium(AbstractFigure):
             unit = captions.time_unit(math.sqrt(linked[f"{what}_at_least"].max() * linked[f"{what}_at_least"].min()))
             for column, medium in enumerate(media):
                 axes = grid[line, column]
-                _draw_panel(
-                    axes,
-                    linked[linked["medium"] == medium],
-                    list(variants["variant"]),
-                    results.roles,
-                    what,
-                    unit.seconds,
-                )
+                here = linked[linked["medium"] == medium]
+                _draw_panel(axes, here, list(variants["variant"]), results.roles, what, unit.seconds)
                 if what == "time":
                     _draw_limits(axes, table, results.roles, unit.seconds)
                 panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")
@@ -213,3 +204,13 @@ def _how_to_read(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
     if table["time_value"].map(math.isinf).any():
         words.append("With an arrow: target not reached within the limit by the median repeat.")
     return " ".join(words)
+
+
+def topology_of(cell: CellRecord) -> Topology | None:
+    """Who averages with whom in a cell, as recorded; in an older one as its collective declares it by now.
+
+    None where nothing is averaged over a link.
+    """
+    if "topology" in cell.model_fields_set:
+        return None if (said := cell.topology) is None else Topology(said.name, said.averaging, said.place)
+    return topology_by_name(name_of(cell.config.get("collective")))

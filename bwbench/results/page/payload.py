@@ -1,40 +1,34 @@
 """All that the page knows, as one dictionary for JSON: a pure function of the records.
 
 Cells come as rows of ``CELL_COLUMNS``; what many of them share (curves, machines, logs) stands in pools, by number.
+Below is what the page shows of one of them on demand: its link, its ledger, its machine and the end of its log.
 An arm has the colour that it has in figures, lifted where it would drown in the dark.
 """
 
 from __future__ import annotations
 
 import colorsys
+import json
+import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
-from bwbench.records.schema import PARTS, CurvePoint
-from bwbench.results.analysis.arrival import number
+from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
+from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
-from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.grouping import Group, group_cells
-from bwbench.results.analysis.ledger import PART_NAMES
-from bwbench.results.analysis.provenance import provenance_note
-from bwbench.results.analysis.tables import Reader
-from bwbench.results.analysis.trial import DEFAULT_METRICS
+from bwbench.results.analysis.results import Reader
+from bwbench.results.analysis.statistics import number
+from bwbench.results.analysis.trial import DEFAULT_METRICS, PART_NAMES
 from bwbench.results.figures.style import PART_COLORS, arm_style
-from bwbench.results.page.facts import (
-    DIGITS,
-    Facts,
-    Pool,
-    environment_facts,
-    ledger_facts,
-    link_facts,
-    log_tail,
-    rounded,
-)
+
+Facts: TypeAlias = dict[str, object]  # for JSON
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1
@@ -54,7 +48,6 @@ _OWN = (
     "ledger", "link_facts", "environment", "log",
 )  # fmt: skip
 CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
-
 
 DARK_BACKGROUND = "#161b22"  # --surface of page.css in the dark
 CONTRAST = 4.5  # on it, at least: thin lines need as much as text
@@ -87,6 +80,11 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
     ordered = sorted(folders, key=lambda folder: (folder.cell.experiment, folder.path.name))
     cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader) for folder in ordered]
     numbers = {folder.path: index for index, folder in enumerate(ordered)}
+    metrics = [row[CELL_COLUMNS.index("metric")] for row in cells]
+    groups = []
+    for index, experiment in enumerate(experiments):
+        members = [folder for folder in ordered if folder.cell.experiment == experiment]
+        groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
     return {
         "schema": PAYLOAD_SCHEMA,
         "title": title,
@@ -95,7 +93,7 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
         "arms": [{"name": arm, "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
         "part_colors": [PART_COLORS[part] for part in PARTS],  # in both themes: they are areas
-        "groups": _groups(ordered, experiments, numbers, [row[CELL_COLUMNS.index("metric")] for row in cells]),
+        "groups": groups,
         "pools": {name: pool.values for name, pool in pools.items()},
         "columns": list(CELL_COLUMNS),
         "cells": cells,
@@ -107,7 +105,8 @@ def _cell(
 ) -> list[object]:
     digest = reader.read(folder)
     curve = digest.curve
-    metric = _metric(row, curve)
+    recorded = {name for point in curve for name in point.metrics}
+    metric = next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
     row["reason"] = str(row["reason"]).strip()[:500] if row["reason"] else None
     own: Row = {
         "experiment": experiments.index(folder.cell.experiment),
@@ -129,21 +128,6 @@ def _cell(
     return [values.get(name) for name in CELL_COLUMNS]
 
 
-def _metric(row: Row, curve: Sequence[CurvePoint]) -> str | None:
-    recorded = {name for point in curve for name in point.metrics}
-    return next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
-
-
-def _groups(
-    folders: Sequence[CellFolder], experiments: list[str], numbers: dict[Path, int], metrics: list[object]
-) -> list[Facts]:
-    groups = []
-    for index, experiment in enumerate(experiments):
-        members = [folder for folder in folders if folder.cell.experiment == experiment]
-        groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
-    return groups
-
-
 def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[object]) -> Facts:
     rows = [cell_row(folder) for folder in group.folders]
     networked = [row for row in rows if row["role"] != REFERENCE] or rows
@@ -155,6 +139,8 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
     nodes = sorted({int(number(row["nodes"]) or 0) for row in networked})
     if not any(name == "nodes" for name, _ in group.key):
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
+    done = [folder for folder in group.folders if state_of(folder) == DONE]
+    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
     return {
         "experiment": experiment,
         "model": "/".join(sorted({str(row["model"]) for row in networked})),
@@ -162,7 +148,8 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
         "words": " · ".join(words),
         "metric": metric or next((metrics[index] for index in members if metrics[index]), None),
         "target": value,
-        "notes": _notes(group.folders),
+        # What stands under every picture of these cells, as ``Results.notes``.
+        "notes": [*left_out_notes(group.folders), *(note for note in (composed, provenance_note(done)) if note)],
         "cells": members,
     }
 
@@ -174,23 +161,16 @@ def _words(name: str, value: object) -> str:
     return f"{phrase} {value}" if value is not None else f"no {phrase}"
 
 
-def _notes(folders: Iterable[CellFolder]) -> list[str]:
-    """What stands under every picture of these cells, as ``Results.notes``."""
-    cells = list(folders)
-    done = [folder for folder in cells if state_of(folder) == DONE]
-    errors = [error.error for error in composed_errors(done)]
-    composed = composed_note(sum(map(is_composed, done)), len(done), errors)
-    return [*left_out_notes(cells), *(note for note in (composed, provenance_note(done)) if note)]
-
-
 def arm_look(arm: str, role: str) -> dict[str, str]:
     """Colours, symbol and dashes of an arm, in plotly's words."""
     style = arm_style(arm, role)
+    # A matplotlib line style, whose dashes count in widths of the line; plotly takes a list of pixels.
+    dashes = () if isinstance(style.line, str) else style.line[1]
     return {
         "light": style.color,
         "dark": on_dark(style.color),
         "symbol": _SYMBOLS.get(style.marker, "circle"),
-        "dash": _dash(style.line),
+        "dash": ",".join(f"{_LINE_PX * length:g}px" for length in dashes) or "solid",
     }
 
 
@@ -221,8 +201,105 @@ def _channels(color: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _dash(line: Any) -> str:
-    """A matplotlib line style, whose dashes count in widths of the line, as plotly's list of pixels."""
-    if isinstance(line, str):
-        return "solid"
-    return ",".join(f"{_LINE_PX * length:g}px" for length in line[1])
+LOG_LINES = 12
+LOG_LETTERS = 1500  # of a line of a progress bar alone there may be megabytes
+_MIDDLES = ("asked_bps", "asked_goodput_bps", "achieved_goodput_bps", "asked_rtt_s", "achieved_rtt_s")
+_Numbers = Callable[[list[float]], float]
+
+
+def link_facts(folder: CellFolder) -> Facts | None:
+    """What was asked of the link and what probes before and after saw: medians over pairs of nodes, and the worst."""
+    link = folder.link
+    if link is None:
+        return None
+    pairs = [pair for measured in link.measurements for pair in measured.pairs]
+    facts: Facts = {name: _over(pairs, name, statistics.median) for name in _MIDDLES}
+    facts["worst_goodput_bps"] = _over(pairs, "achieved_goodput_bps", min)
+    facts["worst_rtt_s"] = _over(pairs, "achieved_rtt_s", max)
+    facts["backend"] = link.backend
+    facts["verdicts"] = [measured.verdict for measured in link.measurements if measured.verdict]
+    facts["lateness_p99_s"] = rounded(link.emulator.lateness_p99_s)
+    facts["num_probes"] = len(pairs)
+    return {name: value for name, value in facts.items() if value not in (None, [], 0)} or None
+
+
+def ledger_facts(ledger: LedgerSummary | None) -> Facts | None:
+    """Mean seconds of each part of a step, in the order of ``PARTS``, and what is to be known of them."""
+    if ledger is None:
+        return None
+    facts: Facts = {
+        "mean_s": [rounded(ledger.mean_s.get(part, 0.0), 4) for part in PARTS],
+        "step_s": rounded(ledger.step_mean_s, 4),
+        "num_steps": ledger.num_steps,
+    }
+    if ledger.estimated:
+        facts["estimated"] = True
+    if ledger.peers_reason:
+        facts["peers_reason"] = ledger.peers_reason
+    if not ledger.adds_up:
+        facts["off_by"] = rounded(ledger.additivity_error, 3)
+    return facts
+
+
+def environment_facts(folder: CellFolder) -> Facts | None:
+    """Where and by what a cell was made, without what differs from run to run."""
+    environment = folder.environment
+    if environment is None:
+        return None
+    facts: Facts = {
+        "host": host_of(environment),
+        "cpu": environment.cpu,
+        "cores": environment.cores,
+        "memory_bytes": environment.memory_bytes,
+        "kernel": environment.kernel,
+        "python": environment.python,
+        "bwbench": environment.bwbench,
+        "commit": commit_of(environment),
+        **dict(sorted(environment.packages.items())),
+    }
+    return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def log_tail(folder: CellFolder) -> str | None:
+    """The last lines of the logs: of the rank that failed, else of rank 0; None where none was kept."""
+    for name, lines in sorted(folder.log_tails().items()):
+        if any(line.strip() for line in lines):
+            return f"{name.removesuffix('.log')}: " + "\n".join(lines[-LOG_LINES:])[-LOG_LETTERS:].strip()
+    return None
+
+
+def _over(pairs: Sequence[MeasuredPair], name: str, numbers: _Numbers) -> float | int | None:
+    found = [float(value) for pair in pairs if (value := getattr(pair, name)) is not None]
+    return rounded(numbers(found)) if found else None
+
+
+DIGITS = 6  # of a metric: an accuracy over a validation split of 100 000 samples stays exact
+CLOCK_DIGITS = 5
+
+
+@dataclass
+class Pool:
+    """Values that many cells share, by number: composed cells share their convergence run, all share a machine."""
+
+    values: list[object] = field(default_factory=list)
+    _known: dict[str, int] = field(default_factory=dict)
+
+    def add(self, value: object) -> int | None:
+        """The number of ``value``, which is kept once; None for None."""
+        if value is None:
+            return None
+        key = json.dumps(value, sort_keys=True)
+        if key not in self._known:
+            self._known[key] = len(self.values)
+            self.values.append(value)
+        return self._known[key]
+
+
+def rounded(value: object, digits: int = CLOCK_DIGITS) -> float | int | None:
+    """``value`` with so many significant digits; whole numbers without a point, None for what is no finite number."""
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if value != value or value in (float("inf"), float("-inf")):
+        return None
+    short = float(f"{float(value):.{digits}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short

@@ -24,11 +24,14 @@ def render_page(payload: Mapping[str, object]) -> str:
     """The whole page. Text in ``payload`` is data, never markup."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((_HERE / "page.html").read_text())
+    files = importlib.metadata.files(_PLOTLY) or []
+    notices = [file for file in files if file.name.startswith("LICENSE") and ".dist-info" in str(file)]
     return template.render(
         title=str(payload["title"]),
         style=Markup((_HERE / "page.css").read_text()),
         vendor=Markup(plotly_js()),
-        vendor_license=_plotly_license(),
+        # It has to go along with the script.
+        vendor_license=notices[0].read_text() if notices else "plotly.js: Copyright Plotly, Inc. MIT licence.",
         script=Markup(_inside_script(scripts())),
         payload=Markup(json_for_script(payload)),
     )
@@ -57,14 +60,6 @@ def plotly_js() -> str:
         raise UnfitMachineError("the report needs plotly, which is not installed; 'pip install plotly' brings it")
     file = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
     return _inside_script(file.read_text(encoding="utf-8"))
-
-
-def _plotly_license() -> str:
-    """The notice, which has to go along with the script."""
-    for file in importlib.metadata.files(_PLOTLY) or []:
-        if file.name.startswith("LICENSE") and ".dist-info" in str(file):
-            return file.read_text()
-    return "plotly.js: Copyright Plotly, Inc. MIT licence."
 
 
 def _inside_script(source: str) -> str:

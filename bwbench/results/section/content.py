@@ -28,19 +28,17 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose cells have one line or more: a value, and its interval below it.
+    """A table whose cells have one line or more: a value, and its interval below it. Its first column holds names.
 
     Attributes:
         label: for references, letters and hyphens alone.
         rows: of cells, of lines.
-        names: how many of the first columns hold names, which stand on the left.
     """
 
     label: str
     caption: Phrase
     header: Sequence[Phrase]
     rows: Sequence[Sequence[Sequence[Phrase]]]
-    names: int = 1
     kind: str = "table"
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
+from bwbench.results.analysis.caveats import composed_errors, machines_of
 from bwbench.results.analysis.cells import DONE, is_composed, is_reference, setting_of, state_of, value_at
-from bwbench.results.analysis.composed_error import composed_errors
-from bwbench.results.analysis.provenance import machines_of
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.captions import target_words
 from bwbench.results.section.content import Block, Paragraph, column_title

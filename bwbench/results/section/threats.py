@@ -6,10 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bwbench.records import CellFolder
+from bwbench.results.analysis.caveats import (
+    Spread,
+    composed_errors,
+    machines_of,
+    measured_links,
+    measurements_of,
+    pair_errors,
+)
 from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of, value_at
-from bwbench.results.analysis.composed_error import composed_errors
-from bwbench.results.analysis.link_errors import Spread, measured_links, measurements_of, pair_errors
-from bwbench.results.analysis.provenance import machines_of
 from bwbench.results.section.content import Block, Bullets, Paragraph
 from bwbench.results.text import Number, Phrase, fixed, percent, phrase
 

@@ -1,21 +1,32 @@
-"""Time to accuracy by arm and bandwidth, who is first at each, and final accuracy: what an arm costs beside time."""
+"""Time to accuracy by arm and bandwidth, who is first at each; final accuracy; speed-ups and where they end."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
+from bwbench.base.units import BANDWIDTH
+from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import REFERENCE, may_win
-from bwbench.results.analysis.arrival import Arrival, number
-from bwbench.results.analysis.cells import value_at
-from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import Estimate, estimate, log_interval, paired_ratio
-from bwbench.results.analysis.tables import arrivals_by_seed
+from bwbench.results.analysis.cells import is_reference, value_at
+from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
+from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
+from bwbench.results.analysis.grouping import BANDWIDTH_KEY
+from bwbench.results.analysis.results import Results, arrivals_by_seed
+from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number, paired_ratio
 from bwbench.results.figures.captions import digits, seconds, target_words
-from bwbench.results.section.content import Block, Bullets, Table, column_title, grid_tables, place, ratio_words
-from bwbench.results.text import Number, Phrase, fixed, phrase, significant
+from bwbench.results.section.content import (
+    Block,
+    Bullets,
+    Paragraph,
+    Table,
+    column_title,
+    grid_tables,
+    place,
+    ratio_words,
+)
+from bwbench.results.text import Number, Phrase, bandwidth, fixed, joined, phrase, significant
 
 At = tuple[str, float | None]  # arm, bandwidth in bit/s
 
@@ -33,7 +44,8 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     bandwidths = sorted({bps for _, bps in found}, key=lambda bps: math.inf if bps is None else bps)
     estimates = {at: estimate(list(arrivals.values())) for at, arrivals in found.items()}
     counts = {one.num for one in estimates.values()}
-    composed = composed_at(group)
+    cells = group.cells.to_dict("records")
+    composed = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["composed"]}
 
     def cell(arm: str, bandwidth: float | None) -> Sequence[Phrase]:
         one = estimates.get((arm, bandwidth))
@@ -57,17 +69,11 @@ def arrivals_of(group: Results) -> dict[At, dict[int, Arrival]]:
     if group.cells.empty:
         return {}
     found = {}
-    for (arm, bandwidth), part in group.cells.groupby(["arm", "bandwidth_bps"], dropna=False, sort=True):
+    for (arm, bps), part in group.cells.groupby(["arm", "bandwidth_bps"], dropna=False, sort=True):
         arrivals = arrivals_by_seed(part)
         if arrivals:
-            found[str(arm), number(bandwidth)] = arrivals
+            found[str(arm), number(bps)] = arrivals
     return found
-
-
-def composed_at(group: Results) -> set[At]:
-    """Arms and bandwidths where a value rests on a composed cell."""
-    rows = group.cells.to_dict("records")
-    return {(str(row["arm"]), number(row["bandwidth_bps"])) for row in rows if row["composed"]}
 
 
 def _time_lines(one: Estimate, at: str, *, composed: bool, with_num: bool) -> Sequence[Phrase]:
@@ -129,7 +135,14 @@ def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[
     metrics = group.cells["target_metric"].dropna()
     metric = str(metrics.iloc[0]) if len(metrics) else "accuracy"
     as_points = metric == "accuracy"
-    shown, signed = partial(_shown, as_points=as_points), partial(_signed, as_points=as_points)
+
+    def shown(value: float) -> str:
+        return fixed(_POINTS * value, 2) if as_points else significant(value)
+
+    def signed(value: float) -> str:
+        text = fixed(_POINTS * value, 2, apart_from=0.0) if as_points else significant(value, apart_from=0.0)
+        return f"+{text}" if value > 0 else text
+
     reference = finals.get(baseline or "", {})
     rows = []
     for arm, values in sorted(finals.items()):
@@ -165,10 +178,107 @@ def _lines(values: Sequence[float], key: str, show: Callable[[float], str]) -> l
     return lines
 
 
-def _shown(value: float, *, as_points: bool) -> str:
-    return fixed(_POINTS * value, 2) if as_points else significant(value)
+def baseline_of(groups: Sequence[Results]) -> str | None:
+    """The first of ``BASELINES`` that is there, else one node alone, else the arm with most cells that are done."""
+    arms = [str(folder.cell.arm) for group in groups for folder in group.done]
+    if len(set(arms)) < 2:
+        return None
+    alone = [folder.cell.arm for group in groups for folder in group.done if is_reference(folder.cell)]
+    usual = [*(arm for arm in BASELINES if arm in arms), *alone]
+    return next(iter(usual), min(set(arms), key=lambda arm: (-arms.count(arm), arm)))
 
 
-def _signed(value: float, *, as_points: bool) -> str:
-    text = fixed(_POINTS * value, 2, apart_from=0.0) if as_points else significant(value, apart_from=0.0)
-    return f"+{text}" if value > 0 else text
+def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
+    """Table of ratios, sentences on crossovers. Nothing where the baseline has no time here."""
+    here = {str(folder.cell.arm) for folder in group.done}
+    has_times = len(group.cells) and group.cells[["time_to_target_s", "censored_at_s"]].notna().any(axis=None)
+    if baseline not in here or len(here) < 2 or not has_times:
+        return
+    compared = compare_cells(group.folders, baseline)
+    texts = [(row, row.condition.get(BANDWIDTH_KEY)) for row in compared.rows if row.ratio is not None]
+    rows = {(row.algorithm, None if text is None else BANDWIDTH.parse(text)): row for row, text in texts}
+    if not rows:
+        return
+    arms = sorted({arm for arm, _ in rows})
+    bandwidths = sorted({bps for _, bps in rows}, key=lambda bps: math.inf if bps is None else bps)
+    counts = {row.num_pairs for row in rows.values()}
+
+    def cell(arm: str, bps: float | None) -> Sequence[Phrase]:
+        row = rows.get((arm, bps))
+        return [] if row is None else _ratio_lines(row, f"{key} {arm} {place(bps)}", with_num=len(counts) > 1)
+
+    same = len(counts) == 1
+    pairs = phrase("n = ", Number(f"pairs {key}", str(*counts)), " (equal seeds are paired)") if same else ()
+    caption = phrase(f"Time to target of {baseline} over that of the arm: above 1 the arm is faster. ")
+    caption = phrase(caption, "95 % interval below it", "; " if pairs else "", pairs, ".")
+    if any(row.composed for row in rows.values()):
+        caption = phrase(caption, " † composed.")
+    yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
+    found = [text for row in compared.crossovers for text in _crossover_sentences(row, f"{key} {row.algorithm}")]
+    if found:
+        yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
+        yield Bullets(found)
+
+
+def _ratio_lines(row: ArmRow, key: str, *, with_num: bool) -> Sequence[Phrase]:
+    words, ratio = ratio_words(row.ratio, f"speedup {key}"), row.ratio
+    if words is None or ratio is None:
+        return []
+    lines = [phrase(words.value, "†" if row.composed else "")]
+    if ratio.low is not None and ratio.high is not None:
+        ends = ", ".join(significant(end, apart_from=1.0) for end in (ratio.low, ratio.high))
+        lines.append(phrase(Number(f"speedup interval {key}", f"[{ends}]")))
+    elif ratio.num_censored:
+        lines.append(phrase(Number(f"speedup kind {key}", ratio.kind)))
+    if with_num:
+        lines.append(phrase("n = ", Number(f"speedup n {key}", str(row.num_pairs))))
+    return lines
+
+
+def _crossover_sentences(row: CrossoverRow, key: str) -> Iterator[Phrase]:
+    arm, baseline = row.algorithm, row.baseline
+    mark = ", composed" if row.composed else ""
+    count = phrase("n = ", Number(f"crossover n {key}", str(row.crossovers.num)), mark)
+    if row.crossovers.kind not in (ONE, SEVERAL):
+        yield phrase(f"{arm}: ", _outside(row, key), " (", count, ").")
+        return
+    for one in row.crossovers.found:
+        at = phrase(Number(f"crossover {key}", bandwidth(one.bandwidth_bps))) if one.bandwidth_bps else None
+        basis = phrase("95 % interval ", _ends(one, key)) if row.crossovers.num > 1 else phrase("no interval")
+        where = phrase(at, " (", basis) if at else phrase("a bandwidth (", basis)
+        scale = row.scale.at(one.bandwidth_bps)
+        if scale is not None:
+            where = phrase(where, "; S/(B·T) = ", Number(f"crossover scale {key}", significant(scale, 2)))
+        if one.arm_faster_below is None:
+            text = phrase(f"{arm} crosses {baseline} at ", where)
+        else:
+            side = "below" if one.arm_faster_below else "above"
+            text = phrase(f"{arm} is faster than {baseline} {side} ", where)
+        yield phrase(text, "; ", count, ").")
+
+
+def _outside(row: CrossoverRow, key: str) -> Phrase:
+    """No crossover inside what was measured: which arm is faster, or that neither can be told to be."""
+    found = row.crossovers.found
+    if not found:
+        return phrase(f"no crossover with {row.baseline}: {row.crossovers.why}")
+    one = found[0]
+    end = one.low_bps if one.low_bps is not None else one.high_bps
+    certain = joined([phrase(Number(f"crossover end {key}", bandwidth(end)))]) if end is not None else ()
+    above = row.crossovers.kind.startswith("above")
+    faster = one.arm_faster_below if above else None if one.arm_faster_below is None else not one.arm_faster_below
+    side = "faster" if faster else "slower"
+    if row.crossovers.num < 2:
+        return phrase(f"{side} than {row.baseline} at all measured bandwidths, in one pair without an interval")
+    bound = phrase(", certainly up to " if above else ", certainly from ", certain, "" if above else " on")
+    return phrase(f"{side} than {row.baseline} at all measured bandwidths", bound)
+
+
+def _ends(one: Crossover, key: str) -> Phrase:
+    low = Number(f"crossover low {key}", bandwidth(one.low_bps)) if one.low_bps is not None else None
+    high = Number(f"crossover high {key}", bandwidth(one.high_bps)) if one.high_bps is not None else None
+    if low and high:
+        return phrase(low, " to ", high)
+    if low:
+        return phrase("above ", low)
+    return phrase("below ", high) if high else phrase("open on both sides")

@@ -12,9 +12,8 @@ from bwbench.records import CellFolder
 from bwbench.results.analysis.results import Results, by_experiment
 from bwbench.results.section.content import Block, Part, Table
 from bwbench.results.section.setup import setup_blocks
-from bwbench.results.section.speedups import baseline_of, speedup_blocks
 from bwbench.results.section.threats import left_out_blocks, link_blocks, threat_blocks
-from bwbench.results.section.time_and_accuracy import accuracy_blocks, time_blocks
+from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
 from bwbench.results.text import LatexWriter, MarkdownWriter, macro_name, phrase
 
 Format = Literal["latex", "markdown"]
@@ -34,9 +33,9 @@ def write_section(results: Sequence[Results], format: Format) -> str:
         raise ConfigError("there is no cell to report; run an experiment first: `bwbench run FILE`")
     parts = list(section_parts(results))
     if format == "markdown":
-        return _markdown_templates().get_template("section.md.j2").render(parts=parts)
+        return _templates(MarkdownWriter()).get_template("section.md.j2").render(parts=parts)
     writer = LatexWriter()
-    body = _latex_templates(writer).get_template("section.tex.j2").render(parts=parts)
+    body = _templates(writer).get_template("section.tex.j2").render(parts=parts)
     return "\n".join(["% Numbers first: they may be quoted anywhere after \\input of this file.", *writer.macros, body])
 
 
@@ -49,19 +48,15 @@ def section_parts(results: Sequence[Results]) -> Iterator[Part]:
         baseline = baseline_of(groups)
         for group in groups:
             key = " ".join(part for part in (experiment if len(experiments) > 1 else "", group.label) if part)
-            yield from _group_parts(group, key, baseline, alone=len(groups) == 1)
+            where = "" if len(groups) == 1 or not group.label else f" ({group.label.replace('_', ', ')})"
+            yield from _part(f"Time to accuracy{where}", list(time_blocks(group, key)))
+            if baseline is not None:
+                yield from _part(f"Speed-up over {baseline}{where}", list(speedup_blocks(group, key, baseline)))
+            yield from _part(f"Final accuracy{where}", list(accuracy_blocks(group, key, baseline)))
         done = _folders(groups, done=True)
         yield from _part("Links asked for and achieved", list(link_blocks(done)))
         yield from _part("Cells left out", list(left_out_blocks(folders)))
         yield from _part("Threats to validity", list(threat_blocks(folders)))
-
-
-def _group_parts(group: Results, key: str, baseline: str | None, *, alone: bool) -> Iterator[Part]:
-    where = "" if alone or not group.label else f" ({group.label.replace('_', ', ')})"
-    yield from _part(f"Time to accuracy{where}", list(time_blocks(group, key)))
-    if baseline is not None:
-        yield from _part(f"Speed-up over {baseline}{where}", list(speedup_blocks(group, key, baseline)))
-    yield from _part(f"Final accuracy{where}", list(accuracy_blocks(group, key, baseline)))
 
 
 def _part(title: str, blocks: list[Block]) -> Iterator[Part]:
@@ -77,29 +72,17 @@ def _folders(groups: Sequence[Results], *, done: bool = False) -> list[CellFolde
 
 def latex_table(block: Table, writer: LatexWriter, environment: str = "table") -> str:
     """One table as LaTeX; its numbers are macros of ``writer``."""
-    return str(_latex_templates(writer).get_template("table.tex.j2").module.table(block, environment))  # type: ignore[attr-defined]
+    return str(_templates(writer).get_template("table.tex.j2").module.table(block, environment))  # type: ignore[attr-defined]
 
 
 def markdown_table(block: Table) -> str:
     """One table as Markdown, its caption before it."""
-    return str(_markdown_templates().get_template("table.md.j2").module.table(block))  # type: ignore[attr-defined]
+    return str(_templates(MarkdownWriter()).get_template("table.md.j2").module.table(block))  # type: ignore[attr-defined]
 
 
-def _latex_templates(writer: LatexWriter) -> Environment:
-    environment = _environment()
-    environment.globals |= {"write": writer.write, "label": lambda text: macro_name(text, "tab:")}
-    return environment
-
-
-def _markdown_templates() -> Environment:
-    environment = _environment()
-    environment.globals |= {"write": MarkdownWriter().write}
-    return environment
-
-
-def _environment() -> Environment:
+def _templates(writer: LatexWriter | MarkdownWriter) -> Environment:
     """Both formats escape in ``write``, which every phrase goes through: jinja's own escaping is for HTML."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("bwbench.results.section", "templates"),
         undefined=StrictUndefined,
         autoescape=False,
@@ -107,3 +90,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals |= {"write": writer.write, "label": lambda text: macro_name(text, "tab:")}
+    return environment

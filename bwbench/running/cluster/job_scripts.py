@@ -21,6 +21,11 @@ from bwbench.experiment.plan.given_cell import CELL_ID, PLUGINS, planned_environ
 _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
 _END_OF_CELL = "END_OF_CELL"
+# Says what was planned, which workers check, and writes the cell's file where it is missing.
+_KEEP_CELL = (
+    f'  export {CELL_ID}="${{2##*-}}" {PLUGINS}="${{3:-}}"\n'
+    '  mkdir -p "${cell%/*}" && { [ -s "$cell" ] && cat > /dev/null || cat > "$cell"; } || exit'
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             '  local cell="$RESULTS/$2/cell.json" port=$((PORT + count % 2))',
             "  count=$((count + 1))",
             '  [ "$NODE" -lt "$1" ] || { cat > /dev/null; return 0; }',
-            *_keep_cell(),
+            _KEEP_CELL,
             '  "$PYTHON" -m torch.distributed.run --nnodes="$1" --nproc-per-node=1 --node-rank="$NODE" \\',
             '    --master-addr="$HEAD" --master-port="$port" --max-restarts=0 --rdzv-conf timeout=86400 \\',
             '    -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
@@ -130,7 +135,7 @@ def slurm_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             "export MASTER_ADDR",
             "run() {  # NODES FOLDER PLUGINS, the cell on standard input",
             '  local cell="$RESULTS/$2/cell.json"',
-            *_keep_cell(),
+            _KEEP_CELL,
             "  # Another port for every cell: the system keeps the last one for a while.",
             "  export MASTER_PORT=$((20000 + (SLURM_JOB_ID * 7 + count) % 20000))",
             "  count=$((count + 1))",
@@ -156,14 +161,6 @@ def _common(setting: ScriptSetting) -> list[str]:
         f'if [ -z "${{PYTHON:-}}" ]; then PYTHON={shlex.quote(setting.python)}; fi',
         f'if [ -z "${{RESULTS:-}}" ]; then RESULTS={shlex.quote(setting.results)}; fi',
         "count=0 failed=0",
-    ]
-
-
-def _keep_cell() -> list[str]:
-    """Write the cell's file where it is missing: a cell that has begun stays as it was planned, which workers check."""
-    return [
-        f'  export {CELL_ID}="${{2##*-}}" {PLUGINS}="${{3:-}}"',
-        '  mkdir -p "${cell%/*}" && { [ -s "$cell" ] && cat > /dev/null || cat > "$cell"; } || exit',
     ]
 
 

@@ -26,12 +26,12 @@ from typing import Any
 from bwbench import __version__
 from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.records.disk import full_disk_said
+from bwbench.records.files import full_disk_said
 from bwbench.records.schema import JsonObject
 from bwbench.running.cluster.remote_machine import MachineAnswer, Work, carry_out, representatives
 from bwbench.running.run_cell import CellObserver
 from bwbench.running.sweep import SweepPlan
-from bwbench.running.sweep.executor import Lost, Machine, Report
+from bwbench.running.sweep.scheduler import Lost, Machine, Report
 
 CONNECT_LIMIT_S = 45.0  # from the start of Python to an answer of a cluster that is busy
 LOOK_AT_NODES_S = 1.0
@@ -74,11 +74,6 @@ class RayCluster:
 
     address: str
     cells_per_machine: int = 1
-
-    @classmethod
-    def parse(cls, on: str, cells_per_machine: int) -> RayCluster:
-        """Read ``--on``; raises ConfigError where that is no place, or Ray is not installed."""
-        return cls(ray_address(on), cells_per_machine)
 
     @contextlib.contextmanager
     def executor(self, sweep: SweepPlan) -> Iterator[RayExecutor]:
@@ -190,7 +185,12 @@ class RayExecutor:
                 self._read_answer(reference)
             else:
                 found.append(self._read_end(reference))
-        return letters, [*found, *self._read_losses()]
+        # Ray may go on waiting for a task whose node is gone; a node once gone never comes back under its id.
+        lost = [reference for reference, (_, node) in self._running.items() if node not in self._alive]
+        for reference in lost:
+            with contextlib.suppress(Exception):
+                self._ray.cancel(reference, force=True)
+        return letters, [*found, *(Report(self._running.pop(reference)[0], Lost(GONE)) for reference in lost)]
 
     def cancel(self) -> None:
         """End all cells that run as Ctrl-C does, and by force after a limit."""
@@ -261,14 +261,6 @@ class RayExecutor:
             self._rest_until_s[node] = time.monotonic() + REST_S
             return Report(key, Lost(GONE if type(error).__name__ in _GONE else _first_line(error)))
 
-    def _read_losses(self) -> list[Report]:
-        """Ray may go on waiting for a task whose node is gone; a node once gone never comes back under its id."""
-        lost = [reference for reference, (_, node) in self._running.items() if node not in self._alive]
-        for reference in lost:
-            with contextlib.suppress(Exception):
-                self._ray.cancel(reference, force=True)
-        return [Report(self._running.pop(reference)[0], Lost(GONE)) for reference in lost]
-
 
 def _on(node: str, cpus: float) -> Any:
     """Options of a task that runs on this node, once."""
@@ -279,11 +271,7 @@ def _on(node: str, cpus: float) -> Any:
 
 def _carry_out(work: Work, postbox: Any, key: int) -> Any:
     """The task: runs on a machine whose bwbench is ours."""
-
-    def post(kind: str, first: Any, second: Any) -> None:
-        postbox.put.remote((key, kind, first, second))
-
-    return carry_out(work, post)
+    return carry_out(work, lambda kind, first, second: postbox.put.remote((key, kind, first, second)))
 
 
 def _question() -> Any:

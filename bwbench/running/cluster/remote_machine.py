@@ -28,8 +28,8 @@ from bwbench.network.link.trace_file import freeze_link
 from bwbench.records import CellFolder
 from bwbench.records.schema import Event, JsonObject
 from bwbench.running.composed import run_item
-from bwbench.running.launch.machine_turn import SHARE
-from bwbench.running.sweep.executor import Finished, Machine, TakenElsewhere, Unfit, pack
+from bwbench.running.run_cell import SHARE
+from bwbench.running.sweep.scheduler import Finished, Machine, TakenElsewhere, Unfit, pack
 from bwbench.training.datasets.folder import data_folder
 
 LOOK_FOR_PARENT_S = 0.5
@@ -64,7 +64,16 @@ def describe_here(marker: str, token: str, cells: Sequence[JsonObject]) -> Machi
         shared = Path(marker).read_text(encoding="utf-8") == token
     except OSError:
         shared = False
-    return {"host": _host(), "shared": shared, "problem": _problem(cells)}
+    problems: list[str] = []
+    for content in cells:
+        try:
+            cell = Cell.from_json(content, _plugins_of(content))
+            freeze_link(cell.config.link, Path("/"))
+            missing = cell.config.dataset.source.build(DATASETS).missing(data_folder())
+            problems += [] if missing is None else [str(missing)]
+        except (BwbenchError, OSError) as error:
+            problems.append(str(error))
+    return {"host": _host(), "shared": shared, "problem": "; ".join(dict.fromkeys(problems)) or None}
 
 
 def representatives(cells: Iterable[Cell]) -> list[JsonObject]:
@@ -76,20 +85,6 @@ def representatives(cells: Iterable[Cell]) -> list[JsonObject]:
         link = config.link.model_dump_json() if any(trace is not None for trace in traces) else ""
         found.setdefault((config.dataset.source.name, config.plugins, link), cell)
     return [cell.to_json() for cell in found.values()]
-
-
-def _problem(cells: Sequence[JsonObject]) -> str | None:
-    """Why cells cannot run here, for want of files; None where they can."""
-    problems: list[str] = []
-    for content in cells:
-        try:
-            cell = Cell.from_json(content, _plugins_of(content))
-            freeze_link(cell.config.link, Path("/"))
-            missing = cell.config.dataset.source.build(DATASETS).missing(data_folder())
-            problems += [] if missing is None else [str(missing)]
-        except (BwbenchError, OSError) as error:
-            problems.append(str(error))
-    return "; ".join(dict.fromkeys(problems)) or None
 
 
 def _plugins_of(content: JsonObject) -> list[str]:
@@ -169,25 +164,19 @@ def carry_out(work: Work, post: Post) -> Finished | TakenElsewhere | Unfit:
 
 @contextlib.contextmanager
 def _folder(work: Work) -> Iterator[Path]:
+    """The cell's, or one of our own, held by a lock; those that killed processes have left are removed before."""
     if work.shared:
         yield Path(work.folder)
         return
-    with _temporary_folder() as temporary:
-        folder = temporary / Path(work.folder).name
-        if work.number > 1:
-            (folder / f"attempt-{work.number - 1}").mkdir(parents=True)  # attempts are counted from the last one there
-        yield folder
-
-
-@contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """A folder of our own, held by a lock; those that killed processes have left are removed before."""
     for old in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError), _held(old):
             if time.time() - old.stat().st_mtime > YOUNG_S:
                 shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=TEMPORARY) as name, _held(Path(name)):
-        yield Path(name)
+        folder = Path(name) / Path(work.folder).name
+        if work.number > 1:
+            (folder / f"attempt-{work.number - 1}").mkdir(parents=True)  # attempts are counted from the last one there
+        yield folder
 
 
 @contextlib.contextmanager

@@ -1,37 +1,48 @@
-"""One attempt at a cell: what it goes on from, how its workers ended, and what status.json says of it."""
+"""One attempt at a cell: what it goes on from, how its workers ended, and what link.json and status.json say of it."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.cell import Cell
-from bwbench.records import CellFolder
-from bwbench.records.checkpoint import (
-    Checkpoint,
-    delete_checkpoints,
-    delete_unfinished,
-    find_checkpoint,
-    has_checkpoint,
-)
+from bwbench.network.link import Link
+from bwbench.network.namespaces.backend import lateness_between
+from bwbench.network.network import Network
+from bwbench.network.probe.verification import verify
+from bwbench.records import CellFolder, read_record, write_record
+from bwbench.records.checkpoint import Checkpoint, delete_checkpoints, has_checkpoint
 from bwbench.records.schema import (
+    Applied,
     Carried,
+    Emulator,
     End,
     Ending,
-    Environment,
+    Json,
     JsonObject,
+    Lateness,
     LinkRecord,
+    Measurement,
     Resumed,
     Status,
+    Wire,
     WireTraffic,
 )
 from bwbench.results.analysis.trial import summarise
 
 # A cell that ended like this may be run again, and then need not begin at step 0. Others are done, or would end alike.
 KEPT_AFTER = ("interrupted", "timeout", "failed")
+Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
+VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
+LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
+MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
+FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
 @dataclass(frozen=True)
@@ -48,23 +59,12 @@ class Resumption:
     refused: str | None = None
     began_mono_s: float = field(default_factory=time.monotonic)
 
-    @classmethod
-    def look_for(cls, cell: Path, num_ranks: int, environment: Environment) -> Resumption:
-        """What there is to go on from in a cell's folder, in the environment of a new attempt."""
-        return cls(*find_checkpoint(cell, num_ranks, environment))
-
     @property
     def words(self) -> str | None:
         """What to tell the user; None where there was no checkpoint."""
         if self.checkpoint is not None:
             return f"going on from step {self.checkpoint.step} of attempt {self.checkpoint.attempt}"
         return f"beginning at step 0: {self.refused}" if self.refused else None
-
-    def begin(self, attempt: Path) -> None:
-        """Let the records of ``attempt`` begin with what was done before. Raises OSError."""
-        delete_unfinished(attempt.parent)
-        if self.checkpoint is not None:
-            self.checkpoint.begin(attempt)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -74,16 +74,11 @@ class Resumption:
     @property
     def wall_s(self) -> float:
         """Seconds of this attempt so far and of the earlier ones up to the checkpoint."""
-        return self._carried.wall_s + time.monotonic() - self.began_mono_s
-
-    @property
-    def played_s(self) -> float:
-        """How far traces and outages had got; 0 where training begins."""
-        return self._carried.played_s
+        return self.carried.wall_s + time.monotonic() - self.began_mono_s
 
     def traffic(self, since: WireTraffic) -> WireTraffic:
         """All traffic of the training: ``since`` the start of this attempt, and what was counted before."""
-        before = self._carried.wire
+        before = self.carried.wire
         return since if before is None else since.plus(before)
 
     @property
@@ -102,7 +97,8 @@ class Resumption:
             delete_checkpoints(attempt.parent)
 
     @property
-    def _carried(self) -> Carried:
+    def carried(self) -> Carried:
+        """What the launcher of the earlier attempts has kept: nothing, and 0 s, where training begins."""
         return self.checkpoint.carried if self.checkpoint is not None else Carried()
 
 
@@ -160,4 +156,125 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
         wall_s=wall_s,
         overhead_s=wall_s - (summary.training_clock_s or 0.0) - (summary.evaluation_s or 0.0),
         **dict(summary),
+    )
+
+
+class LinkFile:
+    """Written after every step that adds to it, so that a crash leaves what was known by then.
+
+    Attributes:
+        record: what it holds.
+    """
+
+    def __init__(self, link: Link, attempt: Path) -> None:
+        self._link, self._path = link, attempt / "link.json"
+        self.record = LinkRecord(
+            requested=link.model_dump(mode="json", by_alias=True),
+            backend=None,
+            backend_reason=None,
+            applied=None,
+            achieved_before=None,
+            achieved_after=None,
+            emulator=Emulator(),
+            wire=None,
+        )
+
+    def add_network(self, network: Network) -> None:
+        """Which back end carries the link, why, and with which parameters."""
+        applied = Applied.model_validate(network.applied)
+        self._update(backend=network.backend, backend_reason=network.backend_reason, applied=applied)
+
+    def add_real_network(self, interfaces: Sequence[str]) -> None:
+        """That the workers use a network which nobody here has made: by these interfaces, in the order of the ranks."""
+        backend, reason = "none", "the network between the hosts, as it is"
+        if self._link.shaped:
+            backend, reason = "interface", "the kernels of the hosts shape their interfaces"
+        emulator = Emulator(interfaces=tuple(interfaces))
+        self._update(backend=backend, backend_reason=reason, applied=None, emulator=emulator)
+
+    def add_found(self, when: Moment, measurement: Measurement, clock_s: float | None = None) -> None:
+        """What the ranks have found themselves, as field ``when``; of those during the training there may be many.
+
+        Args:
+            clock_s: what the training clock stood at; None before it started and after it ended.
+        """
+        if clock_s is None:
+            self._update(**{when: measurement})
+            return
+        found = measurement.model_copy(update={"clock_s": clock_s})
+        earlier = [one for one in self.record.achieved_during if one.clock_s != clock_s]  # the same try again
+        self._update(achieved_during=(*earlier, found))
+
+    def add_wire(self, outcome: LaunchOutcome) -> None:
+        """What has crossed the network."""
+        self._update(wire=_wire(outcome))
+
+    def read_back(self, hosts: Sequence[Json]) -> None:
+        """Take over what rank 0's host has written of this attempt's link, and add what was applied on each host.
+
+        Args:
+            hosts: as each of them says itself, in order; None of a silent one.
+        """
+        with contextlib.suppress(RecordError):  # of another version; what is known here stands
+            self.record = read_record(LinkRecord, self._path) or self.record
+        if any(hosts):
+            self._update(applied=Applied.model_validate({"hosts": list(hosts)}))
+
+    def add_measurement(self, network: Network, when: Moment) -> str | None:
+        """Probe the link into field ``when``; returns what is out of tolerance, None where nothing is."""
+        rejected: list[list[str]] = []
+        for number in range(1, VERIFY_TRIES + 1):
+            measured = verify(network, self._link, len(network.nodes))
+            content = {**measured.to_json(), "tries": number, "rejected": rejected}
+            self._update(**{when: Measurement.model_validate(content)})
+            if measured.verdict == "ok":
+                return None
+            rejected = [*rejected, list(measured.reasons)]
+        return "; ".join(measured.reasons)
+
+    def add_traffic(self, network: Network, outcome: LaunchOutcome) -> str | None:
+        """How the emulator fared and what crossed it; returns why the emulator was unfit, None where it was fit."""
+        emulator = emulator_of(network.health(), outcome.lateness)
+        self._update(emulator=emulator, wire=_wire(outcome))
+        return emulator_unfit(emulator)
+
+    def _update(self, **fields: object) -> None:
+        self.record = self.record.model_copy(update=fields)
+        write_record(self._path, self.record)
+
+
+def emulator_of(health: JsonObject, training: JsonObject | None) -> Emulator:
+    """How a back end fared, as the record of a cell has it.
+
+    Args:
+        health: as ``Network.health`` gives it.
+        training: lateness of the frames that count, as ``lateness_between`` gives it; None where there were none.
+    """
+    return Emulator.model_validate({**health, "training": training or lateness_between({}, health)})
+
+
+def emulator_unfit(emulator: Emulator) -> str | None:
+    """Why the emulator did not keep up with its link; None where it did."""
+    training = emulator.training or Lateness()
+    lost_frames = (emulator.overruns or 0) + (emulator.unsent or 0)
+    if lost_frames > MOST_LOST_SHARE * max(training.frames, FRAMES_FOR_A_P99):
+        return f"the emulator lost {lost_frames} frames that the link would have carried"
+    if (late_s := training.p99_s or 0.0) > LATE_EMULATOR_S and training.frames >= FRAMES_FOR_A_P99:
+        return f"the emulator was late: 1 % of the frames left more than {late_s * 1e3:.0f} ms after their time"
+    return None
+
+
+def _wire(outcome: LaunchOutcome) -> Wire | None:
+    """Bytes per step without acknowledgements, and as a multiple of the payload that the codecs claim."""
+    if outcome.wire is None:
+        return None
+    steps = max((end.step for end in outcome.ends.values()), default=0)
+    payload = sum(end.payload_bytes or 0 for end in outcome.ends.values())
+    sent = outcome.wire.bytes - (outcome.wire.ack_bytes or 0)
+    return Wire(
+        steps=steps,
+        **dict(outcome.wire),
+        per_step_bytes=sent / steps if steps else None,
+        payload_bytes=payload,
+        ratio=sent / payload if payload else None,
     )

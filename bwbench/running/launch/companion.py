@@ -35,8 +35,7 @@ from bwbench.records.schema import (
     WireTraffic,
     event_of,
 )
-from bwbench.running.launch.attempt import LaunchOutcome, Resumption, cell_status
-from bwbench.running.launch.link_record import LinkFile, Moment
+from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Moment, Resumption, cell_status
 from bwbench.running.launch.liveness import FOREIGN_PROC, CompanionWatch, proc_is_own
 from bwbench.running.launch.worker_channels import Channels
 
@@ -137,7 +136,11 @@ class Companion:
         elif kind == "phase":
             self._reach(str(message.get("phase")))
         elif kind == "measured":
-            self._measured(_Measured.model_validate(message))
+            found = _Measured.model_validate(message)
+            if self._record is not None:
+                self._record.add_found(found.when, found.measurement, found.clock_s)
+                reasons = "; ".join(found.measurement.reasons)
+                self._unlike = f"{_WHEN[found.when]}: {reasons}" if reasons else None
         elif kind == "traffic":
             self._wire = WireTraffic.model_validate(message)
         elif kind == "signal":
@@ -150,13 +153,6 @@ class Companion:
         answer = {"unfit": "no checkpoints under launcher 'external'"} if phase == "checkpoint" else {}
         if phase in ("training", "checkpoint", "drained", "recorded"):
             self._channels.answer(0, {"ok": True, **answer})
-
-    def _measured(self, found: _Measured) -> None:
-        if self._record is None:
-            return
-        self._record.add_found(found.when, found.measurement, found.clock_s)
-        reasons = "; ".join(found.measurement.reasons)
-        self._unlike = f"{_WHEN[found.when]}: {reasons}" if reasons else None
 
     def _begin(self, claim: _Claimed) -> JsonObject:
         """Claim the cell and make the attempt (rank 0), or join it; what the worker is told."""
@@ -204,7 +200,12 @@ class Companion:
         """Write the cell's result, where this is rank 0 and there was an attempt."""
         if self._rank != 0 or self._attempt is None or self._record is None:
             return
-        ends = self._ends()
+        ends = {
+            rank: event
+            for rank in range(self._cell.config.nodes)
+            for event in read_last_events(self._attempt / f"rank{rank}.jsonl")
+            if isinstance(event, End)
+        }
         outcome = self._outcome(ends)
         self._record.add_wire(outcome)
         status = cell_status(self._cell, self._attempt, outcome, self._record.record, self._resumption)
@@ -214,16 +215,6 @@ class Companion:
         except OSError as error:
             text += f" (and the result cannot be written: {self._folder}: {error.strerror})"
         print(text, file=sys.stderr, flush=True)
-
-    def _ends(self) -> dict[int, End]:
-        """The end events of all ranks, as recorded."""
-        assert self._attempt is not None
-        found = {}
-        for rank in range(self._cell.config.nodes):
-            for event in read_last_events(self._attempt / f"rank{rank}.jsonl"):
-                if isinstance(event, End):
-                    found[rank] = event
-        return found
 
     def _outcome(self, ends: dict[int, End]) -> LaunchOutcome:
         own = f"rank 0 on {self._hosts[0].host}"

@@ -241,7 +241,13 @@ class CompanionWatch:
 
     def look(self, now_s: float) -> str | None:
         """Why the worker will not get on; None where it may."""
-        used_s, crossed = self._cpu_time_s(), self._crossed_bytes()
+        used_s, crossed = self._used_s, self._crossed
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(self._pid).cpu_times()
+            used_s = float(times.user + times.system)
+        if self._interface is not None:
+            found = psutil.net_io_counters(pernic=True, nowrap=False).get(self._interface)
+            crossed = float(found.bytes_sent + found.bytes_recv) if found else crossed
         if self._looked_s is None:
             self._moved_s = now_s
         else:
@@ -260,19 +266,6 @@ class CompanionWatch:
         if now_s - self._moved_s > IDLE_LIMIT_S:
             return f"it has waited for its peers for {now_s - self._moved_s:.0f} s, and nothing has come"
         return None
-
-    def _cpu_time_s(self) -> float:
-        try:
-            times = psutil.Process(self._pid).cpu_times()
-        except psutil.Error:
-            return self._used_s
-        return float(times.user + times.system)
-
-    def _crossed_bytes(self) -> float:
-        if self._interface is None:
-            return 0.0
-        found = psutil.net_io_counters(pernic=True, nowrap=False).get(self._interface)
-        return float(found.bytes_sent + found.bytes_recv) if found else self._crossed
 
 
 def proc_is_own() -> bool:

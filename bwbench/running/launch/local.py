@@ -17,8 +17,7 @@ from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
 from bwbench.records.files import read_tail
 from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, RankError, WireTraffic, event_of
-from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit
-from bwbench.running.launch.link_record import emulator_of, emulator_unfit
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, describe_exit, emulator_of, emulator_unfit
 from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
 from bwbench.running.launch.worker_channels import Channels
 
@@ -104,7 +103,8 @@ class LocalLauncher:
                     pass_fds={3: channels.worker_ends[rank].fileno()},
                 )
             self._processes.append(process)
-        channels.close_worker_ends()
+        for end in channels.worker_ends:  # so that a dead worker is seen as end of file
+            end.close()
 
     def _supervise(self, channels: Channels, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         started = last_look = time.monotonic()
@@ -130,7 +130,6 @@ class LocalLauncher:
                 if fallen := self._fallen():
                     return self._outcome("failed", self._blame(fallen))
             if len(self._ends) == self._num_ranks:
-                self._await_exits()
                 return self._ended()
             now = time.monotonic()
             if now - last_look < LOOK_S:
@@ -179,8 +178,9 @@ class LocalLauncher:
         self._counts[phase] = self._settled_counters()
         self._health[phase] = self._network.health()
         if phase == "training":
-            self._network.play(self._resumption.played_s)
-            self._playing_since_mono_s = time.monotonic() - self._resumption.played_s
+            played_s = self._resumption.carried.played_s
+            self._network.play(played_s)
+            self._playing_since_mono_s = time.monotonic() - played_s
         return {}
 
     def _checkpoint(self) -> JsonObject:
@@ -245,13 +245,12 @@ class LocalLauncher:
         returncodes = {rank: process.poll() for rank, process in enumerate(self._processes) if rank not in self._ends}
         return {rank: returncode for rank, returncode in returncodes.items() if returncode is not None}
 
-    def _await_exits(self) -> None:
+    def _ended(self) -> LaunchOutcome:
+        """All have ended as they should; returns once they have exited, too."""
         deadline = time.monotonic() + END_LIMIT_S
         for process in self._processes:
             with contextlib.suppress(Exception):  # success is the end event; whoever lingers is killed by the caller
                 process.wait(max(0.0, deadline - time.monotonic()))
-
-    def _ended(self) -> LaunchOutcome:
         for rank, end in self._ends.items():
             if end.status == "diverged":
                 reason = self._with_log(end.reason, rank)

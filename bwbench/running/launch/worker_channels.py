@@ -32,11 +32,6 @@ class Channels:
         """Whether any worker may still say something."""
         return bool(self._selector.get_map())
 
-    def close_worker_ends(self) -> None:
-        """Close the ends that the workers have by now, so that a dead worker is seen as end of file."""
-        for end in self.worker_ends:
-            end.close()
-
     def poll(self, timeout_s: float, handle: Callable[[int, JsonObject], None]) -> None:
         """Wait up to ``timeout_s`` and call ``handle(rank, message)`` for every message that has arrived."""
         for key, _ in self._selector.select(timeout_s):

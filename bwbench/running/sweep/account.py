@@ -1,27 +1,33 @@
-"""What a sweep has come to: who is told, what is counted, and which cells are not worth running any more."""
+"""What a sweep has come to: who is told, what is counted, which cells are not worth running any more, how long the
+others will take."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.forecast import Forecast
 from bwbench.records.schema import Status
-from bwbench.running.run_cell import CellObserver, ended_since
-from bwbench.running.sweep.notify import Notifier
+from bwbench.running.run_cell import RunObserver, ended_since
 from bwbench.running.sweep.stopped_arms import StoppedArms
 
+NOTIFY_LIMIT_S = 30.0
+_LONGEST = 4000  # characters of a value: an environment has a limit
+FEW = 500  # cells that are predicted anew whenever one has finished …
+REFRESHED_S = 10.0  # … more of them only now and then: it would keep a processor busy that cells run on
 
-class SweepObserver(CellObserver, Protocol):
+
+class SweepObserver(RunObserver, Protocol):
     """Told what happens in a sweep; the command line shows it."""
-
-    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
-        """A cell begins: the ``number``-th of the ``total`` that are to run."""
-
-    def cell_finished(self, item: PlannedCell, status: Status) -> None:
-        """A cell that began here has ended with this."""
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Another process has ended a cell that was to run here."""
@@ -122,3 +128,117 @@ class Account:
         self.tally.skipped += 1
         self.observer.cell_skipped(item, why)
         return True
+
+
+class Notifier:
+    """Runs ``sh -c command`` with what happened in its environment, and waits for it, ``limit_s`` at most.
+
+    Values reach the command as environment variables alone and never become part of what the shell reads; names are in
+    docs/sweeps.md. A command that fails, or takes too long, is said and changes nothing else.
+
+    Args:
+        say: called with what went wrong.
+    """
+
+    def __init__(self, command: str | None, say: Callable[[str], None], limit_s: float = NOTIFY_LIMIT_S) -> None:
+        self._command, self._say, self._limit_s = command, say, limit_s
+
+    def cell_failed(self, item: PlannedCell, status: Status) -> None:
+        """A cell has ended, and not as done."""
+        self._run(
+            event="cell",
+            status=status.status,
+            reason=status.reason,
+            experiment=item.cell.experiment,
+            cell=item.folder.name,
+            arm=item.cell.arm,
+            folder=item.folder,
+        )
+
+    def ended(self, outcome: str, text: str, counts: Mapping[str, int]) -> None:
+        """The sweep is over: ``done``, ``failed``, ``interrupted`` or ``unfit``; ``text`` says it in words."""
+        done = counts.get("done", 0)
+        self._run(event="end", status=outcome, reason=text, done=done, total=sum(counts.values()))
+
+    def _run(self, **values: object) -> None:
+        if self._command is None:
+            return
+        texts = {key: str("" if value is None else value) for key, value in values.items()}
+        told = {f"BWBENCH_{key.upper()}": text.replace("\0", "")[:_LONGEST] for key, text in texts.items()}
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", self._command],
+                env={**os.environ, **told},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        except OSError as error:
+            self._say(f"--notify could not be run: {error.strerror}")
+            return
+        try:
+            returncode = process.wait(self._limit_s)
+            if returncode:
+                self._say(f"--notify ended with exit status {returncode}")
+        except subprocess.TimeoutExpired:
+            self._say(f"--notify was ended: it took longer than {self._limit_s:.0f} s")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with whatever it has left running
+            process.wait()
+
+
+class TimeLeft:
+    """Is told which cells begin and end, and how those fared that finished.
+
+    Args:
+        forecast: of all these cells; learns from those that finish.
+        todo: the cells that are to come.
+    """
+
+    def __init__(self, forecast: Forecast, todo: Sequence[PlannedCell]) -> None:
+        self._forecast = forecast
+        self._waiting = {_key(item): item for item in todo}
+        self._seconds = {key: self.cell_s(item) for key, item in self._waiting.items()}
+        self._total_s = sum(self._seconds.values())
+        self._running: dict[tuple[str, str], tuple[PlannedCell, float]] = {}
+        self._known, self._refreshed_s = forecast.num_cells, time.monotonic()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any cell has been measured: without one, times are what cells take at most."""
+        return self._forecast.num_cells > 0
+
+    def cell_s(self, item: PlannedCell) -> float:
+        """Seconds from the start of a cell to its end."""
+        return self._forecast.predict(item).total_s
+
+    def start(self, item: PlannedCell) -> None:
+        """A cell begins."""
+        self.drop(item)
+        self._running[_key(item)] = item, time.monotonic()
+
+    def finish(self, item: PlannedCell, status: Status) -> None:
+        """A cell has ended with this."""
+        self._forecast.note(item, status)
+        self.drop(item)
+
+    def drop(self, item: PlannedCell) -> None:
+        """A cell is neither to come nor running any more."""
+        self._running.pop(_key(item), None)
+        if self._waiting.pop(_key(item), None) is not None:
+            self._total_s -= self._seconds.pop(_key(item))
+
+    def left_s(self) -> float:
+        """Seconds until all have ended. Several cells that run at a time go on doing so."""
+        now_s, known = time.monotonic(), self._forecast.num_cells
+        if known != self._known and (len(self._waiting) <= FEW or now_s - self._refreshed_s > REFRESHED_S):
+            self._known, self._refreshed_s = known, now_s
+            self._seconds = {key: self.cell_s(item) for key, item in self._waiting.items()}
+            self._total_s = sum(self._seconds.values())
+        left_s = [max(0.0, self.cell_s(item) - (now_s - began_s)) for item, began_s in self._running.values()]
+        return max((max(0.0, self._total_s) + sum(left_s)) / max(1, len(left_s)), *left_s, 0.0)
+
+
+def _key(item: PlannedCell) -> tuple[str, str]:
+    return item.cell.experiment, item.cell.id

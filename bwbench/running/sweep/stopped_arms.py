@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.records import cell_at
@@ -17,17 +17,6 @@ _ON_ITS_LINK = ("invalid", "timeout")  # says nothing of the arm on other links
 _VARYING = re.compile(r"[0-9a-f]{10,}|\d+(\.\d+)?(e[-+]?\d+)?")  # numbers and ids differ between like failures
 
 
-@dataclass(frozen=True)
-class _Way:
-    """How a cell of an arm ended, without what differs from cell to cell; ``where`` as ``_put_down_to`` gives it."""
-
-    experiment: str
-    arm: str
-    where: str
-    status: str
-    reason: str
-
-
 class StoppedArms:
     """Counts how the cells of every arm end, and says which cells are not worth running any more.
 
@@ -36,7 +25,7 @@ class StoppedArms:
     """
 
     def __init__(self) -> None:
-        self._ended: Counter[_Way] = Counter()
+        self._ended: Counter[tuple[str, ...]] = Counter()  # by arm, what it is put down to, status and like reason
         self._parts: set[tuple[str, str, str]] = set()
         self._stopped: dict[tuple[str, str], dict[str, str]] = {}  # of an arm: where it is stopped, and why
 
@@ -46,16 +35,17 @@ class StoppedArms:
             return
         like = _VARYING.sub("#", (status.reason or "").strip().partition("\n")[0])
         where, words = _put_down_to(item, status.status)
-        way = _Way(item.cell.experiment, item.cell.arm, where, status.status, like)
+        arm = (item.cell.experiment, item.cell.arm)
+        way = (*arm, where, status.status, like)
         if (part := status.undone_part) is not None:  # a run that repeats share fails all of them, but once
-            if (way.experiment, way.arm, str(part)) in self._parts:
+            if (*arm, part) in self._parts:
                 return
-            self._parts.add((way.experiment, way.arm, str(part)))
+            self._parts.add((*arm, part))
         self._ended[way] += 1
         if self._ended[way] == MOST_ALIKE:
             reason = (status.reason or "").strip().partition("\n")[0][:200]
-            text = f"{way.arm}{words}: {MOST_ALIKE} cells {way.status} the same way ({reason})"
-            self._stopped.setdefault((way.experiment, way.arm), {})[way.where] = text
+            text = f"{item.cell.arm}{words}: {MOST_ALIKE} cells {status.status} the same way ({reason})"
+            self._stopped.setdefault(arm, {})[where] = text
 
     def why_not(self, item: PlannedCell) -> str | None:
         """Why a cell is left out; None where it is worth running."""

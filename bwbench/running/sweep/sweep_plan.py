@@ -1,27 +1,124 @@
-"""From files to the cells of a sweep: assessed, selected, ordered, and frozen before the first one runs."""
+"""From files to the cells of a sweep: assessed, selected, ordered, and frozen before the first one runs.
+
+``Selection`` is what ``--only KEY=VALUE`` and ``--shard I/N`` ask for.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.explain import show, unknown_key
 from bwbench.experiment.config import load_experiment
+from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, lookup, parse_key, refusal_of_key, show_key
 from bwbench.experiment.config.experiment import Experiment
+from bwbench.experiment.config.matrix import means_the_same
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.experiment.plan.build import Plan, build_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import ways
-from bwbench.records.disk import full_disk_said
+from bwbench.records.files import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
-from bwbench.running.sweep.cell_selection import Selection
 from bwbench.running.sweep.stopped_arms import without_stopped_arms
 
 ENDINGS = (".yaml", ".yml")
 DEFAULT_SEED = 0
+NAMES = ("arm", "experiment", "repeat", "id", "slug")  # of a cell, beside the keys of its configuration
+_SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
+_MOST_SHOWN = 12  # values of a key in a message
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What remains of a plan.
+
+    Attributes:
+        wanted: for each key the values that it may have, any of them; all keys have to hold.
+        shard: (i, n): of every n cells in running order the i-th, from 1; None takes all.
+    """
+
+    wanted: Mapping[Key, tuple[Any, ...]]
+    shard: tuple[int, int] | None = None
+
+    @classmethod
+    def parse(cls, only: Sequence[str] = (), shard: str | None = None) -> Selection:
+        """Read the options; raises ConfigError with all that is wrong about them."""
+        problems: list[Problem] = []
+        wanted: dict[Key, tuple[Any, ...]] = {}
+        for text in only:
+            key_text, equals, value_text = text.partition("=")
+            key = parse_key(key_text)
+            if not equals or not key_text.strip():
+                problems.append(Problem(f"--only {text!r}: write it as KEY=VALUE, for example --only arm=ring"))
+            elif refusal := _refusal(key):
+                problems.append(Problem(f"--only {text}: {refusal}"))
+            else:
+                wanted[key] = (*wanted.get(key, ()), *map(_value, value_text.split("|")))
+        part = _SHARD.fullmatch(shard.strip()) if shard is not None else None
+        if shard is not None and not (part and 1 <= int(part[1]) <= int(part[2])):
+            problems.append(Problem(f"--shard {shard!r}: write it as I/N, from 1/N to N/N, for example --shard 2/4"))
+        if problems:
+            raise ConfigError(problems)
+        return cls(wanted, (int(part[1]), int(part[2])) if part else None)
+
+    def of(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those of ``cells``, which stand in running order, that are selected.
+
+        Raises ConfigError where a value of ``--only`` fits no cell; a shard may well be empty.
+        """
+        kept = list(cells)
+        for key, values in self.wanted.items():
+            found = [(cell, value_of(cell, key)) for cell in kept]
+            kept = [cell for cell, actual in found if any(means_the_same(actual, value) for value in values)]
+            if not kept:
+                asked = "|".join(show(value).strip("'") for value in values)
+                raise ConfigError(f"--only {show_key(key)}={asked} leaves no cell; {_takes(key, found)}")
+        if self.shard is None:
+            return kept
+        number, count = self.shard
+        return kept[number - 1 :: count]
+
+
+def value_of(cell: Cell, key: Key) -> Any:
+    """What a cell has under a dotted key of its configuration, or under one of ``NAMES``; None where it has none."""
+    if key[0] in NAMES:
+        return getattr(cell, key[0])
+    part = getattr(cell.config, key[0])
+    if len(key) == 1 and isinstance(part, (str, int, float)):
+        return part
+    return lookup(cell.config.model_dump(mode="json", by_alias=True, include={key[0]}), key)
+
+
+def _refusal(key: Key) -> str | None:
+    if key[0] in NAMES:
+        return None if len(key) == 1 else f"unknown key {show_key(key)!r}: {key[0]!r} has no keys inside"
+    if key[0] not in CELL_KEYS:
+        return unknown_key(show_key(key), (*NAMES, *CELL_KEYS))
+    return refusal_of_key(key)
+
+
+def _value(text: str) -> Any:
+    """As YAML reads it, so that numbers and components are what they would be in a file; else as text."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return text
+
+
+def _takes(key: Key, found: Iterable[tuple[Cell, Any]]) -> str:
+    values = list(dict.fromkeys(show(value).strip("'") for _, value in found if value is not None))
+    if not values:
+        return f"no cell has {show_key(key)}"
+    more = f" and {len(values) - _MOST_SHOWN} more" if len(values) > _MOST_SHOWN else ""
+    return f"{show_key(key)} takes {', '.join(values[:_MOST_SHOWN])}{more}"
 
 
 def experiment_files(paths: Sequence[Path]) -> list[Path]:

@@ -23,9 +23,8 @@ from bwbench.experiment.config.tuned_table import (
 from bwbench.records.environment import capture_environment
 from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Environment
-from bwbench.results.analysis.provenance import commit_of, host_of
-from bwbench.running.tuning.search import Search, on_edge
-from bwbench.running.tuning.trials import SearchProgress
+from bwbench.results.analysis.caveats import commit_of, host_of
+from bwbench.running.tuning.search import Search, SearchProgress, on_edge
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 _NOT_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # to one YAML parser or another

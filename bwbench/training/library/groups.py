@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import ConfigError
-from bwbench.training.loop.control import ControlPath
 
 LAST_BARRIER_LIMIT = timedelta(seconds=10)
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -33,28 +32,13 @@ class ScriptGroups:
     made: tuple[dist.ProcessGroup, ...]
     began: bool
 
-    @property
-    def rank(self) -> int:
-        """Of this process, among those that train together."""
-        return self.data.rank()
-
-    @property
-    def size(self) -> int:
-        """Processes that train together."""
-        return self.data.size()
-
-    @property
-    def control_path(self) -> ControlPath:
-        """As algorithms use it."""
-        return ControlPath(self.control)
-
     def leave(self, *, together: bool) -> None:
         """Take down what was made here.
 
         Args:
             together: wait for the others first, so that nobody leaves while a neighbour still reads its last bytes.
         """
-        if together and self.size > 1:
+        if together and self.data.size() > 1:
             with suppress(RuntimeError):  # one of them is gone: then there is nobody to wait for
                 self.control.barrier().wait(LAST_BARRIER_LIMIT)
         for group in self.made if dist.is_initialized() else ():
@@ -82,7 +66,12 @@ def join(group: dist.ProcessGroup | None, timeout_s: float) -> ScriptGroups:
         data = dist.new_group(backend="gloo", timeout=timeout)
         control = dist.new_group(backend="gloo", timeout=timeout)
         return ScriptGroups(data, control, (data, control), began)
-    _check(group)
+    try:
+        name = group._get_backend(torch.device("cpu")).name()
+    except RuntimeError:
+        name = "no backend for CPU tensors"
+    if name != "gloo":
+        raise ConfigError(f"the process group has {name}; make it with dist.new_group(backend='gloo')")
     # Only the members of ``group`` are here, so that they agree on the new group among themselves.
     ranks = dist.get_process_group_ranks(group)
     control = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=True)
@@ -100,13 +89,3 @@ def _begin(timeout: timedelta) -> None:
         raise ConfigError(f"the environment has {', '.join(found)} but not {missing}; start the script with torchrun")
     else:
         dist.init_process_group("gloo", timeout=timeout)
-
-
-def _check(group: dist.ProcessGroup) -> None:
-    cpu = torch.device("cpu")
-    try:
-        name = group._get_backend(cpu).name()
-    except RuntimeError:
-        name = "no backend for CPU tensors"
-    if name != "gloo":
-        raise ConfigError(f"the process group has {name}; make it with dist.new_group(backend='gloo')")

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import atexit
+import enum
 import functools
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from types import MethodType, TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import nn
 
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms import AbstractRunning
+from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.method import Method
-from bwbench.training.library.replicas import HostCopies
-from bwbench.training.library.user_steps import UserSteps
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
+
+
+class Moment(enum.Enum):
+    """Where the loop is within an optimizer step."""
+
+    BETWEEN = "between two steps"
+    BEGUN = "gradients are being collected"
+    AVERAGED = "the gradients are those to step with"
 
 
 class Distributed:
@@ -33,6 +40,7 @@ class Distributed:
     Attributes:
         method: what was asked for, resolved.
         rank, world_size: of this process, among those that train together.
+        payload_bytes: sent by this rank so far, as the codecs count it; without headers, as of the last step.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], method: Method) -> None:
@@ -45,9 +53,23 @@ class Distributed:
         _TAKEN.update(taken)
         self.method = method
         self._taken = taken
-        self._optimizer = optimizer
+        self._optimizer, self._parameters = optimizer, parameters
+        self._plain_step: Callable[..., Any] = optimizer.step
+        self._plain_zero_grad = optimizer.zero_grad
+        self.payload_bytes = 0
         self._closed = False
-        self._steps = UserSteps(optimizer, parameters)
+        self._moment = Moment.BETWEEN
+        self._clean = False  # the gradients are zero: ``zero_grad`` was called since the last step
+        self._local = False  # inside ``no_sync``
+        self._drained = True
+        self._stepping: Mapping[str, object] | None = None
+        self._sending: AbstractContextManager[None] | None = None
+        self._in_backward = False  # also: the pass ended with an error, so that the end was never heard of
+        # Before anything else hooks into the parameters: hooks run in the order in which they were registered.
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_there)  # type: ignore[no-untyped-call]
+            for parameter in parameters
+        ]
 
     def attach(
         self, running: AbstractRunning, groups: ScriptGroups, host: HostCopies | None, undo: Callable[[], None]
@@ -55,24 +77,23 @@ class Distributed:
         """Take charge of the optimizer. For ``distribute`` alone, once the method works on the model.
 
         Args:
+            host: what the method works on in place of the parameters.
             undo: called on close.
         """
-        self._running, self._groups, self._undo = running, groups, undo
-        self.rank, self.world_size = groups.rank, groups.size
-        self._steps.lead(running, host)
-        plain_step, plain_zero_grad, steps = self._optimizer.step, self._optimizer.zero_grad, self._steps
+        self._running, self._groups, self._host, self._undo = running, groups, host, undo
+        self.rank, self.world_size = groups.data.rank(), groups.data.size()
 
         # Functions bound to the optimizer, and with the attributes of what they replace: schedulers look for both.
-        @functools.wraps(plain_step)
+        @functools.wraps(self._plain_step)
         def step(optimizer: torch.optim.Optimizer, closure: Any = None, **options: Any) -> Any:
-            return plain_step(closure, **options) if self._closed else steps.step(closure, options)
+            return self._plain_step(closure, **options) if self._closed else self._step(closure, options)
 
-        @functools.wraps(plain_zero_grad)
+        @functools.wraps(self._plain_zero_grad)
         def zero_grad(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 (torch's)
             if self._closed:
-                plain_zero_grad(set_to_none)
+                self._plain_zero_grad(set_to_none)
             else:
-                steps.zero_grad()
+                self._zero_grad()
 
         self._optimizer.step = MethodType(step, self._optimizer)  # type: ignore[method-assign]
         self._optimizer.zero_grad = MethodType(zero_grad, self._optimizer)  # type: ignore[method-assign]
@@ -81,26 +102,32 @@ class Distributed:
     def __enter__(self) -> Distributed:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close(together=error is None)
 
-    @property
-    def payload_bytes(self) -> int:
-        """Sent by this rank so far, as the codecs count it; without headers, as of the last step."""
-        return self._steps.payload_bytes
-
-    def no_sync(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
         """Gradients of the passes inside are added up on this rank only: all micro-steps of a step but the last one.
 
         Put forward and backward pass inside.
         """
-        return self._steps.alone()
+        if self._local:
+            yield
+            return
+        self._wake_up()
+        self._begin_step(None)
+        self._local = True
+        try:
+            with self._running.micro_step(last=False):
+                yield
+        finally:
+            self._local = False
 
     def drain(self) -> None:
         """Wait until nothing is on its way, and start nothing before the next step: before evaluations and saving."""
-        self._steps.drain()
+        if not self._drained:
+            self.payload_bytes += self._running.drain()
+            self._drained = True
 
     def state_dict(self) -> SavedMethod:
         """Everything that this rank remembers besides model and optimizer: residuals, momenta, references. Drains.
@@ -119,7 +146,8 @@ class Distributed:
         """
         self.drain()
         load_saved_state(self._running, state, self.rank, self.world_size, self.method.to_json())
-        self._steps.restart()
+        self._plain_zero_grad(set_to_none=False)
+        self._moment, self._clean = Moment.BETWEEN, True
 
     def close(self, together: bool = True) -> None:  # noqa: FBT001, FBT002 (as scripts call it)
         """End communication; the model stays as it is, and may be trained on without peers. Safe to call twice.
@@ -132,10 +160,11 @@ class Distributed:
         self._closed = True
         atexit.unregister(self._close_at_exit)
         try:
-            if together and not self._steps.in_backward:
+            if together and not self._in_backward:
                 self.drain()
         finally:
-            self._steps.stop_watching()
+            for hook in self._hooks:
+                hook.remove()
             self._running.close()
             self._undo()
             _TAKEN.difference_update(self._taken)
@@ -143,3 +172,146 @@ class Distributed:
 
     def _close_at_exit(self) -> None:
         self.close(together=not hasattr(sys, "last_value"))  # after an error, nobody waits for the others
+
+    def _step(self, closure: Any, options: Mapping[str, object]) -> Any:
+        """The optimizer's ``step``: the gradients first, then the method's update."""
+        if self._stepping is not None:  # the algorithm's update calls the optimizer's step
+            return self._plain_step(**self._stepping)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._check_backward()
+        self._wake_up()
+        self._begin_step(None)  # no parameter had a gradient: zeros count as well, and the others wait for them
+        if self._moment is Moment.BEGUN:
+            self._finish()
+        self._stepping = options
+        try:
+            self._running.update()
+            self._count(self._running.after_update())
+        finally:
+            self._stepping = None
+        self._moment, self._clean = Moment.BETWEEN, False
+        return loss
+
+    def _zero_grad(self) -> None:
+        """Zero in place, because gradients are views into buckets; a step whose gradients were averaged is skipped."""
+        self._check_backward()
+        self._plain_zero_grad(set_to_none=False)
+        self._clean = True
+        if self._moment is Moment.AVERAGED:
+            self._moment = Moment.BETWEEN
+
+    def _gradient_is_there(self, parameter: torch.Tensor) -> None:
+        """Notice begin and end of a backward pass, inside of it: what is raised there is raised by ``backward()``."""
+        if self._in_backward:
+            return
+        self._in_backward = True
+        torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)  # as torch's DDP and FSDP do it
+        assert isinstance(parameter, nn.Parameter)
+        try:
+            self._backward_begins(parameter)
+        except BaseException:  # refused: this pass has changed nothing but this rank's own gradients
+            self._in_backward = False
+            raise
+
+    def _backward_begins(self, first: nn.Parameter) -> None:
+        if self._moment is Moment.AVERAGED:
+            raise RuntimeError(
+                "a second backward pass after the gradients were averaged, and before optimizer.step(): put all but "
+                "the last one of a step inside 'with handle.no_sync():', throw gradients away with "
+                "optimizer.zero_grad(), and use checkpoint(..., use_reentrant=False) to recompute activations"
+            )
+        self._wake_up()
+        self._begin_step(first)
+        if not self._local:
+            self._sending = self._running.micro_step(last=True)
+            self._sending.__enter__()
+
+    def _backward_ends(self) -> None:
+        self._in_backward = False
+        if self._sending is not None:
+            self._sending.__exit__(None, None, None)
+            self._sending = None
+            self._finish()
+
+    def _wake_up(self) -> None:
+        if self._drained:
+            self._running.resume()
+            self._drained = False
+
+    @torch.no_grad()
+    def _begin_step(self, first: nn.Parameter | None) -> None:
+        """Tell the algorithm, whatever gradients there are already being kept.
+
+        That happens at the first gradient, not in ``zero_grad``: between two steps nothing is on its way, and the user
+        may load a checkpoint.
+
+        Args:
+            first: the parameter that has just got its gradient.
+        """
+        if self._moment is not Moment.BETWEEN:
+            return
+        candidates = [p for p in self._parameters if p is first] if self._clean else self._parameters
+        kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
+        self._running.begin_step()
+        for parameter, gradient in kept:
+            if parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad.copy_(gradient)
+        self._moment = Moment.BEGUN
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """Wait until the gradients are those to step with."""
+        if self._host is not None:
+            self._host.fetch()
+        self._running.gradients_ready()
+        self._count(self._running.finish())
+        if self._host is not None:
+            self._host.give_back()
+        self._moment = Moment.AVERAGED
+
+    def _check_backward(self) -> None:
+        if self._in_backward:
+            raise RuntimeError(
+                "the last backward pass ended with an error, so that this rank is no longer in step with its peers; "
+                "go on from a checkpoint"
+            )
+
+    def _count(self, report: ExchangeReport | None) -> None:
+        if report is not None:
+            self.payload_bytes += report.payload_bytes
+
+
+class HostCopies:
+    """Stands in for a model on an accelerator, whose gradients are averaged in host memory: codecs and gloo work there.
+
+    Nothing overlaps with the backward pass: gradients are copied when it is over, averaged, and copied back.
+    Untested on a GPU so far: what the tests cover is this code with a model on the CPU.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._originals = list(parameters)
+        # Only the gradients are of use, so that the values take no memory.
+        self._copies = [nn.Parameter(torch.zeros(()).expand(parameter.shape)) for parameter in parameters]
+        self.model: nn.Module = nn.ParameterList(self._copies)
+
+    def fetch(self) -> None:
+        """Copy the gradients to the host; a parameter without one counts as zero."""
+        for original, copy in zip(self._originals, self._copies, strict=True):
+            assert copy.grad is not None
+            if original.grad is None:
+                copy.grad.zero_()
+            else:
+                copy.grad.copy_(original.grad)
+
+    def give_back(self) -> None:
+        """Copy the averaged gradients to where the model is."""
+        for original, copy in zip(self._originals, self._copies, strict=True):
+            assert copy.grad is not None
+            if original.grad is None:
+                original.grad = torch.empty_like(original)
+            original.grad.copy_(copy.grad)

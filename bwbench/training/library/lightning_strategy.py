@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -87,10 +87,7 @@ class BwbenchStrategy(DDPStrategy):
     @contextmanager
     def block_backward_sync(self) -> Generator[None, None, None]:
         """Gradients of the passes inside are added up on this rank only."""
-        if self.handle is None:
-            yield
-            return
-        with self.handle.no_sync():
+        with nullcontext() if self.handle is None else self.handle.no_sync():
             yield
 
     def on_validation_start(self) -> None:
@@ -104,7 +101,11 @@ class BwbenchStrategy(DDPStrategy):
         state = self.handle.state_dict() if self.handle is not None else self._last_state
         if state is not None and "optimizer_states" in checkpoint:
             parts: list[Any] | None = [None] * self.world_size if self.is_global_zero else None
-            dist.gather_object({"handle": state, **self._replica(checkpoint)}, parts)
+            replica = {"state_dict": checkpoint["state_dict"], "optimizer_state": checkpoint["optimizer_states"][0]}
+            digests: list[bytes | None] = [None] * self.world_size
+            dist.all_gather_object(digests, digest(enumerate(_tensors(replica))))
+            # Model and optimizer of this rank only where they are not the same on all: otherwise rank 0's will do.
+            dist.gather_object({"handle": state} | (replica if len(set(digests)) > 1 else {}), parts)
             if parts is not None:
                 checkpoint[CHECKPOINT_KEY] = parts
         super().save_checkpoint(checkpoint, filepath, storage_options)
@@ -148,13 +149,6 @@ class BwbenchStrategy(DDPStrategy):
             self.handle.close()
             self.handle = None
         super().teardown()
-
-    def _replica(self, checkpoint: Mapping[str, Any]) -> Mapping[str, object]:
-        """This rank's model and optimizer, where they are not the same on all ranks; otherwise rank 0's will do."""
-        replica = {"state_dict": checkpoint["state_dict"], "optimizer_state": checkpoint["optimizer_states"][0]}
-        digests: list[bytes | None] = [None] * self.world_size
-        dist.all_gather_object(digests, digest(enumerate(_tensors(replica))))
-        return {} if len(set(digests)) == 1 else replica
 
 
 def _tensors(content: object) -> Iterator[torch.Tensor]:

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
-from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
 from bwbench.network.probe.probe_plan import Pair, pairs_of
+from bwbench.network.probe.verification import LinkMeasurement, PairMeasurement
 from bwbench.training.loop.control import ControlPath
 
 METHOD = "tcp, from process to process"  # as link.json has it

@@ -12,8 +12,7 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
-from bwbench.cli.result_commands import compare
-from bwbench.cli.written_results import TableFormat, TableRows, export
+from bwbench.cli.result_commands import TableFormat, TableRows, compare, export
 
 SWEEP = Study(
     "sweep", arms=("ring", "threshold", "single", "no-communication"), repeats=3, bandwidths_mbps=(3.0, 10.0, 100.0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bwbench.cli.main import _run
-from bwbench.cli.run_options import SweepOptions
+from bwbench.cli.options import SweepOptions
 
 
 def test_it_is_said_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

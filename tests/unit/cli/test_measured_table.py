@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from bwbench.cli.link.measure import measured_table
-from bwbench.network.probe.measurement import LinkMeasurement, PairMeasurement
+from bwbench.network.probe.verification import LinkMeasurement, PairMeasurement
 from bwbench.records.schema import Applied
 
 PAIR = PairMeasurement(0, 1, 10e6, 9.72e6, 9.6e6, 0.01, 0.0103, 0.01, 0.012, 1000, 1000)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bwbench.cli import outcome_table
-from bwbench.cli.outcome_table import print_outcome
+from bwbench.cli import carry_out
+from bwbench.cli.carry_out import print_outcome
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.running.sweep import plan_sweep
 from bwbench.running.sweep.account import Tally
@@ -49,7 +49,7 @@ def test_the_fastest_are_shown_and_the_others_counted(
     items = study(tmp_path, "ring, ddp")
     for number, item in enumerate(items):
         record(item, time_to_target_s=10.0 - number)
-    monkeypatch.setattr(outcome_table, "MAX_ROWS", 3)
+    monkeypatch.setattr(carry_out, "MAX_ROWS", 3)
     rows, said = printed(items, capsys)
     assert len(rows) == 3 and "3 s" in rows[0] and "and 5 slower ones" in said
 
@@ -60,7 +60,7 @@ def test_of_many_that_are_not_done_some_are_explained(
     items = study(tmp_path)
     for item in items:
         record(item, status="failed", reason="boom")
-    monkeypatch.setattr(outcome_table, "MOST_REASONS", 2)
+    monkeypatch.setattr(carry_out, "MOST_REASONS", 2)
     rows, said = printed(items, capsys, failed=3, invalid=1)
     assert not rows and said.count("boom") == 2 and f"{len(items) - 2} more" in said
     assert "4 cell(s)" in said and "--retry failed --retry invalid" in said

@@ -13,8 +13,7 @@ from fixtures_composed import CONVERGENCE_S, TIMING_S, compose
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-from bwbench.cli.result_commands import compare, merge, publish, show, status
-from bwbench.cli.written_results import TableFormat, TableRows, export, plot
+from bwbench.cli.result_commands import TableFormat, TableRows, compare, export, merge, plot, publish, show, status
 from bwbench.experiment.plan.assess import assess, freeze_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import iter_cells, read_json, write_json_atomic

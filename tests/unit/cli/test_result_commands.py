@@ -10,9 +10,8 @@ import pytest
 from fixtures_records import Study, cell_of, write_study
 
 from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
-from bwbench.cli.result_commands import show, status
-from bwbench.cli.results_folder import find_cell
-from bwbench.cli.written_results import Width, plot
+from bwbench.cli.options import find_cell
+from bwbench.cli.result_commands import Width, plot, show, status
 
 STUDY = Study(
     "wifi", arms=("ring", "threshold", "single"), repeats=2, limit_s=3.0,

@@ -14,7 +14,7 @@ from bwbench.experiment.plan import foresee
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Evaluation, Status
 from bwbench.running.sweep import plan_sweep
-from bwbench.running.sweep.time_left import TimeLeft
+from bwbench.running.sweep.account import TimeLeft
 from tests.unit.experiment.plan.records import KNOWN
 from tests.unit.running.sweep.studies import write_study
 

@@ -9,9 +9,8 @@ import pytest
 
 from bwbench.cli import tuning_run
 from bwbench.cli.main import _run
-from bwbench.running.tuning.search import searches_of
+from bwbench.running.tuning.search import progress, searches_of
 from bwbench.running.tuning.table import entry_of, read_rows, write_table
-from bwbench.running.tuning.trials import progress
 from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load
 
 

@@ -8,7 +8,7 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
 from bwbench.methods import roles
 from bwbench.methods.algorithms.every_step import EveryStep
 from bwbench.methods.algorithms.single import Single
-from bwbench.methods.collectives.gossip_pair import GossipPair
+from bwbench.methods.collectives.gossip import GossipPair
 from bwbench.methods.roles import HEADROOM, METHOD, REFERENCE, may_win, needs_no_link, standing_by_name
 
 SAME = "mean of all gradients"

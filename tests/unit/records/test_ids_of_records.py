@@ -11,9 +11,8 @@ from fixtures_records import Study, write_study
 from bwbench.base import registry
 from bwbench.base.errors import ForeignCellError
 from bwbench.base.plain_data import JsonObject
-from bwbench.cli.result_commands import merge, publish, show, status
+from bwbench.cli.result_commands import TableFormat, export, merge, publish, show, status
 from bwbench.cli.verify_command import verify
-from bwbench.cli.written_results import TableFormat, export
 from bwbench.records import CellFolder, read_json, readable
 from bwbench.records.cell_identity import id_problem, recorded_identity, unchecked_id
 

@@ -19,9 +19,8 @@ from bwbench.records import iter_cells
 from bwbench.records.merge import merge
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.export import WHAT
-from bwbench.results.analysis.results import read_cells, results_of
+from bwbench.results.analysis.results import Reader, read_cells, results_of
 from bwbench.results.analysis.spent import spent
-from bwbench.results.analysis.tables import Reader
 from bwbench.results.page.payload import build_payload
 from bwbench.results.publish import publish
 

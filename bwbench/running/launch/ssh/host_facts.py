@@ -12,7 +12,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 
@@ -67,6 +67,14 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = int(probe.getsockname()[1])
+    missing: list[str] = []
+    for content in cells:
+        try:
+            plugins = [str(plugin) for plugin in plugins_named(content)]  # of the plan, whose controller asks
+            lacking = Cell.from_json(content, plugins).config.dataset.source.build(DATASETS).missing(data_folder())
+        except ConfigError as error:
+            lacking = error
+        missing += [] if lacking is None else [str(lacking)]
     connection = (os.environ.get("SSH_CONNECTION") or "").split()  # their address and port, then ours
     return PreflightFacts(
         environment=capture_environment(),
@@ -81,20 +89,8 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
         ssh_address=connection[2] if len(connection) > 2 else None,
         ssh_port=int(connection[3]) if len(connection) > 3 else None,
         port=port,
-        missing_data=tuple(_missing_data(cells)),
+        missing_data=tuple(missing),
     )
-
-
-def _missing_data(cells: Sequence[JsonObject]) -> Iterator[str]:
-    """What the data sets of ``cells`` lack here, in words."""
-    for content in cells:
-        try:
-            plugins = [str(plugin) for plugin in plugins_named(content)]  # of the plan, whose controller asks
-            missing = Cell.from_json(content, plugins).config.dataset.source.build(DATASETS).missing(data_folder())
-        except ConfigError as error:
-            missing = error
-        if missing is not None:
-            yield str(missing)
 
 
 def listen(address: str, port: int) -> None:
@@ -109,15 +105,6 @@ def listen(address: str, port: int) -> None:
                 return
 
 
-def reach(address: str, port: int) -> str | None:
-    """Why a port cannot be reached from here; None where it can."""
-    try:
-        socket.create_connection((address, port), REACH_LIMIT_S).close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
-
-
 def main(arguments: list[str]) -> int:
     """``facts`` (request on standard input), ``listen ADDRESS PORT`` or ``reach ADDRESS PORT``."""
     if arguments[0] == "facts":
@@ -128,7 +115,12 @@ def main(arguments: list[str]) -> int:
     elif arguments[0] == "listen":
         listen(arguments[1], int(arguments[2]))
     else:
-        print(json.dumps({"problem": reach(arguments[1], int(arguments[2]))}))
+        problem = None  # None where the port can be reached from here
+        try:
+            socket.create_connection((arguments[1], int(arguments[2])), REACH_LIMIT_S).close()
+        except OSError as error:
+            problem = error.strerror or str(error)
+        print(json.dumps({"problem": problem}))
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import TypedDict, cast
 from bwbench.base.messages import MessageReader, encode
 from bwbench.network.link import Link
 from bwbench.network.link.link import MAX_SEED
-from bwbench.network.link.queue import Queue
+from bwbench.network.link.node_link import Queue
 from bwbench.records.schema import JsonObject, Record
 
 SHAPER = "bwbench.running.launch.ssh.shaper"  # also in docs/real-hosts.md and so in sudoers of hosts

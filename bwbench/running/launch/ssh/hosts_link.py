@@ -77,7 +77,8 @@ class _HeldLink:
                 self._on_applied(await self._applied())
                 await self._until_one_ends()
             finally:
-                await asyncio.shield(self._release())
+                # Every shaper is told to take everything back, and heard whether it has; no longer than END_LIMIT_S.
+                await asyncio.shield(asyncio.gather(*map(self._released, self._shapers)))
 
     async def _until_one_ends(self) -> None:
         """Until ``duration_s`` are over. Raises LinkError where a shaper ends before that."""
@@ -114,10 +115,6 @@ class _HeldLink:
             if answer.get("problem") or not answer:
                 raise LinkError(f"{host.name} was not shaped: {answer.get('problem') or 'its shaper has ended'}")
         return answers
-
-    async def _release(self) -> None:
-        """Tell every shaper to take everything back, and hear whether it has; no longer than ``END_LIMIT_S``."""
-        await asyncio.gather(*(self._released(host) for host in self._shapers))
 
     async def _released(self, host: Host) -> None:
         with contextlib.suppress(*self._broken):

@@ -26,7 +26,7 @@ import psutil
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.messages import MessageReader
 from bwbench.records import read_json, read_record, write_json_atomic, write_record
-from bwbench.records.disk import LEAST_FREE_BYTES
+from bwbench.records.files import LEAST_FREE_BYTES
 from bwbench.records.schema import JsonObject, Record
 from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 
@@ -74,7 +74,11 @@ class RunEnd(Record):
 
 def start(order: KeeperOrder) -> None:
     """Make the folder of a run and leave its keeper behind."""
-    _remove_old()
+    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for old in STATE.glob("run-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > OLD_S:
+                shutil.rmtree(old, ignore_errors=True)
     folder = folder_of(order.token)
     work = folder / "cell"
     work.mkdir(parents=True, mode=0o700)
@@ -165,15 +169,6 @@ def _unwanted(folder: Path) -> str | None:
     return None
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether the run's keeper lives."""
-    found = read_json(folder / "keeper.json")
-    try:
-        return isinstance(found, dict) and bool(psutil.Process(found["pid"]).create_time() == found["began_s"])
-    except psutil.Error:
-        return False
-
-
 def _silent_s(folder: Path) -> float:
     with contextlib.suppress(OSError):
         return time.monotonic() - (folder / "beat").stat().st_mtime_ns / 1e9
@@ -225,14 +220,6 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def _remove_old() -> None:
-    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for folder in STATE.glob("run-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > OLD_S:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
 def attach(folder: Path) -> None:
     """Tell the controller what is new until the run has ended or the controller is gone.
 
@@ -252,7 +239,9 @@ def attach(folder: Path) -> None:
                 (folder / "stop").touch()
         if offsets is None:
             continue
-        is_there = is_kept(folder)
+        keeper, is_there = read_json(folder / "keeper.json"), False
+        with contextlib.suppress(psutil.Error):
+            is_there = isinstance(keeper, dict) and psutil.Process(keeper["pid"]).create_time() == keeper["began_s"]
         ended = read_record(RunEnd, folder / "exit.json")  # before the files: they are complete by then
         if ended is None and not is_there:
             why = "the keeper of its torchrun was killed"

@@ -18,8 +18,7 @@ from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
 from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
-from bwbench.running.launch.ssh.connection import HostError, connected
-from bwbench.running.launch.ssh.host_session import HostSession
+from bwbench.running.launch.ssh.connection import HostError, HostSession, connected
 from bwbench.running.launch.ssh.keeper import KeeperOrder
 from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
 

@@ -21,13 +21,14 @@ from collections.abc import Iterator, Sequence
 
 from bwbench.base.errors import BwbenchError, ConfigError, LinkError
 from bwbench.base.messages import first_line
-from bwbench.network.interface.kernel import Kernel, may_change_interfaces
+from bwbench.network.interface.kernel import Kernel
 from bwbench.network.interface.remove import clear
 from bwbench.network.interface.run_state import QdiscSnapshot, RunState, StateFolder, now_s
 from bwbench.network.interface.shaping import Prepared, applied, hold, prepare
 from bwbench.network.interface.shaping_request import PeerTraffic
 from bwbench.network.interface.steps import commands
 from bwbench.network.link import Link
+from bwbench.network.namespaces.isolation import CAP_NET_ADMIN, has_capability
 from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapedInterface, ShaperAnswer, ShapingRequest
 from bwbench.training.loop.interfaces import interface_towards
 
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> int:
     """One of ``check``, ``hold``, ``show`` and ``clear``."""
     line = first_line(STDIN)
     try:
-        if not may_change_interfaces():
+        if not has_capability(CAP_NET_ADMIN):
             return _as_root(arguments, line)
         with Kernel() as kernel:
             if arguments[0] == "show":

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
-from bwbench.methods.algorithms.ddp_exchange import hook_buckets, hook_payloads
-from bwbench.methods.algorithms.torch_post_local_sgd import TorchPostLocalSgd, TorchPostLocalSgdConfig, next_agreement
+from bwbench.methods.algorithms.ddp_exchange import (
+    TorchPostLocalSgd,
+    TorchPostLocalSgdConfig,
+    hook_buckets,
+    hook_payloads,
+    next_agreement,
+)
 from bwbench.methods.collectives.torch_ddp import TorchDdp
 from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback

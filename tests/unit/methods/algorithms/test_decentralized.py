@@ -13,7 +13,7 @@ from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.experiment.config import load_experiment
 from bwbench.methods.algorithms.decentralized import Decentralized, DecentralizedConfig
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.gossip_pair import peer_of
+from bwbench.methods.collectives.gossip import peer_of
 from bwbench.methods.traffic import Traffic
 from tests.ranks import run_ranks
 from tests.replicas import SHAPES, attached, vector

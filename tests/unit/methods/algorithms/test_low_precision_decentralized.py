@@ -9,7 +9,7 @@ import torch
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
-from bwbench.methods.algorithms.low_precision_decentralized import LowPrecisionDecentralized
+from bwbench.methods.algorithms.decentralized import LowPrecisionDecentralized
 from bwbench.methods.compression import ErrorFeedback, build_codec
 from tests.ranks import run_ranks
 from tests.replicas import SHAPES, attached, codec_chain, vector

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from bwbench.base.registry import COMPRESSIONS
-from bwbench.methods.collectives.scatter_gather import PartCodecs
+from bwbench.methods.collectives.scatter_gather import ScatterGather
 from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 
@@ -17,13 +17,13 @@ def made(name):
 
 
 def test_codecs_whose_payloads_stand_alone_serve_all_parts():
-    codec, parts = NoCompression(), PartCodecs()
+    codec, parts = NoCompression(), ScatterGather()
     assert parts.part(codec, 0, 0, 10, 0) is parts.part(codec, 0, 1, 20, 0) is codec
     assert parts.state_dict() == {}
 
 
 def test_a_part_keeps_its_codec_and_leaves_the_buckets_alone():
-    codec, parts = ErrorFeedback(made("threshold")), PartCodecs()
+    codec, parts = ErrorFeedback(made("threshold")), ScatterGather()
     first, second = (parts.part(codec, 4, number, 1000, 0) for number in (0, 1))
     first.encode(X)
     assert parts.part(codec, 4, 0, 1000, 0) is first
@@ -32,12 +32,12 @@ def test_a_part_keeps_its_codec_and_leaves_the_buckets_alone():
 
 
 def test_state_waits_for_the_part_that_it_belongs_to():
-    codec, parts = ErrorFeedback(made("threshold")), PartCodecs()
+    codec, parts = ErrorFeedback(made("threshold")), ScatterGather()
     for number in (0, 1):
         parts.part(codec, 0, number, 1000, 0).encode(X + number)
     parts.answer(codec, 0).encode(X)
     state = parts.state_dict()
-    again = PartCodecs()
+    again = ScatterGather()
     again.load_state_dict(state)
     again.part(codec, 0, 1, 1000, 0)  # the others have not been asked for
     assert state.keys() == again.state_dict().keys()
@@ -47,7 +47,7 @@ def test_state_waits_for_the_part_that_it_belongs_to():
 
 
 def test_parts_round_by_random_numbers_of_their_own():
-    codec, parts = made("qsgd"), PartCodecs()
+    codec, parts = made("qsgd"), ScatterGather()
     if codec.sums_on_ring:
         return
     payloads = [parts.part(codec, tag, number, 1000, 0).encode(X) for tag in (0, 1) for number in (0, 1)]

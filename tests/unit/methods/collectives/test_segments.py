@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bwbench.methods.collectives.segments import (
+from bwbench.methods.collectives.transport import (
     LARGEST_SEGMENT_BYTES,
     cut,
     in_flight_bytes,

@@ -15,7 +15,7 @@ from bwbench.methods.compression import ErrorFeedback, build_codec
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.fp16 import Fp16
-from bwbench.methods.compression.threshold import Threshold, ThresholdConfig
+from bwbench.methods.compression.sparse import Threshold, ThresholdConfig
 
 
 def chain(*names):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bwbench.methods.compression import ErrorFeedback
-from bwbench.methods.compression.threshold import Threshold, ThresholdConfig
+from bwbench.methods.compression.sparse import Threshold, ThresholdConfig
 
 
 def normal(n, seed):

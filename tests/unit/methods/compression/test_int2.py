@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bwbench.methods.compression.codec_contract import violations
-from bwbench.methods.compression.int2 import Int2, Int2Config
+from bwbench.methods.compression.sign import Int2, Int2Config
 from tests.unit.methods.compression.plain import SIZES, in_blocks, normal, roundtrip, two_magnitudes
 
 

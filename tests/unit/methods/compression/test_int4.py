@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bwbench.methods.compression.codec_contract import violations
-from bwbench.methods.compression.int4 import Int4, Int4Config
+from bwbench.methods.compression.int8 import Int4, Int4Config
 from tests.unit.methods.compression.plain import SIZES, in_blocks, nearest_of_fifteen, normal, roundtrip
 
 

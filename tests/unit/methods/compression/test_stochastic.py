@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from bwbench.methods.compression.codec_contract import violations
-from bwbench.methods.compression.natural import Natural
-from bwbench.methods.compression.stochastic import Qsgd, QsgdConfig, TernGrad, TernGradConfig
+from bwbench.methods.compression.stochastic import Natural, Qsgd, QsgdConfig, TernGrad, TernGradConfig
 from tests.unit.methods.compression.plain import SIZES, bf16_upwards, blocks_of, normal, roundtrip
 
 REPEATS = 400

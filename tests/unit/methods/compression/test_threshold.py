@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from bwbench.base.component import Component
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.compression.chain import nest
-from bwbench.methods.compression.threshold import Threshold, ThresholdConfig
+from bwbench.methods.compression.sparse import Threshold, ThresholdConfig
 
 
 def normal(n, seed=0):

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from bwbench.base.component import Component
 from bwbench.methods.compression import build_codec
-from bwbench.methods.compression.top_k import TopK, TopKConfig
+from bwbench.methods.compression.sparse import TopK, TopKConfig
 
 
 def normal(n, seed=0):

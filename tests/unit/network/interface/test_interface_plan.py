@@ -10,11 +10,27 @@ import pytest
 from bwbench.base.errors import ConfigError, LinkError
 from bwbench.network.interface import run_state
 from bwbench.network.interface.run_state import QdiscSnapshot
-from bwbench.network.interface.settings import INGRESS, INGRESS_PARENT, ROOT, Fifo, Filter, Qdisc, Tbf
 from bwbench.network.interface.shaping_request import PeerTraffic
-from bwbench.network.interface.steps import SHAPED, UNSHAPED, Add, MakeIfb, Names, Step, commands, is_root_handle, plan
+from bwbench.network.interface.steps import (
+    INGRESS,
+    INGRESS_PARENT,
+    ROOT,
+    SHAPED,
+    UNSHAPED,
+    Add,
+    Fifo,
+    Filter,
+    MakeIfb,
+    Names,
+    Qdisc,
+    Step,
+    Tbf,
+    commands,
+    is_root_handle,
+    plan,
+)
 from bwbench.network.link import Link
-from bwbench.network.netem.netem_qdisc import NetemQdisc
+from bwbench.network.netem.shape import NetemQdisc
 
 NAMES = Names("0123abcd")
 
@@ -36,12 +52,12 @@ def test_each_direction_has_its_rate_and_queue() -> None:
     found = steps(up="1 Mbit/s", down="20 Mbit/s", bandwidth=None, queue="50 kB")
     assert [tbf.rate_bytes_per_s for tbf in settings(found, "eth0", Tbf)] == [125_000]
     assert [tbf.rate_bytes_per_s for tbf in settings(found, NAMES.ifb, Tbf)] == [2_500_000]
-    assert settings(found, "eth0", Fifo) == settings(found, NAMES.ifb, Fifo) == [Fifo(50_000, "bytes")]
+    assert settings(found, "eth0", Fifo) == settings(found, NAMES.ifb, Fifo) == [Fifo(50_000, "bfifo")]
 
 
 def test_a_queue_of_packets_counts_packets_and_one_of_bytes_holds_a_frame() -> None:
-    assert settings(steps(queue="7 packets"), "eth0", Fifo) == [Fifo(7, "packets")]
-    assert settings(steps(queue="1514 B", mtu=9000), "eth0", Fifo) == [Fifo(9018, "bytes")]
+    assert settings(steps(queue="7 packets"), "eth0", Fifo) == [Fifo(7, "pfifo")]
+    assert settings(steps(queue="1514 B", mtu=9000), "eth0", Fifo) == [Fifo(9018, "bfifo")]
 
 
 @pytest.mark.parametrize("mtu", [1500, 9000])

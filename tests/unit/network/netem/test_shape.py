@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UNSHAPED, Link
-from bwbench.network.netem.netem_qdisc import NetemQdisc
-from bwbench.network.netem.shape import NodeShape, applied_netem, cuts_jitter, queue_packets, shape, split_paths
+from bwbench.network.netem.shape import (
+    NetemQdisc,
+    NodeShape,
+    applied_netem,
+    cuts_jitter,
+    queue_packets,
+    shape,
+    split_paths,
+)
 
 
 def link(bandwidth: str = "10 Mbit/s", **asked: object) -> Link:

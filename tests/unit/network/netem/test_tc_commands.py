@@ -9,7 +9,7 @@ import pytest
 from bwbench.base.errors import ConfigError
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.link.chance import GilbertElliott
-from bwbench.network.netem.netem_qdisc import NetemQdisc, netem_arguments
+from bwbench.network.netem.shape import NetemQdisc, netem_arguments
 from bwbench.network.netem.tc_commands import tc_commands
 
 

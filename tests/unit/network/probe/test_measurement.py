@@ -9,8 +9,8 @@ import pytest
 
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.probe import probe_plan
-from bwbench.network.probe.measurement import PairMeasurement, judge, loss_interval
-from bwbench.network.probe.stream import Flow, StreamPacer, goodput_bps
+from bwbench.network.probe.node import Flow, StreamPacer, goodput_bps
+from bwbench.network.probe.verification import PairMeasurement, judge, loss_interval
 
 LINK = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms"})
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.relay.relay_model import RelayModel
+from bwbench.network.relay.schedule import RelayModel
 from bwbench.network.relay.shared_air import SharedSchedule
 from tests.unit.network.relay.virtual_relay import (
     FRAME_BYTES,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bwbench.network.link.chance import quantiles
-from bwbench.network.relay.relay_model import RelayModel
+from bwbench.network.relay.schedule import RelayModel
 from tests.unit.network.relay.virtual_relay import LATENCY_S, Outcome, Submission, model, run
 
 SMALL_BYTES = 100

@@ -8,12 +8,12 @@ import sys
 
 CODE = """
 import os, resource, time
-from bwbench.network.relay import timing
+from bwbench.network.relay import relay_loop
 if {denied}:
     def refuse(*_):
         raise PermissionError
     os.sched_setscheduler = os.setpriority = refuse
-begun = timing.Priority()
+begun = relay_loop.Priority()
 print(begun.name, os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
 if {greedy} and begun.name == "real-time":
     end = time.monotonic() + 0.6

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.relay.relay_model import Direction
+from bwbench.network.relay.schedule import Direction
 from bwbench.network.relay.switched import Bottleneck, VariedBottleneck, bottleneck, packets_of
 from tests.unit.network.relay.virtual_relay import FRAME_BYTES, model, run
 

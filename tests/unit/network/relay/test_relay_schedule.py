@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.network.relay.relay_model import RelayModel
+from bwbench.network.relay.schedule import RelayModel
 from bwbench.network.relay.switched import SwitchedSchedule
 from tests.unit.network.relay.virtual_relay import LATENCY_S, Left, Submission, model, run
 

@@ -22,8 +22,7 @@ def test_what_entered_the_link_is_seen_once_it_is_flushed() -> None:
     send(statistics, 0, 2, 10, 15_140)
     send(statistics, 0, 2, 1, 66, is_ack=True)
     send(statistics, 2, 1, 1, 66, is_ack=True)
-    statistics.refused(2, 1, 1, 66, is_ack=True)
-    statistics.dropped(2, 1, 1)
+    statistics.lost(2, 1, 1, 66, is_ack=True, entered=False)
     assert statistics.counters().pairs == {}
     statistics.flush()
     assert statistics.counters().pairs == {
@@ -41,7 +40,7 @@ def test_a_pair_is_written_once_however_often_it_changed() -> None:
     assert tally is statistics.tally(0, 1) and tally.dst == 1 and not tally.changed
     tally.add(2, 3028, is_ack=False)
     statistics.touch(tally)
-    statistics.dropped(0, 1, 1)
+    statistics.lost(0, 1, 1, 66, is_ack=True, entered=True)
     statistics.flush()
     assert not tally.changed
     assert statistics.counters().pairs == {(0, 1): PairCounter(2, 3028, 0, 0, 1)}

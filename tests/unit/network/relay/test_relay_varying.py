@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.relay.relay_model import RelayModel
+from bwbench.network.relay.schedule import RelayModel
 from tests.unit.network.relay.virtual_relay import FRAME_BYTES, LATENCY_S, Submission, model, run, stream, trace_of
 
 STEPS = RateTrace([0, 1, 2, 3, 4], [8e6, 2e6, 0, 6e6])

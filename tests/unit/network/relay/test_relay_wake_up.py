@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bwbench.network.relay.timing import WakeUp
+from bwbench.network.relay.relay_loop import WakeUp
 
 TAKES_S = 40e-6
 PACKET_S = 0.0012  # a full frame at 10 Mbit/s

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.relay.relay_model import RelayModel
-from bwbench.network.relay.schedule import NEVER
+from bwbench.network.relay.schedule import NEVER, RelayModel
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.switched import SwitchedSchedule
 

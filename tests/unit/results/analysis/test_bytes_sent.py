@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from bwbench.results.analysis.tables import OF_PAYLOAD, OF_STEPS, with_wire_bytes
+from bwbench.results.analysis.results import OF_PAYLOAD, OF_STEPS, with_wire_bytes
 
 CELLS = pd.DataFrame(
     {"id": ["a", "b", "c"], "wire_bytes": [1100, 1100, None], "payload_bytes": [1000, 1000, 0], "steps": [10, 10, 10]}

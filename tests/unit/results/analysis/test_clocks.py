@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bwbench.records.schema import Event, LedgerParts, LinkRecord, Measurement, Start, Step
-from bwbench.results.analysis.ledger import Clocks, step_ledgers, summarise_ledger
+from bwbench.results.analysis.trial import Clocks, step_ledgers, summarise_ledger
 
 APART_S, DRIFT = 5000.0, 80e-6  # of rank 1's clock to rank 0's
 

@@ -7,8 +7,7 @@ from simulated_runs import BATCH, Machine, clock_of, train
 
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
 from bwbench.records.schema import Evaluation, Step
-from bwbench.results.analysis.compose import Composition, compose
-from bwbench.results.analysis.step_times import NotComposableError
+from bwbench.results.analysis.compose import Composition, NotComposableError, compose
 
 EVERY = (Phase("training"),)
 NO_LINK = Machine(compute_s=0.01, exchange_s=0.0)

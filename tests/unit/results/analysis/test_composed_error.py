@@ -2,8 +2,8 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.records import CellFolder, iter_cells, read_json, write_json_atomic
+from bwbench.results.analysis.caveats import composed_errors, composed_note
 from bwbench.results.analysis.cells import is_composed
-from bwbench.results.analysis.composed_error import composed_errors, composed_note
 from bwbench.results.analysis.results import load_results
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.results.analysis.arrival import Arrival
 from bwbench.results.analysis.crossover import ABOVE, BELOW, NONE, ONE, SEVERAL, Crossovers, Measured, find_crossovers
+from bwbench.results.analysis.statistics import Arrival
 
 BANDWIDTHS = (1e6, 3e6, 1e7, 3e7, 1e8)
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.results.analysis.arrival import Arrival, arrival_of, by_seed
-from bwbench.results.analysis.statistics import estimate, paired_ratio
+from bwbench.results.analysis.statistics import Arrival, arrival_of, by_seed, estimate, paired_ratio
 
 GRIDS = st.floats(0.01, 20.0)
 TIMES = st.lists(st.floats(30.0, 300.0), min_size=2, max_size=7)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fixtures_records import Study, write_study
 
-from bwbench.results.analysis.link_errors import Spread
+from bwbench.results.analysis.caveats import Spread
 from bwbench.results.analysis.results import load_results
 from bwbench.results.figures.asked_and_achieved import errors_table
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bwbench.records.schema import Environment
-from bwbench.results.analysis.provenance import host_of, unlike_hosts_note
+from bwbench.results.analysis.caveats import host_of, unlike_hosts_note
 
 ANNA = {"address": "10.0.0.1", "host": "anna", "cpu": "i5", "cores": 4, "kernel": "6.1"}
 BEN = {**ANNA, "address": "10.0.0.2", "host": "ben"}

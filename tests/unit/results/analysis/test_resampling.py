@@ -3,7 +3,7 @@ import statistics
 
 import pytest
 
-from bwbench.results.analysis.step_times import Sample, autocorrelation, interval_of_sum
+from bwbench.results.analysis.compose import Sample, autocorrelation, interval_of_sum
 
 
 def drifting(count: int, generator: random.Random, memory: float) -> list[float]:

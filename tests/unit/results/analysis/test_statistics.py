@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from bwbench.results.analysis.arrival import Arrival
-from bwbench.results.analysis.statistics import estimate, geometric_interval, paired_ratio, student_t
+from bwbench.results.analysis.statistics import Arrival, estimate, geometric_interval, paired_ratio, student_t
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from fixtures_records import Study, cell_of, events_of, typed
 
 from bwbench.records.schema import PARTS, Event, LedgerParts, Start, Step
-from bwbench.results.analysis.ledger import additivity_error, step_ledgers, summarise_ledger
+from bwbench.results.analysis.trial import additivity_error, step_ledgers, summarise_ledger
 
 
 def start(rank: int, boot_s: float = 0.0) -> Event:

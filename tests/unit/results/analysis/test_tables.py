@@ -10,8 +10,7 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.records.schema import PARTS
-from bwbench.results.analysis.results import load_results, read_cells, regrouped
-from bwbench.results.analysis.tables import Reader, arrivals_over_bandwidths
+from bwbench.results.analysis.results import Reader, arrivals_over_bandwidths, load_results, read_cells, regrouped
 
 
 def rewrite(path: Path, **changes: object) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bwbench.results.figures.curve_lines import mean_line
+from bwbench.results.figures.accuracy_curves import mean_line
 
 
 def run(costs: list[float], values: list[float], metric: str = "accuracy") -> pd.DataFrame:

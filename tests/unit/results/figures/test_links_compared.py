@@ -12,11 +12,9 @@ from fixtures_matrices import write_matrix
 from fixtures_records import Study, write_study
 
 from bwbench.network.link import Link
-from bwbench.results.analysis.results import Results, load_results, regrouped
+from bwbench.results.analysis.results import Results, arrivals_by_seed, load_results, regrouped
 from bwbench.results.analysis.statistics import estimate
-from bwbench.results.analysis.tables import arrivals_by_seed
-from bwbench.results.figures.link_names import common_words, name_links
-from bwbench.results.figures.links_compared import LinksCompared, links_table, ranked
+from bwbench.results.figures.links_compared import LinksCompared, common_words, links_table, name_links, ranked
 from bwbench.results.figures.style import PAGE_IN, WIDTHS_IN
 
 ARMS = "algorithm=[single, no-communication, ddp, diloco]"

@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 
 from bwbench.methods.roles import METHOD
 from bwbench.results.figures import captions
-from bwbench.results.figures.labels import spread
+from bwbench.results.figures.marks import spread
 from bwbench.results.figures.style import PART_COLORS, arm_style
 
 

@@ -18,10 +18,10 @@ from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.results import Results, load_results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import _elsewhere, one_link
+from bwbench.results.figures.against_bytes import _along_front
 from bwbench.results.figures.asked_and_achieved import _ticks_from
-from bwbench.results.figures.labels import emptiest
+from bwbench.results.figures.marks import emptiest
 from bwbench.results.figures.over_one_node import Viability
-from bwbench.results.figures.pareto import _along_front
 
 
 @pytest.fixture

@@ -12,16 +12,15 @@ from fixtures_records import Study, write_study
 from bwbench.methods.roles import METHOD
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures import captions
-from bwbench.results.figures.bandwidth import link_bound_of
+from bwbench.results.figures.bandwidth import Throughput, link_bound_of
 from bwbench.results.figures.best_algorithm import BestAlgorithm, _codes
 from bwbench.results.figures.lines import ArmLine, Mark, _dodges
 from bwbench.results.figures.speedup import SpeedUp, baseline_of
 from bwbench.results.figures.style import WIDTHS_IN, arm_style
-from bwbench.results.figures.throughput import Throughput
 
 ARMS = ("ddp", "ring-fp16", "threshold", "single", "no-communication")
 STYLE = arm_style("ring", METHOD)
-SECONDS = captions.TimeUnit(1.0, "s")
+SECONDS = captions.TimeUnit("s", 1.0)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_equal_records_give_equal_bytes_where_there_is_no_torch(folder: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from bwbench.cli.written_results import Width, plot\n"
+        "import sys; from pathlib import Path; from bwbench.cli.result_commands import Width, plot\n"
         "sys.modules['torch'] = None\n"  # whoever imports it fails: figures are made where there is none
         "plot(Path(sys.argv[1]), out=Path(sys.argv[2]), figure=['accuracy-over-time', 'bandwidth'], width=Width.column)"
     )

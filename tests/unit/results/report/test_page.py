@@ -10,14 +10,22 @@ from fixtures_pages import ARMS, IMAGE_ARM, SCRIPT_ARM, SCRIPT_REASON, write_pag
 from fixtures_records import Study, role_of_preset, write_study
 
 from bwbench.base.errors import ConfigError
-from bwbench.cli.written_results import ReportFormat, report
+from bwbench.cli.result_commands import ReportFormat, report
 from bwbench.methods.roles import needs_no_link
 from bwbench.records import iter_cells
 from bwbench.records.schema import PARTS
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.figures.style import arm_style
-from bwbench.results.page.facts import Pool, rounded
-from bwbench.results.page.payload import CONTRAST, DARK_BACKGROUND, arm_look, build_payload, contrast, on_dark
+from bwbench.results.page.payload import (
+    CONTRAST,
+    DARK_BACKGROUND,
+    Pool,
+    arm_look,
+    build_payload,
+    contrast,
+    on_dark,
+    rounded,
+)
 from bwbench.results.page.render import json_for_script, plotly_js, render_page
 
 LIMIT_BYTES = 10_000_000

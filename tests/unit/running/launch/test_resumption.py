@@ -11,7 +11,7 @@ import pytest
 from bwbench.experiment.config.resolve import resolve
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.namespaces.backend import PairCounter, WireCounters
-from bwbench.records.checkpoint import Checkpoint, complete, unfinished, write_rank
+from bwbench.records.checkpoint import Checkpoint, complete, find_checkpoint, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace, Environment, Resumed
 from bwbench.running.launch import local as module
 from bwbench.running.launch.attempt import Resumption
@@ -153,16 +153,16 @@ def checkpoint_of(attempt: Path, step: int, environment: dict[str, Any]) -> None
 
 
 def test_a_checkpoint_that_is_not_used_is_said_and_recorded(tmp_path: Path) -> None:
-    nothing = Resumption.look_for(tmp_path, 1, Environment.model_validate({}))
+    nothing = Resumption(*find_checkpoint(tmp_path, 1, Environment.model_validate({})))
     assert nothing.words is None and nothing.resumed_from is None and nothing.refused is None
     checkpoint_of(tmp_path / "attempt-1", 30, {"packages": {"torch": "1.0"}})
-    used = Resumption.look_for(tmp_path, 1, Environment.model_validate({"packages": {"torch": "1.0"}}))
+    used = Resumption(*find_checkpoint(tmp_path, 1, Environment.model_validate({"packages": {"torch": "1.0"}})))
     assert used.words == "going on from step 30 of attempt 1"
     assert used.resumed_from == Resumed(attempt=1, step=30, clock_s=1.5)
-    refused = Resumption.look_for(tmp_path, 1, Environment.model_validate({"packages": {"torch": "2.0"}}))
+    refused = Resumption(*find_checkpoint(tmp_path, 1, Environment.model_validate({"packages": {"torch": "2.0"}})))
     assert refused.words is not None and refused.words.startswith("beginning at step 0: checkpoint-30 of attempt-1")
     assert refused.resumed_from is None and "torch 1.0" in str(refused.refused)
-    assert refused.environment == {"BWBENCH_CHECKPOINT_DIR": ""} and refused.played_s == 0.0
+    assert refused.environment == {"BWBENCH_CHECKPOINT_DIR": ""} and refused.carried.played_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_checkpoints_stay_where_somebody_may_go_on_from_them(
     """One from which training has failed before it got to the next one is not tried twice."""
     if resumed:
         checkpoint_of(tmp_path / "attempt-1", 30, {})
-    resumption = Resumption.look_for(tmp_path, 1, Environment.model_validate({}))
+    resumption = Resumption(*find_checkpoint(tmp_path, 1, Environment.model_validate({})))
     if newer:
         checkpoint_of(tmp_path / "attempt-2", 60, {})
     resumption.tidy(tmp_path / "attempt-2", status)

@@ -15,7 +15,7 @@ from bwbench.running.launch.ssh import shaper
 @pytest.fixture
 def without_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user who may not change interfaces; returns the folder that its programs are in."""
-    monkeypatch.setattr(shaper, "may_change_interfaces", lambda: False)
+    monkeypatch.setattr(shaper, "has_capability", lambda _: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shaper, "first_line", lambda descriptor: b"{}\n")
     monkeypatch.setenv("PATH", str(tmp_path))

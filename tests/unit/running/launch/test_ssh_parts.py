@@ -14,11 +14,9 @@ import pytest
 
 from bwbench.base.errors import UnfitMachineError
 from bwbench.experiment.config.hosts import Host
-from bwbench.running.launch.ssh import host_session as session_module
-from bwbench.running.launch.ssh import keeper
-from bwbench.running.launch.ssh.connection import HostError, command_line, explain_exit
+from bwbench.running.launch.ssh import connection, keeper
+from bwbench.running.launch.ssh.connection import HostError, HostSession, command_line, explain_exit
 from bwbench.running.launch.ssh.host_facts import PreflightFacts
-from bwbench.running.launch.ssh.host_session import HostSession
 from bwbench.running.launch.ssh.host_shaping import ShapingRequest
 from bwbench.running.launch.ssh.keeper import RunEnd, _send_new
 from bwbench.running.launch.ssh.launcher import placed
@@ -124,8 +122,8 @@ def test_what_is_new_is_told_once_and_a_replaced_file_anew(tmp_path: Path, capsy
 def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait for a host begins where its connection broke, not where the training began."""
     now_s, lines = [0.0], [["quiet for an hour"], ['{"exit": {"returncode": 0, "why": null}}']]
-    monkeypatch.setattr(session_module.time, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(session_module, "RECONNECT_S", 0.0)
+    monkeypatch.setattr(connection.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(connection, "RECONNECT_S", 0.0)
 
     class Connection:
         async def create_process(self, _: str) -> Any:
@@ -144,7 +142,7 @@ def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, mon
     async def connect(_: Host) -> Connection:
         return Connection()
 
-    monkeypatch.setattr(session_module, "connect", connect)
+    monkeypatch.setattr(connection, "connect", connect)
     session = HostSession(ANNA, Connection(), "ab" * 10, tmp_path, lambda *_: None)
     asyncio.run(session.follow())
     assert session.lost is None and session.ended == RunEnd(returncode=0, why=None)
@@ -153,15 +151,15 @@ def test_a_connection_that_breaks_after_long_is_opened_again(tmp_path: Path, mon
 def test_a_host_is_out_of_reach_once_its_keeper_has_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other hosts are then told to stop: who waits for a rank that is gone may have nothing on its way to it."""
     now_s, seen = [100.0], []
-    monkeypatch.setattr(session_module.time, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(session_module, "RECONNECT_S", 0.0)
+    monkeypatch.setattr(connection.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(connection, "RECONNECT_S", 0.0)
 
     async def connect(_: Host) -> Any:
         now_s[0] += 16.0
         seen.append(session.out_of_reach)
         raise HostError("no answer")
 
-    monkeypatch.setattr(session_module, "connect", connect)
+    monkeypatch.setattr(connection, "connect", connect)
     session = HostSession(ANNA, None, "ab" * 10, tmp_path, lambda *_: None)
     asyncio.run(session.follow())
     assert seen == [False, True, True] and session.lost == "no answer"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bwbench.records.schema import Status
 from bwbench.running.sweep import plan_sweep
-from bwbench.running.sweep.notify import Notifier
+from bwbench.running.sweep.account import Notifier
 from tests.unit.running.sweep.studies import write_study
 
 

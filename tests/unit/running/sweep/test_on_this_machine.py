@@ -16,10 +16,8 @@ from bwbench.records.lock import claimed
 from bwbench.records.schema import Event, Status
 from bwbench.running.run_cell import CellObserver, ended_since
 from bwbench.running.sweep import plan_sweep
-from bwbench.running.sweep.account import Account, Tally
-from bwbench.running.sweep.executor import ThisMachine
-from bwbench.running.sweep.notify import Notifier
-from bwbench.running.sweep.scheduler import Scheduler
+from bwbench.running.sweep.account import Account, Notifier, Tally
+from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
 from tests.unit.running.sweep.studies import write_study
 
 SILENT = Notifier(None, print)

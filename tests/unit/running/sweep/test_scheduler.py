@@ -22,10 +22,18 @@ from bwbench.records.lock import claimed
 from bwbench.records.schema import Evaluation, Event, Status
 from bwbench.running.cluster.remote_machine import Work
 from bwbench.running.run_cell import CellObserver
-from bwbench.running.sweep.account import Account, Tally
-from bwbench.running.sweep.executor import Finished, Lost, Machine, Report, TakenElsewhere, Unfit, pack
-from bwbench.running.sweep.notify import Notifier
-from bwbench.running.sweep.scheduler import MOST_LOSSES, Scheduler
+from bwbench.running.sweep.account import Account, Notifier, Tally
+from bwbench.running.sweep.scheduler import (
+    MOST_LOSSES,
+    Finished,
+    Lost,
+    Machine,
+    Report,
+    Scheduler,
+    TakenElsewhere,
+    Unfit,
+    pack,
+)
 from tests.unit.running.cells import planned_cells
 
 EVALUATION = Evaluation(split="test", step=0, samples=0, clock_s=0.0, mean={})

@@ -8,8 +8,8 @@ import pytest
 
 from bwbench.experiment.plan import foresee
 from bwbench.records.schema import Status
-from bwbench.running.sweep import plan_sweep, time_left
-from bwbench.running.sweep.time_left import TimeLeft
+from bwbench.running.sweep import account, plan_sweep
+from bwbench.running.sweep.account import TimeLeft
 from tests.unit.experiment.plan.records import KNOWN, finished
 from tests.unit.running.sweep.studies import write_study
 
@@ -23,8 +23,8 @@ def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("few", [500, 0])
 def test_cells_to_come_are_predicted_anew_when_one_has_finished(items, few: int, monkeypatch) -> None:
-    monkeypatch.setattr(time_left, "FEW", few)
-    monkeypatch.setattr(time_left, "REFRESHED_S", 0.0)
+    monkeypatch.setattr(account, "FEW", few)
+    monkeypatch.setattr(account, "REFRESHED_S", 0.0)
     foreseen = foresee(items)
     left = TimeLeft(foreseen, items)
     before_s = left.left_s()
@@ -45,7 +45,7 @@ def test_cells_to_come_are_predicted_anew_when_one_has_finished(items, few: int,
 
 def test_cells_that_run_side_by_side_share_what_is_to_come(items, monkeypatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr(time_left.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(account.time, "monotonic", lambda: now_s)
     left = TimeLeft(foresee(items), items)
     whole_s = [left.cell_s(item) for item in items]
     for item in items[:2]:

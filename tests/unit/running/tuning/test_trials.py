@@ -10,9 +10,8 @@ from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.tuned_table import RateTrial
 from bwbench.records import write_json_atomic
-from bwbench.running.tuning.search import searches_of
+from bwbench.running.tuning.search import cost_of, progress, searches_of, tune
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, write_table
-from bwbench.running.tuning.trials import cost_of, progress, tune
 from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load
 
 TWO_ARMS = BASE + "matrix: {algorithm: [ring, qadam]}\n"

@@ -9,7 +9,7 @@ import torch
 
 from bwbench import distribute
 from bwbench.base.errors import ConfigError
-from bwbench.training.library import replicas
+from bwbench.training.library import distribution
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
 
 
@@ -29,12 +29,12 @@ def train(rank: int, algorithm: str) -> torch.Tensor:
 @pytest.mark.parametrize("algorithm", ["ring-fp16", "threshold"])
 def test_copies_change_nothing(algorithm: str) -> None:
     expected = together(3, lambda rank: train(rank, algorithm))
-    with patch.object(replicas, "needed", return_value=True):
+    with patch.object(distribution, "needed", return_value=True):
         found = together(3, lambda rank: train(rank, algorithm))
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize(("algorithm", "reason"), [("ddp", "NCCL"), ("no-communication", "every step")])
 def test_what_needs_more_than_gradients_is_refused(algorithm: str, reason: str) -> None:
-    with patch.object(replicas, "needed", return_value=True), pytest.raises(ConfigError, match=reason):
+    with patch.object(distribution, "needed", return_value=True), pytest.raises(ConfigError, match=reason):
         together(2, lambda rank: train(rank, algorithm))

@@ -11,7 +11,7 @@ import pytest
 
 from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
-from bwbench.network.probe.measurement import LinkMeasurement
+from bwbench.network.probe.verification import LinkMeasurement
 from bwbench.training.loop import external
 from bwbench.training.loop.external import AGAIN_S, VERIFY_TRIES, ExternalRun
 from bwbench.training.loop.interfaces import InterfaceCounters

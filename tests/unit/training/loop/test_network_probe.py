@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.network.probe.measurement import PairMeasurement
+from bwbench.network.probe.verification import PairMeasurement
 from bwbench.training.loop.network_probe import unlike
 
 

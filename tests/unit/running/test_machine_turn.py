@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import UnfitMachineError
-from bwbench.running.launch.machine_turn import SHARE, machine_turn
+from bwbench.running.run_cell import SHARE, machine_turn
 
 HOLD = """
 import time
-from bwbench.running.launch.machine_turn import machine_turn
+from bwbench.running.run_cell import machine_turn
 with machine_turn(lambda: None):
     print("held", flush=True)
     time.sleep(600)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from bwbench.base.registry import COLLECTIVES
+from bwbench.methods.roles import CENTRAL, DECENTRAL, EXACT, PARTIAL, UNKNOWN, Topology
 from bwbench.records.schema import CellRecord
-from bwbench.results.analysis.topology import CENTRAL, DECENTRAL, EXACT, PARTIAL, UNKNOWN, Topology, topology_of
+from bwbench.results.figures.topology_by_medium import topology_of
 
 
 def cell(collective: str, **recorded: Any) -> CellRecord:

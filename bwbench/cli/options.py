@@ -1,0 +1,242 @@
+"""Options declared once, as the fields of a dataclass, for every command that takes them."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+from typer.models import ParameterInfo
+
+from bwbench.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bwbench.running.cluster.ray_executor import RayCluster
+    from bwbench.running.sweep import SweepPlan
+
+
+_Command = Callable[..., int]
+
+
+def option(text: str, *names: str, **more: Any) -> Any:
+    """An option: its help, its names where they are not the field's, and what else typer is to know of it."""
+    return typer.Option(*names, help=text, **more)
+
+
+def takes_options(
+    without: Collection[str] = (), helps: Mapping[str, str] | None = None
+) -> Callable[[_Command], _Command]:
+    """A command in whose place of each parameter that is a dataclass the user sees the options that are its fields.
+
+    The fields are annotated as typer's parameters are. The command gets the dataclass, filled from what the user said.
+
+    Args:
+        without: fields that are no option of this command; they keep their defaults.
+        helps: what this command says of a field, where it is not what the others say.
+    """
+
+    def decorate(command: _Command) -> _Command:
+        signature = inspect.signature(command, eval_str=True)
+        shown: list[inspect.Parameter] = []
+        names: dict[str, list[str]] = {}  # of the options that each dataclass is filled from
+        for parameter in signature.parameters.values():
+            kind = parameter.annotation
+            if isinstance(kind, type) and is_dataclass(kind):
+                expanded = [option for option in _options_of(kind) if option.name not in without]
+                names[parameter.name] = [option.name for option in expanded]
+                shown += [_saying(option, (helps or {}).get(option.name)) for option in expanded]
+            else:
+                shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+        @functools.wraps(command)
+        def filled(**given: Any) -> int:
+            for name, options in names.items():
+                kind = signature.parameters[name].annotation
+                given[name] = kind(**{option: given.pop(option) for option in options})
+            return command(**given)
+
+        filled.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]  # read by inspect
+        filled.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+        return filled
+
+    return decorate
+
+
+@functools.cache
+def _options_of(kind: type) -> tuple[inspect.Parameter, ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(kind)
+    )
+
+
+def _saying(option: inspect.Parameter, text: str | None) -> inspect.Parameter:
+    """The option with another help."""
+    if text is None:
+        return option
+    assert get_origin(option.annotation) is Annotated
+    kind, info = get_args(option.annotation)
+    assert isinstance(info, ParameterInfo)
+    info = copy.copy(info)
+    info.help = text
+    return option.replace(annotation=Annotated[kind, info])
+
+
+EXPERIMENTS = Path("experiments")
+TUNING_SEED = 1000
+MAX_WIDEN = 10
+
+Results = Annotated[Path, option("Folder for results.")]
+ResultsFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
+]
+_SHOWN_MATCHES = 8
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Which cells run, and how: the options of ``sweep``, in the order of its help. Others take some of them."""
+
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILES]…", help="Experiment files (YAML), or folders of them.", show_default=False),
+    ] = None
+    set_: Annotated[
+        list[str] | None, option("Override a key of the files; repeatable.", "--set", metavar="KEY=VALUE")
+    ] = None
+    results: Results = Path("results")
+    retry: Annotated[
+        list[str] | None,
+        option(
+            "Run cells again that ended as failed, timeout, diverged or invalid; repeatable, or a|b.", metavar="STATUS"
+        ),
+    ] = None
+    only: Annotated[
+        list[str] | None,
+        option(
+            "Only cells with this value (or a|b) of a key: arm, repeat, link.bandwidth, …; repeatable.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None
+    shard: Annotated[
+        str | None, option("The I-th of N parts, from 1: one for each machine or array job.", metavar="I/N")
+    ] = None
+    fail_fast: Annotated[bool, option("Stop after the first cell that is not done.", "--fail-fast")] = False
+    notify: Annotated[
+        str | None, option("Run this with sh for every cell that is not done, and at the end.", metavar="CMD")
+    ] = None
+    order_seed: Annotated[int, option("Seed of the order of cells inside a block of repeats.")] = 0
+    on: Annotated[
+        str | None, option("Run cells on the machines of a Ray cluster: ray, or ray://HOST:PORT.", metavar="WHERE")
+    ] = None
+    cells_per_machine: Annotated[
+        int | None,
+        option("With --on: cells at a time on one machine, whose times disturb each other. [1]", metavar="N", min=1),
+    ] = None
+    mode: Annotated[
+        str | None,
+        option("Run every cell whole, or compose most of them; in place of the key `mode`.", metavar="full|composed"),
+    ] = None
+    dry_run: Annotated[bool, option("Only show what would run, as `bwbench plan` does.", "--dry-run")] = False
+
+    def planned(self) -> SweepPlan:
+        """What is to be done; raises ConfigError for anything that is wrong."""
+        from bwbench.experiment.plan.assess import ENDED_UNDONE
+        from bwbench.running.sweep import Selection, plan_sweep
+
+        overrides = [*(self.set_ or []), *([f"mode={self.mode}"] if self.mode is not None else [])]
+        retry = retried(self.retry, ENDED_UNDONE)
+        selection = Selection.parse(self.only or [], self.shard)
+        return plan_sweep(self.files or [EXPERIMENTS], self.results, overrides, retry, selection, self.order_seed)
+
+    def elsewhere(self) -> RayCluster | None:
+        """Where cells run, if not here; raises ConfigError where that cannot be."""
+        if self.on is None:
+            if self.cells_per_machine is not None:
+                raise ConfigError("--cells-per-machine goes with --on; here, cells of several sweeps take turns")
+            return None
+        from bwbench.running.cluster.ray_executor import RayCluster, ray_address
+
+        return RayCluster(ray_address(self.on), self.cells_per_machine or 1)
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How learning rates are searched: the options of ``tune``, in the order of its help."""
+
+    set_: Annotated[
+        list[str] | None, option("Override a key of the file; repeatable.", "--set", metavar="KEY=VALUE")
+    ] = None
+    results: Annotated[Path, option("Folder for results; trials lie in .tuning in it.")] = Path("results")
+    output: Annotated[
+        Path | None,
+        option(
+            "Table to write; by default the one that FILE names, or experiments/tuning/NAME.yaml.", "--output", "-o"
+        ),
+    ] = None
+    seed: Annotated[int, option("Of all trials; no seed that is reported.", min=0, max=2**32 - 1)] = TUNING_SEED
+    widen: Annotated[int, option("Powers of two to add at both ends of every grid.", min=0, max=MAX_WIDEN)] = 0
+    retry: Annotated[
+        list[str] | None, option("Run trials again that ended as failed, timeout or invalid; repeatable.")
+    ] = None
+    dry_run: Annotated[bool, option("Only show what would run, and for how long.", "--dry-run")] = False
+    json_: Annotated[bool, option("Print JSON.", "--json")] = False
+
+
+def retried(retry: Sequence[str] | None, allowed: Sequence[str], hints: Mapping[str, str] | None = None) -> list[str]:
+    """The statuses after --retry; raises ConfigError for anything that is none, with the hint of that word."""
+    wanted = [name for group in retry or [] for name in group.split("|")]
+    for name in wanted:
+        if name not in allowed:
+            hint = (hints or {}).get(name, "")
+            raise ConfigError(f"--retry {name!r} is no status that can be retried; allowed: {', '.join(allowed)}{hint}")
+    return wanted
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ConfigError where ``folder`` holds no cell."""
+    from bwbench.records import iter_cells
+
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; name a results folder or one experiment in it")
+    if next(iter_cells(folder), None) is None:
+        hint = "name a results folder or one experiment in it, or make one with `bwbench run FILE`"
+        raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
+
+
+def find_cell(name: str, results: Path) -> Path:
+    """Folder of the cell that ``name`` means: a path, or an id (or its start) or slug below ``results``.
+
+    Raises ConfigError where there is none, or more than one.
+    """
+    path = Path(name)
+    if path.name == "cell.json" and path.is_file():
+        return path.parent
+    if (path / "cell.json").is_file():
+        return path
+
+    from bwbench.records import cell_at, iter_cells
+
+    if (found := cell_at(path)).is_packed:
+        return found.path
+    if not results.is_dir():
+        raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
+    folders = [folder.path for folder in iter_cells(results)]
+    parts = [(folder, *folder.name.rpartition("-")[::2]) for folder in folders]  # <slug>-<id>
+    exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
+    near = exact or [folder for folder, slug, cell_id in parts if cell_id.startswith(name) or slug.startswith(name)]
+    if not near:
+        raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists all {len(folders)}")
+    if len(near) > 1:
+        listed = "\n  ".join(str(folder) for folder in near[:_SHOWN_MATCHES])
+        more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
+        raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
+    return near[0]
