@@ -26,6 +26,7 @@ from bwbench.base.plain_data import Json, JsonObject, list_at, mapping_at
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1
 _COMPONENTS = ("model", "dataset", "algorithm", "collective", "optimizer")  # one each; of compression there is a chain
+_ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # of a configuration that is no whole one
 KEYS = frozenset(  # that a recorded configuration has
     ("nodes", "link", *_COMPONENTS, "compression", "batch_size", "accumulate", "compute", "evaluate", "target")
     + ("stop", "limit", "seed", "launcher", "plugins")
@@ -100,9 +101,9 @@ def id_problem(cell_id: str, config: JsonObject) -> str | None:
             return None
     except _NotBuiltInError:
         return None
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        return f"config: is no whole one ({type(error).__name__}: {error}), as that of cell {cell_id} would be"
-    return f"config: is not that of cell {cell_id}, whose id it would be known by: it gives {found}"
+    except _ODD as error:
+        return f"config: gives no id, and not {cell_id} ({type(error).__name__}: {error})"
+    return f"config: gives the id {found}, and not {cell_id}"
 
 
 def unchecked_id(config: JsonObject) -> str | None:
@@ -113,6 +114,19 @@ def unchecked_id(config: JsonObject) -> str | None:
     later = [key for key in config if key not in KEYS]
     later += [f"link.{key}" for key in link if not _is_key_of_link(key)] if isinstance(link, dict) else []
     return f"it has keys of a later version ({', '.join(later)})" if later else None
+
+
+def unlike(recorded: JsonObject, planned: JsonObject) -> bool:
+    """Whether two configurations differ in what counts, whatever cannot be told of ids left out."""
+    try:
+        return recorded_identity(_told(recorded)) != recorded_identity(_told(planned))
+    except _ODD:
+        return True
+
+
+def _told(config: JsonObject) -> JsonObject:
+    link: JsonObject = {key: value for key, value in mapping_at(config, "link").items() if _is_key_of_link(key)}
+    return {**{key: value for key, value in config.items() if key in KEYS}, "link": link, "plugins": []}
 
 
 def _is_key_of_link(key: str) -> bool:

@@ -12,6 +12,7 @@ from bwbench.base.plain_data import list_at
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.cell_identity import unchecked_id, unlike
 from bwbench.records.files import REMEDIES
 from bwbench.records.packed import PackedFiles, find_packed, read_packed
 from bwbench.records.schema import PlanAbout, PlannedEntry, PlanOrder, PlanRecord, Status
@@ -106,10 +107,13 @@ def _foreign(cell: Cell, folder: Path) -> RecordError | None:
     except RecordError as error:
         return error if isinstance(read_json(folder / "cell.json"), dict) else None
     named = [Path(str(path)).name for path in list_at(there.config, "plugins")]
-    if named == [Path(path).name for path in cell.config.plugins]:
+    if named != [Path(path).name for path in cell.config.plugins]:
+        text = f"plugins: are {', '.join(named) or 'none'}, and not those of the experiment"
+    elif unchecked_id(there.config) and unlike(there.config, cell.config.model_dump(mode="json", by_alias=True)):
+        text = "config: is not that of the planned cell"
+    else:
         return None
-    text = f"{folder / 'cell.json'}: names plugins that the experiment does not: {', '.join(named) or 'none'}"
-    return RecordError(f"{text}; {REMEDIES['cell.json']}")
+    return RecordError(f"{folder / 'cell.json'}: {text}; {REMEDIES['cell.json']}")
 
 
 def freeze_plan(

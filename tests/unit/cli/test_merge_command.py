@@ -154,7 +154,7 @@ def test_one_id_with_two_configurations_is_refused(tmp_path: Path, capsys: pytes
     edit(cell / "cell.json", config={**json.loads((cell / "cell.json").read_text())["config"], "nodes": 99})
     before = contents(into)
     assert merge([source], into) == EXIT_CELLS_FAILED
-    assert "refused" in (said := capsys.readouterr().err) and "config: is not that of cell" in said
+    assert "refused" in (said := capsys.readouterr().err) and "config: gives the id" in said
     assert contents(into) == before
 
 

@@ -32,7 +32,7 @@ def change(cell: Path, **config: object) -> JsonObject:
 def test_another_configuration_under_the_id_is_one_unreadable_cell(cell: Path) -> None:
     change(cell, batch_size=64)
     assert isinstance(problem := CellFolder(cell).problem, ForeignCellError)
-    assert "config: is not that of cell" in str(problem) and str(cell) in str(problem)
+    assert "config: gives the id" in str(problem) and str(cell) in str(problem)
     good, refused = readable(CellFolder(path) for path in sorted(cell.parent.iterdir()))
     assert len(good) == 1 and len(refused) == 1
 

@@ -78,7 +78,7 @@ def lying(tmp_path: Path, cell: Cell, **config: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    "config", [{"batch_size": 64}, {"plugins": ["/tmp/evil.py"]}, {"nodes": 3, "plugins": ["x.py"]}]
+    "config", [{"batch_size": 64}, {"plugins": ["/tmp/evil.py"]}, {"nodes": 3, "of_a_later_version": 1}]
 )
 def test_another_configuration_under_the_id_of_a_planned_cell_does_not_run(
     tmp_path: Path, config: dict[str, object]
