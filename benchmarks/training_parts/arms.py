@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.experiment.config.load import load_experiment
-from bwbench.experiment.plan.build import build_plan
-from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell import Cell, build_plan
 from bwbench.running.tuning.search import search_grid
 from bwbench.training.loop.optimizers import Adam, Sgd
 

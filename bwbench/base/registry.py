@@ -178,7 +178,7 @@ MODELS = Registry(
     "model",
     "bwbench.training.models",
     [
-        ("logistic", "logistic:Logistic", "one linear layer"),
+        ("logistic", "mlp:Logistic", "one linear layer"),
         ("mlp", "mlp:Mlp", "fully connected layers"),
         ("cnn", "cnn:Cnn", "small convolutional network, about 200 k parameters on 28x28"),
         ("cnn-large", "cnn:CnnLarge", "convolutional network of 1-2 M parameters"),
@@ -192,9 +192,9 @@ DATASETS = Registry(
     "bwbench.training.datasets",
     [
         ("digits", "digits:Digits", "1,797 grey 8x8 digits, inside scikit-learn: no download"),
-        ("mnist", "mnist:Mnist", "70,000 grey 28x28 digits"),
-        ("fashion-mnist", "mnist:FashionMnist", "70,000 grey 28x28 pictures of clothes"),
-        ("cifar10", "cifar10:Cifar10", "60,000 colour 32x32 pictures in 10 classes"),
+        ("mnist", "pictures:Mnist", "70,000 grey 28x28 digits"),
+        ("fashion-mnist", "pictures:FashionMnist", "70,000 grey 28x28 pictures of clothes"),
+        ("cifar10", "pictures:Cifar10", "60,000 colour 32x32 pictures in 10 classes"),
         ("tinyshakespeare", "tinyshakespeare:TinyShakespeare", "1.1 M characters of plays"),
         ("synthetic", "synthetic:Synthetic", "Gaussian classes of any shape: for tests and timing"),
     ],

@@ -28,7 +28,7 @@ from bwbench.results.analysis.grouping import flat_settings, group_cells
 from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
 from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
-from bwbench.training.datasets.folder import data_folder
+from bwbench.training.datasets.dataset import data_folder
 
 if TYPE_CHECKING:
     from bwbench.running.cluster.ray_executor import RayCluster

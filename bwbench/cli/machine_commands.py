@@ -18,7 +18,7 @@ from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 
 if TYPE_CHECKING:
     from bwbench.base.registry import Entry, Registry
-    from bwbench.experiment.plan.sending import NamedTraffic
+    from bwbench.experiment.plan.estimate import NamedTraffic
     from bwbench.training.datasets.fetch import DownloadProgress, ReportProgress
 
 
@@ -125,7 +125,7 @@ def _content(entry: Entry, registry: Registry) -> dict[str, object]:
 
 def _all_sent(names: Iterable[str], num_parameters: int, num_nodes: int) -> Iterator[NamedTraffic | None]:
     """What each sends by its default options; None where a broken package does not tell."""
-    from bwbench.experiment.plan.sending import named_traffic
+    from bwbench.experiment.plan.estimate import named_traffic
 
     for name in names:
         try:
@@ -212,7 +212,7 @@ def _left_in(cell: Path) -> list[Path]:
 @data.command("path")
 def data_path() -> None:
     """Print the data folder: BWBENCH_DATA, else the user's cache."""
-    from bwbench.training.datasets.folder import data_folder
+    from bwbench.training.datasets.dataset import data_folder
 
     typer.echo(data_folder())
 
@@ -224,8 +224,8 @@ def data_fetch(names: Annotated[list[str], typer.Argument(metavar="NAME…", hel
     What is there already with the right checksum is not downloaded again.
     """
     from bwbench.base.registry import DATASETS  # entry points: importlib.metadata takes 10 ms
+    from bwbench.training.datasets.dataset import data_folder
     from bwbench.training.datasets.fetch import fetch as fetch_files
-    from bwbench.training.datasets.folder import data_folder
 
     if "all" in names:
         names = [entry.name for entry in DATASETS if DATASETS.load(entry.name).files]

@@ -141,7 +141,7 @@ def launch_script(
 
 
 def _external(experiments: Sequence[Experiment], setting: ScriptSetting, *, slurm: bool) -> tuple[str, str]:
-    from bwbench.experiment.plan.build import build_plan
+    from bwbench.experiment.plan.cell import build_plan
     from bwbench.running.cluster.job_scripts import slurm_script, torchrun_script
 
     cells = [cell for experiment in experiments for cell in build_plan(experiment).cells]
@@ -154,7 +154,7 @@ def _external(experiments: Sequence[Experiment], setting: ScriptSetting, *, slur
 
 def _setting(results: Path) -> ScriptSetting:
     from bwbench.running.cluster.job_scripts import ScriptSetting
-    from bwbench.training.datasets.folder import VARIABLE
+    from bwbench.training.datasets.dataset import DATA_VARIABLE
 
-    environment = {key: os.environ[key] for key in (VARIABLE,) if key in os.environ}
+    environment = {key: os.environ[key] for key in (DATA_VARIABLE,) if key in os.environ}
     return ScriptSetting(sys.executable, os.getcwd(), str(results), environment)

@@ -128,7 +128,7 @@ def test_an_outage_of_10_s_is_survived(tmp_path: Path) -> None:
 
 BAD_GRADIENT = """
 import os
-from bwbench.training.models.logistic import Logistic
+from bwbench.training.models.mlp import Logistic
 from bwbench.base.registry import MODELS
 
 

@@ -132,7 +132,7 @@ def _check_collective(config: NamedMethod) -> Iterator[Finding]:
             text = f"algorithm {config.algorithm.name!r} cannot use compression {name!r}: {reason}"
             yield Finding(("compression",), text)
             return
-    reason = _codec_refusal(config.collective.name, chain)
+    reason = _refusal(config.algorithm, config.collective.name, chain)
     if reason is not None:
         fitting = [name for name in COLLECTIVES.names() if name != "none" and _fits(name, config)]
         names = " + ".join(codec.name for codec in chain)
@@ -146,15 +146,13 @@ def _check_collective(config: NamedMethod) -> Iterator[Finding]:
         yield Finding(("collective",), f"collective {config.collective.name!r} cannot work here: {reason}")
 
 
-def _check_installed(config: NamedMethod) -> Iterator[Finding]:
-    if (reason := ALGORITHMS.load(config.algorithm.name).missing()) is not None:
+def _check_algorithm(config: NamedMethod) -> Iterator[Finding]:
+    """Whether what it needs is installed, and whether it goes with the optimizer."""
+    algorithm = ALGORITHMS.load(config.algorithm.name)
+    if (reason := algorithm.missing()) is not None:
         yield Finding(("algorithm",), f"algorithm {config.algorithm.name!r} cannot run: {reason}")
-
-
-def _check_optimizer(config: NamedMethod) -> Iterator[Finding]:
     if (optimizer := config.optimizer) is None:
         return
-    algorithm = ALGORITHMS.load(config.algorithm.name)
     known = algorithm.optimizers
     if known and optimizer.name not in known:
         text = f"algorithm {config.algorithm.name!r} has its own update rule, which belongs to {' or '.join(known)}"
@@ -184,7 +182,7 @@ def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
 def _fits(name: str, config: NamedMethod) -> bool:
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     try:
-        refusal = _algorithm_refusal(config.algorithm, name) or _codec_refusal(name, config.compression)
+        refusal = _refusal(config.algorithm, name, config.compression)
         return (refusal or COLLECTIVES.load(name)().check(config.nodes, codecs)) is None
     except Exception:  # a broken package is no suggestion
         return False
@@ -262,8 +260,7 @@ _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
     _check_verbs,
     _check_peers,
     _check_collective,
-    _check_installed,
-    _check_optimizer,
+    _check_algorithm,
 )
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_used_link,
@@ -288,7 +285,7 @@ def auto_collective(algorithm: Component, chain: Sequence[Component], num_nodes:
     reasons: list[str] = []
     first = ""
     for name, reason in _candidates(algorithm, chain, num_nodes):
-        refusal = _algorithm_refusal(algorithm, name) or _codec_refusal(name, chain)
+        refusal = _refusal(algorithm, name, chain)
         if refusal is None:
             why = "; ".join([*reasons, reason])
             return name, f"collective: auto is {name!r} for compression {names}" + (f": {why}" if why else "")
@@ -298,16 +295,12 @@ def auto_collective(algorithm: Component, chain: Sequence[Component], num_nodes:
     return first, f"collective: auto finds none for algorithm {algorithm.name} with compression {names}"
 
 
-def _algorithm_refusal(algorithm: Component, collective: str) -> str | None:
-    """The algorithm's own reason for refusing a collective."""
-    accepts: Callable[[type[Any]], str | None] = ALGORITHMS.load(algorithm.name).accepts
-    return accepts(COLLECTIVES.load(collective))
-
-
-def _codec_refusal(collective: str, chain: Sequence[Component]) -> str | None:
-    """The collective's own reason for refusing one of these codecs."""
-    accepts: Callable[[type[Any]], str | None] = COLLECTIVES.load(collective).accepts
-    return next((reason for codec in chain if (reason := accepts(COMPRESSIONS.load(codec.name)))), None)
+def _refusal(algorithm: Component, collective: str, chain: Sequence[Component]) -> str | None:
+    """The algorithm's own reason for refusing a collective, or the collective's for refusing one of these codecs."""
+    kind = COLLECTIVES.load(collective)
+    reasons: Iterator[str | None] = (kind.accepts(COMPRESSIONS.load(codec.name)) for codec in chain)
+    refusal: str | None = ALGORITHMS.load(algorithm.name).accepts(kind)
+    return refusal or next(filter(None, reasons), None)
 
 
 def _candidates(algorithm: Component, chain: Sequence[Component], num_nodes: int) -> Iterator[tuple[str, str]]:
@@ -332,14 +325,10 @@ def _by_bytes(chain: Sequence[Component], num_nodes: int) -> Iterator[tuple[str,
     sparse = bool(codec.carries)
     mean = min(num_nodes * payload, 1.0) if sparse else payload
     scatter = (num_nodes - 1) / num_nodes * (payload + mean)
-    sizes = f"each of {num_nodes} nodes sends {_percent(gather)} of the fp32 tensor with all-gather"
+    sizes = f"each of {num_nodes} nodes sends {100 * gather:.3g} % of the fp32 tensor with all-gather"
     filled = ", whose means are sparse no more," if sparse else ""
-    sizes += f", {_percent(scatter)} with scatter-gather{filled}"
+    sizes += f", {100 * scatter:.3g} % with scatter-gather{filled}"
     choices = [("all-gather", gather), ("scatter-gather", scatter)]
     # All-gather on a tie: it takes one round and compresses once.
     for name, _ in sorted(choices, key=lambda choice: round(choice[1], 9)):
         yield name, sizes
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"

@@ -65,7 +65,15 @@ def parse_component(value: object, registry: Registry) -> Component:
         return value
     spelling = split_spelling(value, registry.kind)
     name, options, place = spelling.name, spelling.options, spelling.place
-    config_class = _config_class(name, registry, place)
+    if name not in registry:
+        raise refused([problem(registry.unknown(name) + elsewhere(name, registry), place)])
+    try:
+        config_class: type[ComponentConfig] = registry.load(name).Config
+    except ConfigError:
+        raise
+    except Exception as error:  # an entry point of another package may fail in any way
+        text = f"{registry.kind} {name!r} cannot be loaded: {type(error).__name__}: {error}"
+        raise refused([problem(text, place)]) from error
     for scalar in spelling.scalars:
         names = yaml_names(config_class)
         if not names:
@@ -125,19 +133,6 @@ class ComponentOf:
 def refused(errors: list[InitErrorDetails]) -> ValidationError:
     """The exception that a pydantic validator raises to report several problems with locations of their own."""
     return ValidationError.from_exception_data("component", errors)
-
-
-def _config_class(name: str, registry: Registry, place: Location) -> type[ComponentConfig]:
-    if name not in registry:
-        raise refused([problem(registry.unknown(name) + elsewhere(name, registry), place)])
-    try:
-        config_class: type[ComponentConfig] = registry.load(name).Config
-    except ConfigError:
-        raise
-    except Exception as error:  # an entry point of another package may fail in any way
-        text = f"{registry.kind} {name!r} cannot be loaded: {type(error).__name__}: {error}"
-        raise refused([problem(text, place)]) from error
-    return config_class
 
 
 def elsewhere(name: str, registry: Registry) -> str:

@@ -14,7 +14,7 @@ from bwbench.base.plain_data import Json
 from bwbench.base.registry import ALGORITHMS
 from bwbench.base.units import PositiveDuration
 from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.dotted_keys import Key
+from bwbench.experiment.config.matrix import Key
 
 Mode = Literal["full", "composed"]
 MODES: tuple[str, ...] = get_args(Mode)

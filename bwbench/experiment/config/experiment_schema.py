@@ -20,10 +20,10 @@ from bwbench.base.component import attribute_meanings, options_of
 from bwbench.base.registry import PARTITIONS, Entry, Registry
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.experiment.config.cell_config import LEFT_OUT, MAX_SEED, PARTITION_LEFT_OUT, CellConfig
-from bwbench.experiment.config.dotted_keys import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.experiment import MODES, WholeConfig
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.load import MAX_REPEATS
+from bwbench.experiment.config.matrix import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.method_names import PRESETS
 
 Schema = dict[str, Any]  # as open as JSON Schema itself
@@ -80,8 +80,7 @@ def build_schema() -> Schema:
             _section(SECTIONS["target"]),
         ]
     }
-    partition = _component(PARTITIONS)
-    definitions["partition"] = partition
+    definitions["partition"] = _component(PARTITIONS)
     for key, registry in COMPONENT_KEYS.items():
         extra = {"partition": {"$ref": "#/$defs/partition", "default": PARTITION_LEFT_OUT}} if key == "dataset" else {}
         definitions[key] = _component(registry, extra)
@@ -125,16 +124,15 @@ def _cell_key(key: str, definitions: Schema) -> Schema:
 def _matrix(cell_keys: Schema, definitions: Schema) -> Schema:
     head = "|".join(CELL_KEYS)
     key = rf"({head})(\.[A-Za-z0-9_-]+)*"
-    axes = {
-        name: {"type": "array", "items": _without_default(schema), "minItems": 1} for name, schema in cell_keys.items()
-    }
+    axes = dict(cell_keys)
     for section in ("link", "compute", "evaluate", "limit"):
         inside = definitions[section].get("properties") or definitions[section]["anyOf"][1]["properties"]
-        for name, schema in inside.items():
-            axes[f"{section}.{name}"] = {"type": "array", "items": _without_default(schema), "minItems": 1}
+        axes |= {f"{section}.{name}": schema for name, schema in inside.items()}
     return {
         "type": "object",
-        "properties": axes,
+        "properties": {
+            name: {"type": "array", "items": _without_default(schema), "minItems": 1} for name, schema in axes.items()
+        },
         "patternProperties": {rf"^\s*{key}(\s*,\s*{key})*\s*$": {"type": "array", "minItems": 1}},
         "additionalProperties": False,
     }

@@ -1,9 +1,13 @@
-"""An experiment file and the ``--set`` overrides, to a checked experiment; every problem at once, with its line."""
+"""An experiment file and the ``--set`` overrides, to a checked experiment: the points of its matrix, each resolved and
+on its hosts. Every problem at once, said where its value was written.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -14,11 +18,26 @@ from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import load_plugin
 from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import MAX_SEED
-from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, assign, parse_key, refusal_of_key, show_key
-from bwbench.experiment.config.expand import Source, expand, on_hosts
+from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.experiment import MODES, Experiment, Mode, Point, WholeConfig, why_not_composed
 from bwbench.experiment.config.hosts import Host, read_hosts
-from bwbench.experiment.config.matrix import Assignment, count_points, read_axes, read_exclusions, replace_axis
+from bwbench.experiment.config.matrix import (
+    CELL_KEYS,
+    Assignment,
+    Exclusion,
+    Key,
+    assign,
+    lookup,
+    parse_key,
+    points,
+    read_axes,
+    read_exclusions,
+    refusal_of_key,
+    replace_axis,
+    show_key,
+)
+from bwbench.experiment.config.method_names import ALONE
+from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
 
 OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole", "hosts")  # beside those of a cell
@@ -28,6 +47,15 @@ MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
+_IDLE = {
+    "nodes": f"'nodes' has no effect: every cell is {ALONE!r}, on one node",
+    "link": f"'link' has no effect: every cell is {ALONE!r}, without a network",
+    "lr_scaling": "'lr_scaling' has no effect without 'base_batch': lr is used as it is",
+    "evaluate": "'evaluate.every' is more than 'limit.samples': evaluated is at the start and at the end only",
+    "stop": "'stop: target' has no effect without a target: training goes on to the limit",
+    "collective": "'collective' has no effect: no cell sends anything",
+    "compression": "'compression' has no effect: no cell sends anything",
+}
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = (), *, tuning: bool = False) -> Experiment:
@@ -64,6 +92,9 @@ class _Reading:
         self._placed: list[tuple[Location, Place]] = []
         self._overridden: set[Key] = set()
         self._problems = list(document.problems)
+        self._warnings: dict[str, None] = {}  # dicts keep the order and drop what was said before
+        self._notes: dict[str, None] = {}
+        self._tables: dict[Path, None] = {}
         self._axes = read_axes(self._content.get("matrix"), self._place.inside("matrix"), self._problems)
 
     def override(self, text: str) -> None:
@@ -85,42 +116,35 @@ class _Reading:
 
     def _set(self, keys: tuple[Key, ...], value: Json, place: Place) -> None:
         if len(keys) > 1:
-            if not any(axis.keys == keys for axis in self._axes):
-                names = ", ".join(map(show_key, keys))
-                self._problems.append(place.problem(f"the matrix has no axis {names!r}; set one key at a time"))
-                return
             label = ", ".join(map(show_key, keys))
+            if not any(axis.keys == keys for axis in self._axes):
+                self._problems.append(place.problem(f"the matrix has no axis {label!r}; set one key at a time"))
+                return
             fresh = read_axes({label: value}, Place(place.document), self._problems)
             self._axes = [(fresh or [axis])[0] if axis.keys == keys else axis for axis in self._axes]
             return
-        key = keys[0]
+        key, whole = keys[0], self._content.get("whole") or {}
         if key[0] in OWN_KEYS and len(key) == 1:
             self._content[key[0]] = value
-            self._placed.append(((key[0],), place))
+            self._placed.append((key, place))
             if key[0] == "matrix":
                 self._axes = read_axes(value, place, self._problems)
-            return
-        whole = self._content.get("whole") or {}
-        if key[0] == "whole" and len(key) == 2 and isinstance(whole, Mapping):
+        elif key[0] == "whole" and len(key) == 2 and isinstance(whole, Mapping):
             self._content["whole"] = {**whole, key[1]: value}
             self._placed.append((key, place))
-            return
-        if key[0] not in CELL_KEYS:
+        elif key[0] not in CELL_KEYS:
             self._problems.append(place.problem(unknown_key(show_key(key), KNOWN_KEYS)))
-            return
-        if refusal := refusal_of_key(key):
+        elif refusal := refusal_of_key(key):
             self._problems.append(place.problem(refusal))
-            return
-        self._overridden.add(key)
-        axes = replace_axis(self._axes, Assignment(key, value, place))
-        stays_in_matrix = axes is not None and any(key in axis.keys for axis in axes)
-        self._axes = self._axes if axes is None else axes
-        if not stays_in_matrix:
-            try:
-                self._content, path = assign(self._content, key, value)
-                self._placed.append((path, place))
-            except ConfigError as error:
-                self._problems.append(place.problem(f"{show_key(key)}: {error}"))
+        else:
+            self._overridden.add(key)
+            self._axes = replace_axis(self._axes, Assignment(key, value, place))
+            if not any(key in axis.keys for axis in self._axes):
+                try:
+                    self._content, path = assign(self._content, key, value)
+                    self._placed.append((path, place))
+                except ConfigError as error:
+                    self._problems.append(place.problem(f"{show_key(key)}: {error}"))
 
     def experiment(self, path: Path, *, tuning: bool) -> Experiment:
         """The result; raises ConfigError with everything that was found wrong."""
@@ -129,7 +153,7 @@ class _Reading:
                 self._add(key, unknown_key(key, KNOWN_KEYS))
         name = self._read_name()
         repeats = self._read_integer("repeats", 1, 1, MAX_REPEATS)
-        if (count := count_points(self._axes) * repeats) > MAX_CELLS:
+        if (count := math.prod(len(axis.rows) for axis in self._axes) * repeats) > MAX_CELLS:
             self._add("matrix", f"matrix: {count} cells with all repeats; at most {MAX_CELLS} are planned, drop values")
             self._axes = []
         seed = self._read_integer("seed", 0, 0, MAX_SEED - repeats)
@@ -137,48 +161,135 @@ class _Reading:
         plugins = self._read_plugins()
         mode, whole = self._read_mode()
         hosts = self._read_hosts()
-        source = Source(
-            base={key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed},
-            place=self._place,
-            placed=self._placed,
-            axes=self._axes,
-            exclusions=exclusions,
-            overridden=frozenset(self._overridden),
-            plugins=tuple(str(plugin) for plugin in plugins),
-            folder=self._folder,
-            tuned=TunedRates(str(path), self._folder, repeats, searching=tuning),
-        )
-        expanded = expand(source, self._problems)
-        points = self._on_their_way(expanded.points, hosts, mode)
+        self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
+        self._plugins = tuple(map(str, plugins))
+        kept = self._expand(exclusions, TunedRates(str(path), self._folder, repeats, searching=tuning))
+        on_hosts = self._on_their_way(kept, hosts, mode)
         if self._problems:
-            raise ConfigError(_shown(self._problems))
-        warnings = expanded.warnings
+            distinct = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line or 0)
+            more = len(distinct) - MAX_PROBLEMS
+            raise ConfigError(distinct[:MAX_PROBLEMS] + ([Problem(f"and {more} more problems")] if more > 0 else []))
         if mode == "full" and self._content.get("whole") is not None:
-            warnings += ("'whole' has no effect without mode: composed: every cell runs whole",)
+            self._warnings["'whole' has no effect without mode: composed: every cell runs whole"] = None
         return Experiment(
             name,
             path,
-            points,
+            on_hosts,
             repeats,
             seed,
             plugins,
-            expanded.varying,
-            warnings,
-            expanded.notes,
-            tables=expanded.tables,
+            varying=_varying(kept),
+            warnings=tuple(self._warnings),
+            notes=tuple(self._notes),
+            tables=tuple(self._tables),
             mode=mode,
             whole=whole,
         )
 
-    def _on_their_way(self, points: tuple[Point, ...], hosts: tuple[Host, ...], mode: Mode) -> tuple[Point, ...]:
-        """The points with their hosts, and whether they can be composed where they shall be."""
+    def _expand(self, exclusions: Sequence[Exclusion], tuned: TunedRates) -> list[Point]:
+        """Every point of the matrix that is not excluded."""
+        kept: list[Point] = []
+        matched: set[int] = set()
+        idle: set[str] | None = None
+        found = dict.fromkeys(self._check_base())
+        for assignments in points(self._axes):
+            try:
+                raw, placed = self._apply(assignments)
+            except ConfigError as refused:
+                found |= dict.fromkeys(refused.problems)
+                continue
+            excluding = {i for i, exclusion in enumerate(exclusions) if exclusion.matches(raw)}
+            resolved = Resolved(None) if excluding else resolve(raw, self._plugins, self._folder, tuned=tuned)
+            if resolved.config is not None and exclusions:
+                content = resolved.config.model_dump(mode="json", by_alias=True)
+                excluding = {i for i, exclusion in enumerate(exclusions) if exclusion.matches(raw, content)}
+            matched |= excluding
+            if excluding:
+                continue
+            for finding in resolved.findings:
+                found[_locate(finding, raw, placed, self._place)] = None
+            idle = set(resolved.idle) if idle is None else idle & set(resolved.idle)
+            self._warnings.update(dict.fromkeys(resolved.warnings))
+            self._notes.update(dict.fromkeys(resolved.notes))
+            self._tables.update({resolved.tuned: None} if resolved.tuned is not None else {})
+            if resolved.config is not None:
+                kept.append(Point(resolved.config, tuple((item.key, item.value) for item in assignments)))
+        if not found:
+            unmatched = [exclusion for i, exclusion in enumerate(exclusions) if i not in matched]
+            found |= dict.fromkeys(self._useless_exclusions(unmatched))
+            if not kept and not found:
+                found[self._place.inside("exclude").problem("exclude: leaves no cell; drop an entry")] = None
+        self._problems += found
+        self._warnings.update(dict.fromkeys(_IDLE[key] for key in sorted(idle or ())))
+        return kept
+
+    def _apply(self, assignments: Sequence[Assignment]) -> tuple[JsonObject, list[tuple[Location, Place]]]:
+        """The base with the values of one point, and where each of them was written."""
+        raw, placed = self._base, list(self._placed)
+        for item in sorted(assignments, key=lambda item: len(item.key)):  # what holds others before what is inside
+            try:
+                raw, path = assign(raw, item.key, item.value)
+            except ConfigError as error:
+                raise ConfigError(item.place.problem(f"{show_key(item.key)}: {error}")) from None
+            placed.append((path, item.place))
+        return raw, placed
+
+    def _check_base(self) -> list[Problem]:
+        """Problems with values that the matrix replaces in every point: they would never be looked at."""
+        first = next(points(self._axes), ())
+        missing = [item for item in first if lookup(self._base, item.key) is None]
+        if len(missing) == len(first):
+            return []
+        try:
+            raw, placed = self._apply(missing)
+        except ConfigError:
+            return []  # said for the point
+        findings = resolve(raw, self._plugins, self._folder, combine=False).findings
+        return [_locate(f, raw, placed, self._place) for f in findings if f.loc and f.loc[0] in self._base]
+
+    def _useless_exclusions(self, unmatched: Sequence[Exclusion]) -> Iterator[Problem]:
+        """Of those that match no point; but where the command line changed one of their keys nothing is said."""
+        for exclusion in unmatched:
+            keys = {key for key, _ in exclusion.conditions}
+            if self._overridden & keys:
+                continue
+            wanted = ", ".join(f"{show_key(key)}: {show(value)}" for key, value in exclusion.conditions)
+            has = []
+            for axis in self._axes:
+                for column, key in enumerate(axis.keys):
+                    if key in keys:
+                        values = dict.fromkeys(show(row[column].value) for row in axis.rows)
+                        has.append(f"{show_key(key)} takes {', '.join(values)}")
+            hint = f"; {'; '.join(has)}" if has else "; its keys stand in no axis of the matrix"
+            yield exclusion.place.problem(f"exclude: {{{wanted}}} matches no cell{hint}")
+
+    def _on_their_way(self, kept: list[Point], hosts: tuple[Host, ...], mode: Mode) -> tuple[Point, ...]:
+        """The points with their hosts, and whether they can be composed where they shall be.
+
+        Of the hosts they train on as many of the first ones as their nodes need.
+        """
         if hosts or self._content.get("hosts") is None:
-            points = tuple(on_hosts(points, hosts, self._where("hosts"), self._problems))
+            launchers = {point.config.launcher for point in kept}
+            if hosts and kept and launchers != {"ssh"}:
+                text = f"hosts are for launcher: ssh, and this experiment has launcher: {', '.join(sorted(launchers))}"
+                self._add("hosts", f"{text}; write 'launcher: ssh', or leave 'hosts' out")
+            if "ssh" in launchers and not hosts:
+                text = "launcher: ssh needs hosts: a list like [anna@192.168.1.10, ben@192.168.1.11], "
+                self._add("hosts", f"{text}or the file that has it")
+            capacity = sum(host.workers for host in hosts)
+            most = max((point.config.nodes for point in kept), default=0)
+            if hosts and most > capacity:
+                self._add("hosts", f"{most} nodes need as many workers, and the hosts have {capacity}")
+            crowded = next((host for host in hosts if host.workers > 1), None)
+            if crowded is not None and any(point.config.link.shaped for point in kept):
+                text = f"{crowded.name} has {crowded.workers} workers, and what they say to one another does not "
+                self._add("hosts", f"{text}use a link; write 'workers: 1', or 'link: unshaped'")
+            kept = [replace(point, config=point.config.model_copy(update={"hosts": hosts})) for point in kept]
         if mode == "composed" and not self._problems:
-            for reason in dict.fromkeys(filter(None, (why_not_composed(point.config) for point in points))):
+            for reason in dict.fromkeys(filter(None, (why_not_composed(point.config) for point in kept))):
                 text = f"mode: composed cannot do this: {reason}. Leave it out (exclude), or run it with mode: full"
                 self._add("mode", text)
-        return points
+        return tuple(kept)
 
     def _read_name(self) -> str:
         value = self._content.get("name")
@@ -257,9 +368,23 @@ class _Reading:
         self._problems.append(self._where(key).problem(message))
 
 
-def _shown(problems: Sequence[Problem]) -> list[Problem]:
-    """Each problem once, in the order of the file; not more than a screen or two."""
-    distinct = list(dict.fromkeys(problems))
-    distinct.sort(key=lambda problem: problem.line or 0)
-    more = len(distinct) - MAX_PROBLEMS
-    return distinct[:MAX_PROBLEMS] + ([Problem(f"and {more} more problems")] if more > 0 else [])
+def _locate(finding: Finding, raw: JsonObject, placed: Sequence[tuple[Location, Place]], file: Place) -> Problem:
+    """The problem, at the place where the value comes from: the matrix, the command line, or the file."""
+    loc = finding.loc
+    if loc and loc[0] not in raw and loc[0] in ("collective", "compression") and "algorithm" in raw:
+        loc = ("algorithm",)  # a preset brought it
+    for path, place in reversed(placed):
+        if loc[: len(path)] == path:
+            return place.inside(*loc[len(path) :]).problem(finding.message)
+        if len(loc) > 1 and path[: len(loc)] == loc:  # the key itself is what is wrong
+            return place.problem(finding.message)
+    return file.inside(*loc).problem(finding.message)
+
+
+def _varying(kept: Sequence[Point]) -> tuple[Key, ...]:
+    """Keys with more than one value among the points, in the order of the file."""
+    values: dict[Key, set[str]] = {}
+    for point in kept:
+        for key, value in point.values:
+            values.setdefault(key, set()).add(repr(value))
+    return tuple(key for key, distinct in values.items() if len(distinct) > 1)

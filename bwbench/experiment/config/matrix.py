@@ -1,18 +1,142 @@
-"""The axes of an experiment, the points that they span, and the points left out."""
+"""Dotted keys such as ``link.bandwidth``, the axes of values for them, the points that these span or leave out."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bwbench.base.errors import Problem
-from bwbench.base.explain import show
+from pydantic import BaseModel
+
+from bwbench.base.errors import ConfigError, Problem
+from bwbench.base.explain import Location, show, unknown_key, yaml_names
 from bwbench.base.plain_data import Json, JsonObject
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.base.yaml_document import Place
-from bwbench.experiment.config.dotted_keys import Key, lookup, parse_key, refusal_of_key, show_key
+from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
+from bwbench.network.link import Link
+
+Key = tuple[str, ...]
+
+CELL_KEYS: tuple[str, ...] = tuple(name for name in CellConfig.model_fields if name not in ("plugins", "hosts"))
+COMPONENT_KEYS = {known.kind: known for known in (MODELS, DATASETS, ALGORITHMS, COLLECTIVES, COMPRESSIONS, OPTIMIZERS)}
+SECTIONS: dict[str, type[BaseModel]] = {
+    "link": Link,
+    "compute": ComputeConfig,
+    "evaluate": EvaluateConfig,
+    "target": TargetConfig,
+    "limit": LimitConfig,
+}
+
+
+def parse_key(text: str) -> Key:
+    """``link.bandwidth`` as a path."""
+    return tuple(part.strip() for part in text.split("."))
+
+
+def show_key(key: Key) -> str:
+    """The path as it is written."""
+    return ".".join(key)
+
+
+def refusal_of_key(key: Key) -> str | None:
+    """Why a dotted key cannot be set; None where it can.
+
+    Options of components are not checked here: which there are depends on the component, and each cell checks its own.
+    """
+    head, rest = key[0], key[1:]
+    if head not in CELL_KEYS:
+        return unknown_key(show_key(key), CELL_KEYS)
+    if not rest or head in COMPONENT_KEYS or head == "target":
+        return None if all(rest) and len(rest) <= 4 else unknown_key(show_key(key), CELL_KEYS)
+    if head not in SECTIONS:
+        return f"unknown key {show_key(key)!r}: {head!r} is a single value and has no keys inside"
+    names = [*yaml_names(SECTIONS[head]), *(["preset"] if head == "link" else [])]
+    if rest[0] not in names:
+        return unknown_key(show_key(key), [f"{head}.{name}" for name in names])
+    return None if len(rest) == 1 else f"unknown key {show_key(key)!r}: {head}.{rest[0]} has no keys inside"
+
+
+def assign(raw: JsonObject, key: Key, value: Json) -> tuple[JsonObject, Location]:
+    """A copy of ``raw`` in which ``key`` has ``value``, and the path where it went.
+
+    The path differs from the key where a component is spelled ``{sgd: {lr: 0.05}}``: setting ``optimizer.lr`` sets
+    ``("optimizer", "sgd", "lr")``. ``raw`` itself is not changed. Raises ConfigError where the key is ambiguous.
+    """
+    head, rest = key[0], key[1:]
+    old = raw.get(head)
+    if not rest:
+        return {**raw, head: value}, (head,)
+    if key == ("optimizer", "tuned") and not (isinstance(old, Mapping) and "tuned" in old):
+        return {**raw, head: {"tuned": value}}, key  # in place of an optimizer, of which it is no option
+    if head in COMPONENT_KEYS:
+        new, path = _assign_in_component(old, rest, value)
+    elif head == "target" or old in (None, "unshaped"):
+        new, path = {".".join(rest): value}, rest  # one target only; nothing of `link: unshaped` is kept
+    elif isinstance(old, Mapping):
+        new, path = {**old, rest[0]: value}, rest
+    else:
+        new, path = old, rest  # validation refuses the old value
+    return {**raw, head: new}, (head, *path)
+
+
+def lookup(raw: Json, key: Key) -> Json:
+    """The value at ``key`` in a configuration as written or resolved; None where there is none."""
+    for index, part in enumerate(key):
+        if isinstance(raw, list) and len(raw) == 1:
+            raw = raw[0]
+        if isinstance(raw, str) and part == "name":
+            return raw if index == len(key) - 1 else None
+        if isinstance(raw, list) and part.isdigit() and int(part) < len(raw):
+            raw = raw[int(part)]
+        elif isinstance(raw, Mapping) and part in raw:
+            raw = raw[part]
+        elif isinstance(raw, Mapping) and len(raw) == 1 and index > 0:
+            name, options = next(iter(raw.items()))
+            if part == "name":
+                return name if index == len(key) - 1 else None
+            raw = options.get(part) if isinstance(options, Mapping) else None
+        else:
+            return None
+    return raw
+
+
+def _assign_in_component(old: Json, rest: Key, value: Json) -> tuple[Json, Location]:
+    if not rest:
+        return value, ()
+    head = rest[0]
+    if isinstance(old, list):
+        if head.isdigit() and int(head) < len(old):
+            index, rest = int(head), rest[1:]
+        elif len(old) == 1:
+            index = 0
+        else:
+            raise ConfigError(f"the value to change is a list of {len(old)}; say which by its number, from 0")
+        new, path = _assign_in_component(old[index], rest, value)
+        return [*old[:index], new, *old[index + 1 :]], (index, *path)
+    if isinstance(old, str):
+        old = {"name": old}
+    elif old is None:
+        old = {}
+    elif not isinstance(old, Mapping):
+        return old, rest  # validation refuses the old value
+    return _assign_in_options(old, rest, value)
+
+
+def _assign_in_options(old: JsonObject, rest: Key, value: Json) -> tuple[JsonObject, Location]:
+    head = rest[0]
+    if len(old) == 1 and not {"name", "partition", head} & set(old):
+        name, options = next(iter(old.items()))
+        options = options if isinstance(options, Mapping) else {}
+        if head == "name" and len(rest) == 1:
+            return ({value: options}, (value,)) if isinstance(value, str) else ({"name": value}, ("name",))
+        new, path = _assign_in_options({"name": name, **options}, rest, value)
+        return {name: {key: option for key, option in new.items() if key != "name"}}, (name, *path)
+    if len(rest) > 1:
+        inner, path = _assign_in_component(old.get(head), rest[1:], value)
+        return {**old, head: inner}, (head, *path)
+    return {**old, head: value}, (head,)
 
 
 @dataclass(frozen=True)
@@ -111,15 +235,13 @@ def read_exclusions(value: Json, place: Place, problems: list[Problem]) -> list[
     return exclusions
 
 
-def replace_axis(axes: Sequence[Axis], assignment: Assignment) -> list[Axis] | None:
-    """The axes once ``--set`` gave a key of theirs another value; None where no axis has the key.
+def replace_axis(axes: Sequence[Axis], assignment: Assignment) -> list[Axis]:
+    """The axes once ``--set`` gave a key another value; the same ones where none has the key.
 
     A list replaces the values of the axis. Anything else takes the key out of its axis, and with it the axis, or its
     column where several keys vary together; the value then belongs to the base configuration.
     """
     key = assignment.key
-    if not any(key in axis.keys for axis in axes):
-        return None
     replaced = []
     for axis in axes:
         if key not in axis.keys:
@@ -133,11 +255,6 @@ def replace_axis(axes: Sequence[Axis], assignment: Assignment) -> list[Axis] | N
             rows = (tuple(item for index, item in enumerate(row) if index != column) for row in axis.rows)
             replaced.append(Axis(tuple(k for k in axis.keys if k != key), tuple(rows)))
     return replaced
-
-
-def count_points(axes: Sequence[Axis]) -> int:
-    """How many points the axes span, before any is excluded."""
-    return math.prod(len(axis.rows) for axis in axes)
 
 
 def points(axes: Sequence[Axis]) -> Iterator[tuple[Assignment, ...]]:
@@ -157,12 +274,8 @@ def means_the_same(actual: Json, wanted: Json) -> bool:
         return all(bool(key in actual and means_the_same(actual[key], value)) for key, value in wanted.items())
     if isinstance(actual, list) and isinstance(wanted, list):
         return len(actual) == len(wanted) and all(map(means_the_same, actual, wanted))
-    comparable = type(actual) is type(wanted) or (_is_number(actual) and _is_number(wanted))
+    comparable = type(actual) is type(wanted) or {type(actual), type(wanted)} == {int, float}
     return bool(comparable and actual == wanted)
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _spelled_out(value: str | Mapping[str, Json]) -> JsonObject:

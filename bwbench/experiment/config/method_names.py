@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -155,7 +156,9 @@ def expand_preset(raw: JsonObject) -> Expanded:
     if preset is not None:
         options = {**preset.options, **spelling.options}
         content["algorithm"] = {preset.algorithm: options} if options else preset.algorithm
-    kind = _class_of(preset.algorithm if preset is not None else spelling.name)
+    kind: type[Any] | None = None
+    with contextlib.suppress(Exception):  # an unknown name, or a broken package: validation says so
+        kind = ALGORITHMS.load(preset.algorithm if preset is not None else spelling.name)
     if not getattr(kind, "sends", True):
         idle = [key for key in ("collective", "compression") if content.get(key, "none") not in ("none", "auto")]
         content.update(collective="none", compression="none")
@@ -170,24 +173,13 @@ def expand_preset(raw: JsonObject) -> Expanded:
     if content.get("collective", "auto") == "auto":
         content["collective"] = preset.collective
     content.setdefault("compression", preset.compression)
-    return Expanded(content, preset.name, (), tuple(_replaced(preset, content)))
-
-
-def _class_of(algorithm: str) -> type[Any] | None:
-    try:
-        return ALGORITHMS.load(algorithm)
-    except Exception:  # an unknown name, or a broken package: validation says so
-        return None
-
-
-def _replaced(preset: Preset, content: JsonObject) -> list[str]:
     meaning = " x ".join(preset.axes)
     notes = []
     for key, own in zip(("collective", "compression"), preset.axes[1:], strict=True):
         name = _codec_names(content[key])
         if own not in ("none", name):
             notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
-    return notes
+    return Expanded(content, preset.name, (), tuple(notes))
 
 
 def _codec_names(compression: object) -> str:
@@ -211,15 +203,16 @@ def arm_name(config: CellConfig) -> str:
     given = (config.algorithm, config.collective, *config.compression)
     names = "+".join(component.name for component in given)
     fitting = [preset for preset in PRESETS.values() if "+".join(preset.axes) == names]
-    if not fitting:
+    if fitting:
+        changes = [(_changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
+        options, name = min(changes, key=lambda change: len(change[0]))
+    else:
         codecs = "+".join(codec.name for codec in config.compression)
         parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
         name = "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
         usual = tuple(Component(part.name, type(part.options)()) for part in given)
-        return _with_options(name, _changed_options(given, usual))
-    changes = [(_changed_options(given, _components(preset.name)), preset.name) for preset in fitting]
-    options, name = min(changes, key=lambda change: len(change[0]))
-    return _with_options(name, options)
+        options = _changed_options(given, usual)
+    return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
 
 
 def standing_of(config: CellConfig) -> ArmStanding:
@@ -239,10 +232,6 @@ def _changed_options(given: Components, usual: Components) -> dict[str, object]:
         values, others = (part.options.model_dump(mode="json", by_alias=True) for part in (component, other))
         changed |= {key: value for key, value in values.items() if value != others[key] and value is not None}
     return changed
-
-
-def _with_options(name: str, options: dict[str, object]) -> str:
-    return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
 
 
 @lru_cache(maxsize=256)

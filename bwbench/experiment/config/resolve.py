@@ -182,10 +182,8 @@ def _settle_collective(content: JsonObject, *, may_fail: bool) -> list[str]:
             nodes if isinstance(nodes, int) and nodes > 0 else 2,
         )
         return [reason]
-    except ValidationError:
-        return []
-    except Exception:
-        if not may_fail:
+    except Exception as error:
+        if not (may_fail or isinstance(error, ValidationError)):
             raise
         return []
 

@@ -21,7 +21,7 @@ from bwbench.base.registry import OPTIMIZERS
 from bwbench.base.yaml_document import parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
-from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
+from bwbench.experiment.config.matrix import COMPONENT_KEYS
 
 SCHEMA = 1
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries
@@ -136,7 +136,6 @@ class Row:
 class TunedTable:
     """A file of tuned rates, ready for looking up."""
 
-    path: Path
     content: TableFile
     rows: tuple[Row, ...]
     _by_setting: dict[str, list[Row]] = field(default_factory=dict)
@@ -213,7 +212,7 @@ def _read(path: Path, mtime_ns: int, size: int, plugins: tuple[str, ...]) -> Tun
         except (ValidationError, ConfigError) as error:
             text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             problems.append(document.problem(f"optimizer: {text}", ("entries", number, "optimizer")))
-    return _first(problems) or TunedTable(path, content, tuple(rows))
+    return _first(problems) or TunedTable(content, tuple(rows))
 
 
 def row_of(entry: TunedEntry) -> Row:

@@ -1,7 +1,8 @@
-"""Which cells will run, and why: decided from the files of the result folder alone."""
+"""Which cells will run, and why, by the files of the result folder alone; and what may hardly be carried of them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,15 @@ from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.base.plain_data import list_at
+from bwbench.base.registry import COMPRESSIONS
+from bwbench.base.units import DURATION
+from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
+from bwbench.methods.roles import averages_gradients
+from bwbench.network.backend_choice import beyond_relay
+from bwbench.network.netem.netem_check import netem_available
+from bwbench.network.netem.shape import beyond_netem
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.cell_identity import unchecked_id, unlike
 from bwbench.records.files import REMEDIES
@@ -50,7 +58,10 @@ def assess(
         ways: of each cell by its id; those that are not in it run whole.
     """
     experiment = results / cells[0].experiment if cells else results
-    folders = _folders_by_id(experiment) if cells else {}
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(experiment))
+    folders = {name.rpartition("-")[2]: name for name in names}  # a slug changes with the matrix, the id does not
     found = []
     for cell in cells:
         folder = experiment / folders.get(cell.id, cell.folder_name)
@@ -61,15 +72,6 @@ def assess(
         item = replace(_assess(cell, folder, published[1] if published else None, retry, way), way=way)
         found.append(replace(item, why=f"{item.why}{_HOW[way]}") if item.runs else item)
     return found
-
-
-def _folders_by_id(experiment_folder: Path) -> dict[str, str]:
-    """Names of the cells' folders by id: a slug changes when the matrix gets another axis, the id does not."""
-    try:
-        names = sorted(os.listdir(experiment_folder))
-    except OSError:
-        return {}
-    return {name.rpartition("-")[2]: name for name in names}
 
 
 def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Collection[str], way: Way) -> PlannedCell:
@@ -140,3 +142,48 @@ def freeze_plan(
     cells = (PlannedEntry(id=item.cell.id, slug=item.cell.slug, folder=item.folder.name) for item in planned)
     record = PlanRecord(experiment=experiment, order=order, cells=tuple(cells))
     write_record(experiment_folder / "plan.json", record)
+
+
+# From about here on an outage cannot be told from a link that stays dead, which ends a cell (docs/faults.md).
+LONGEST_OUTAGE_S = 15.0
+
+
+def doubts(planned: Sequence[PlannedCell]) -> list[str]:
+    """A line for each kind of link among the cells to run that a relay here will probably be too slow for, or that is
+    dead for too long; and for each method that an optimizer's momentum keeps from training.
+    """
+    found: dict[str, None] = {}
+    has_netem: bool | None = None
+    for config in (item.cell.config for item in planned if item.runs):
+        longest_s = max((outage.duration_s for outage in config.link.outages), default=0.0)
+        if longest_s > LONGEST_OUTAGE_S:
+            found[
+                f"an outage of {DURATION.format(longest_s)} ends a cell that needs the link meanwhile as failed: "
+                f"outages are waited for about {DURATION.format(LONGEST_OUTAGE_S)}"
+            ] = None
+        if (doubt := _momentum_doubt(config)) is not None:
+            found[doubt] = None
+        if (text := beyond_relay(config.link, config.nodes)) is None:
+            continue
+        if config.link.backend != "relay" and not beyond_netem(config.link):
+            has_netem = netem_available() if has_netem is None else has_netem
+            if has_netem:
+                continue
+        found[text] = None
+    return list(found)
+
+
+def _momentum_doubt(config: CellConfig) -> str | None:
+    """What is to be said where gradients that arrive late meet a momentum."""
+    momentum = float(getattr(config.optimizer.options, "momentum", 0.0))
+    if momentum == 0.0 or not averages_gradients(config.algorithm.name):
+        return None
+    for component in config.compression:
+        late = COMPRESSIONS.load(component.name).late_residual
+        if late and getattr(component.options, "error_feedback", False):
+            return (
+                f"{component.name} sends most of a gradient some steps late, and a momentum of {momentum:g} multiplies "
+                "that: it trains better without, by as much as all accuracy (docs/algorithms/accuracy.md); write "
+                "momentum: 0"
+            )
+    return None

@@ -1,22 +1,30 @@
-"""One cell of a plan: a resolved configuration with a name and an identity."""
+"""The plan of an experiment: its cells in the order in which they run, each a resolved configuration with a short name
+for folders and tables and with an id (``records/cell_identity.py``)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from bwbench import __version__
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
 from bwbench.base.plain_data import Json, JsonObject, list_at
 from bwbench.base.registry import load_plugin
-from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.method_names import standing_of
-from bwbench.methods.roles import Role, Topology, topology_by_name
+from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
+from bwbench.experiment.config.experiment import Experiment, Point
+from bwbench.experiment.config.matrix import Key
+from bwbench.experiment.config.method_names import arm_name, standing_of
+from bwbench.methods.roles import REFERENCE, Role, Topology, topology_by_name
 from bwbench.records import SCHEMA
 from bwbench.records.cell_identity import identity
+from bwbench.records.schema import PlanAbout
+
+_NAMED = ("id", "slug", "experiment", "arm", "repeat")  # of a cell, as cell.json has them
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,7 @@ class Cell:
         """What ``cell.json`` holds."""
         return {
             "schema": SCHEMA,
-            "id": self.id,
-            "slug": self.slug,
-            "experiment": self.experiment,
-            "arm": self.arm,
-            "repeat": self.repeat,
+            **{key: getattr(self, key) for key in _NAMED},
             "config": self.config.model_dump(mode="json", by_alias=True),
             "role": self.role,
             "kinship": self.kinship,
@@ -91,7 +95,7 @@ class Cell:
             raise ConfigError(
                 f"cell.json has schema {schema!r}, this version of bwbench reads {SCHEMA}; update bwbench"
             )
-        missing = [key for key in ("id", "slug", "experiment", "arm", "repeat", "config") if key not in data]
+        missing = [key for key in (*_NAMED, "config") if key not in data]
         if missing:
             raise ConfigError(f"cell.json lacks {', '.join(missing)}; plan the experiment again")
         if plugins_named(data) != list(plugins):
@@ -119,3 +123,98 @@ def plugins_named(data: Mapping[str, Json]) -> list[Json]:
     """The plugins that a cell.json names, for those who know where it comes from."""
     config = data.get("config")
     return list_at(config, "plugins") if isinstance(config, dict) else []
+
+
+MAX_SLUG = 100  # with the id and ".part" it fits everywhere, encrypted file systems included (143 bytes)
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")  # in the name of a file
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells of an experiment.
+
+    Attributes:
+        experiment: what they were made from.
+        cells: in running order: all of repeat 0, then all of repeat 1, and so on, so that a slow drift of the machine
+            meets every arm alike.
+        num_identical: cells that turned out to be the same as another one, and are planned once.
+    """
+
+    experiment: Experiment
+    cells: tuple[Cell, ...]
+    num_identical: int
+
+    @property
+    def about(self) -> PlanAbout:
+        """The experiment as ``plan.json`` keeps it."""
+        experiment = self.experiment
+        return PlanAbout(
+            name=experiment.name,
+            file=experiment.file.name,
+            bwbench_version=__version__,
+            repeats=experiment.repeats,
+            seed=experiment.seed,
+            plugins=tuple(plugin.name for plugin in experiment.plugins),
+            varying=tuple(".".join(key) for key in experiment.varying),
+            warnings=tuple(experiment.warnings),
+            notes=tuple(self.notes),
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What was decided for the user, and why."""
+        same = f"{self.num_identical} cells are the same as another one and run once"
+        return [*self.experiment.notes, *([same] if self.num_identical else [])]
+
+
+def build_plan(experiment: Experiment) -> Plan:
+    """Every point of ``experiment``, repeated; pure, apart from reading the declared versions of plugins."""
+    cells: dict[str, Cell] = {}
+    arms = [arm_name(point.config) for point in experiment.points]
+    for repeat in range(experiment.repeats):
+        for point, arm in zip(experiment.points, arms, strict=True):
+            seed = point.config.seed + repeat
+            config = point.config if repeat == 0 else point.config.model_copy(update={"seed": seed})
+            cell_id = identity(config)
+            if cell_id not in cells:
+                name = slug(point, arm, experiment.varying, seed)
+                cells[cell_id] = Cell(cell_id, name, experiment.name, arm, repeat, config)
+    total = len(experiment.points) * experiment.repeats
+    return Plan(experiment, tuple(cells.values()), total - len(cells))
+
+
+def slug(point: Point, arm: str, varying: Sequence[Key], seed: int) -> str:
+    """``ring-fp16-10Mbit-s0``: the method, the values of the axes that vary, the seed; safe in a file name."""
+    parts = [arm]
+    values, has_no_link = dict(point.values), standing_of(point.config).role == REFERENCE
+    for key in varying:  # the arm's name says the method
+        if key[0] in (*METHOD_KEYS, "seed") or (key[0] == "link" and has_no_link):
+            continue
+        parts.append(_value(key, values[key], point.config))
+    # Units are closed up (``10Mbit``), and nothing remains that a shell or a file system minds.
+    short = (part.replace("/s", "").replace(" ", "").replace("=", "") for part in parts)
+    text = "-".join(filter(None, (UNSAFE.sub("-", part).strip("-._") for part in short)))[:MAX_SLUG].rstrip("-._")
+    return f"{text}-s{seed}"
+
+
+def _value(key: Key, value: Json, config: CellConfig) -> str:
+    if key == ("link",):
+        return config.link.describe().partition(" (")[0].replace(" one way", "")
+    speaks_for_itself = key == ("link", "bandwidth") or key[-1] in ("name", "preset") or len(key) == 1
+    if speaks_for_itself and isinstance(value, (str, Mapping)):
+        return _name(value)
+    return f"{key[-1]}{_name(value)}"
+
+
+def _name(value: Json) -> str:
+    """A value in few letters; of a component its name and its options."""
+    if isinstance(value, Mapping):
+        parts = [name] if isinstance(name := value.get("name"), str) else []
+        for key, item in value.items():
+            if key != "name":
+                inner = _name(item)
+                parts.append(f"{key}-{inner}" if isinstance(item, Mapping) else f"{key}{inner}")
+        return "-".join(parts)
+    if isinstance(value, list):
+        return "-".join(map(_name, value))
+    return "none" if value is None else str(value)

@@ -19,8 +19,7 @@ from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
-from bwbench.experiment.plan.estimate import estimate_cells
-from bwbench.experiment.plan.sending import traffic_of
+from bwbench.experiment.plan.estimate import estimate_cells, traffic_of
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
 from bwbench.methods.traffic import transfer_time_s
 from bwbench.network.link import Link
@@ -150,8 +149,14 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
     arm = cell.slug.rpartition("-s")[0] or cell.slug
     about = f"{cell.arm}-{convergence.model.name}-{convergence.dataset.source.name}-n{convergence.nodes}"
     return Parts(
-        convergence=_cell(cell, convergence, f"{about}-s{convergence.seed}", CONVERGENCE_FOLDER, cell.repeat),
-        timing=_cell(cell, config, f"{arm}-timing", cell.experiment, 0),
+        convergence=replace(
+            cell,
+            id=identity(convergence),
+            slug=f"{about}-s{convergence.seed}",
+            experiment=CONVERGENCE_FOLDER,
+            config=convergence,
+        ),
+        timing=replace(cell, id=identity(config), slug=f"{arm}-timing", repeat=0, config=config),
         phases=_phases(cell.config.algorithm, shapes),
         timing_phases=timing_phases,
         config=cell.config,
@@ -191,10 +196,6 @@ def _timing_config(
         rate = CALM * float(getattr(options, "lr", 0.0))
         update["optimizer"] = replace(config.optimizer, options=options.model_copy(update={"lr": rate}))
     return config.model_copy(update=update)
-
-
-def _cell(cell: Cell, config: CellConfig, slug: str, experiment: str, repeat: int) -> Cell:
-    return Cell(identity(config), slug, experiment, cell.arm, repeat, config)
 
 
 def _hurried(config: CellConfig) -> Component:

@@ -62,7 +62,9 @@ def describe(configs: Sequence[CellConfig]) -> list[Description]:
         LaunchError: the process failed, or took longer than its time limit.
     """
     cache = _cache_file()
-    known = _read_cache(cache)
+    cached = read_json(cache) if cache is not None else None
+    entries = cached.items() if isinstance(cached, dict) else ()
+    known = {key: answer for key, answer in entries if isinstance(answer, dict) and "start_s" in answer}
     requests = [json.dumps(_request(config), sort_keys=True) for config in configs]
     keys = {request: _cache_key(request) for request in dict.fromkeys(requests)}
     missing = [request for request, key in keys.items() if key not in known]
@@ -77,7 +79,10 @@ def describe(configs: Sequence[CellConfig]) -> list[Description]:
         if refused:
             raise ConfigError("\n".join(sorted(refused)))
         known |= {keys[request]: answer for request, answer in zip(missing, answers, strict=True)}
-        _write_cache(cache, known)
+        if cache is not None:
+            with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
+                cache.parent.mkdir(parents=True, exist_ok=True)
+                write_json_atomic(cache, dict(list(known.items())[-MAX_CACHED:]))  # the newest
     return [_DESCRIPTION.validate_python(known[keys[request]]) for request in requests]
 
 
@@ -144,17 +149,3 @@ def _cache_key(request: str) -> str:
 def _source_file(registry: Registry, component: JsonObject) -> Path:
     module = sys.modules.get(registry.load(str(component["name"])).__module__)
     return Path(getattr(module, "__file__", None) or "")
-
-
-def _read_cache(path: Path | None) -> dict[str, JsonObject]:
-    known = read_json(path) if path is not None else None
-    found = known.items() if isinstance(known, dict) else ()
-    return {key: answer for key, answer in found if isinstance(answer, dict) and "start_s" in answer}
-
-
-def _write_cache(path: Path | None, known: dict[str, JsonObject]) -> None:
-    """Keep the newest; a cache that cannot be written is no reason to fail."""
-    if path is not None:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json_atomic(path, dict(list(known.items())[-MAX_CACHED:]))

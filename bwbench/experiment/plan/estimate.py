@@ -1,6 +1,6 @@
-"""How long a cell should take, from its link, its payload and the speed of computing: training, starting workers,
-measuring the link twice, evaluations. All that can be said before any cell has run; what finished cells teach stands in
-``plan/calibration.py``.
+"""What a cell sends in a step, as its components say, and how long it should take, from its link, its payload and the
+speed of computing: training, starting workers, measuring the link twice, evaluations. All that can be said before any
+cell has run; what finished cells teach stands in ``plan/calibration.py``.
 
 A link of its own for every node carries its busiest direction; one shared air carries everything, and twice, because a
 frame between two stations goes through the access point. Left out are software time per message and retransmissions,
@@ -9,20 +9,112 @@ which make it slower, and overlap with the backward pass, which makes it faster.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.combinations import NamedMethod
+from bwbench.experiment.config.resolve import resolve_method
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
-from bwbench.experiment.plan.sending import Sending, sending_key, sending_of
+from bwbench.methods.compression.chain import nest
 from bwbench.methods.phases import WARM_UP_STEPS
-from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, transfer_time_s
+from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, Traffic, transfer_time_s
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
+
+GRADIENT_BYTES = 4  # of an element, fp32
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What a method puts on the network.
+
+    Attributes:
+        traffic: of a step, on average over a period.
+        warm_up_steps: first steps that differ; ``warm_up`` is the traffic of each.
+        rounds_per_step: exchanges of which an average step has a share: 1 where every step ends in one.
+    """
+
+    traffic: Traffic
+    warm_up_steps: int = 0
+    warm_up: Traffic | None = None
+    rounds_per_step: float = 1.0
+
+
+def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
+    """Payload of all kinds of steps, by what the components themselves say."""
+    traffic = traffic_of(config, parameter_shapes)
+    phases = config.algorithm.build(ALGORITHMS).phases(parameter_shapes)
+    if not phases:
+        return Sending(traffic)
+    rounds = len(phases[-1].exchanges) / phases[-1].period or 1.0  # where nothing is ever sent, it does not matter
+    steps = sum(phase.num_steps for phase in phases if phase.num_steps is not None)
+    if not steps:
+        return Sending(traffic, rounds_per_step=rounds)
+    size = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
+    whole: Traffic = config.collective.build(COLLECTIVES).traffic(config.nodes, [size])
+    return Sending(traffic, steps, whole, rounds)
+
+
+def traffic_of(config: NamedMethod, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
+    """Payload of one step, by what the components themselves say."""
+    algorithm = config.algorithm.build(ALGORITHMS)
+    collective = config.collective.build(COLLECTIVES)
+    traffic: Traffic = algorithm.traffic(parameter_shapes, config.nodes, collective, lambda: nest(config.compression))
+    return traffic
+
+
+@dataclass(frozen=True)
+class NamedTraffic:
+    """Where a name stands on the three axes, and what it sends.
+
+    Attributes:
+        algorithm, collective: their names.
+        codec: names of the codecs, joined by ``+``.
+        num_nodes: as many as asked, 1 for what trains alone.
+        payload_bytes_per_rank: sent in one optimizer step by the rank that sends most; the mean over a period where
+            steps differ. None where the name does not go with this many nodes.
+    """
+
+    algorithm: str
+    collective: str
+    codec: str
+    num_nodes: int
+    payload_bytes_per_rank: float | None
+
+
+def named_traffic(name: str, num_parameters: int, num_nodes: int) -> NamedTraffic:
+    """Of a preset or an algorithm with its default options; imports no torch.
+
+    Args:
+        num_parameters: as one square matrix, as large as it gets, and one vector that holds the rest.
+
+    Raises ConfigError where the name has options without a default.
+    """
+    try:
+        method = resolve_method({"algorithm": name}, num_nodes).config
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {'; '.join(map(str, error.problems))}") from None
+    side = math.isqrt(num_parameters)
+    rest = num_parameters - side * side
+    shapes: list[tuple[int, ...]] = [(side, side), (rest,)] if rest else [(side, side)]
+    payload = None
+    with contextlib.suppress(ConfigError, ValueError):  # e.g. pairs among an odd number of nodes
+        payload = max(traffic_of(method, shapes).payload_bytes_per_rank, default=0.0)
+    return NamedTraffic(
+        algorithm=method.algorithm.name,
+        collective=method.collective.name,
+        codec="+".join(component.name for component in method.compression),
+        num_nodes=method.nodes,
+        payload_bytes_per_rank=payload,
+    )
+
 
 FIXED_S = 0.5  # namespaces, the relay, records
 WORKER_START_S = 0.5  # of one processor: what workers import besides, and their connecting
@@ -73,10 +165,11 @@ class CellEstimate:
 
 def estimate_cells(cells: Sequence[Cell]) -> dict[str, CellEstimate]:
     """The estimate of each cell by its id. Raises ConfigError and LaunchError as ``describe``."""
-    sending: dict[str, Sending] = {}
+    sending: dict[str, Sending] = {}  # by nodes, model and method: cells that have these alike send the same
     estimates = {}
     for cell, found in zip(cells, describe([cell.config for cell in cells]), strict=True):
-        key = sending_key(cell.config, found.parameter_shapes)
+        parts = (cell.config.algorithm, cell.config.collective, *cell.config.compression)
+        key = f"{cell.config.nodes} {found.parameter_shapes} {[part.to_json() for part in parts]}"
         if key not in sending:
             try:
                 sending[key] = sending_of(cell.config, found.parameter_shapes)
@@ -108,6 +201,8 @@ def estimate(
     rehearsed_s = communication_s / sending.rounds_per_step if sending.rounds_per_step < 1 else 0.0
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
     warming_up_s = WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s
+    # Until all workers can begin: they share the processors, each of them uses one.
+    start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / cores)
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(
         num_parameters=description.num_parameters,
@@ -125,17 +220,10 @@ def estimate(
         warm_up_step_s=warm_up_step_s,
         steps=steps,
         predicted_s=min(training_s, config.limit.time_s or math.inf),
-        overhead_s=_start_up_s(config, description, cores)
-        + _verification_s(config.link, config.nodes, cores)
-        + warming_up_s,
+        overhead_s=start_up_s + _verification_s(config.link, config.nodes, cores) + warming_up_s,
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
     )
-
-
-def _start_up_s(config: CellConfig, description: Description, num_cores: int) -> float:
-    """Seconds until all workers can begin: they share the processors, each of them uses one."""
-    return FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / num_cores)
 
 
 def _verification_s(link: Link, num_nodes: int, num_cores: int) -> float:

@@ -30,7 +30,7 @@ from bwbench.records.schema import Event, JsonObject
 from bwbench.running.composed import run_item
 from bwbench.running.run_cell import SHARE
 from bwbench.running.sweep.scheduler import Finished, Machine, TakenElsewhere, Unfit, pack
-from bwbench.training.datasets.folder import data_folder
+from bwbench.training.datasets.dataset import data_folder
 
 LOOK_FOR_PARENT_S = 0.5
 TEMPORARY = "bwbench-cell-"  # begins the names of folders of cells that are brought back

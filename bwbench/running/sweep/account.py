@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.forecast import Forecast
+from bwbench.experiment.plan.calibration import Forecast
 from bwbench.records.schema import Status
 from bwbench.running.run_cell import RunObserver, ended_since
 from bwbench.running.sweep.stopped_arms import StoppedArms

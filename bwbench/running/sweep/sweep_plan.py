@@ -17,12 +17,10 @@ import yaml
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import show, unknown_key
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.config.dotted_keys import CELL_KEYS, Key, lookup, parse_key, refusal_of_key, show_key
 from bwbench.experiment.config.experiment import Experiment
-from bwbench.experiment.config.matrix import means_the_same
+from bwbench.experiment.config.matrix import CELL_KEYS, Key, lookup, means_the_same, parse_key, refusal_of_key, show_key
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
-from bwbench.experiment.plan.build import Plan, build_plan
-from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell import Cell, Plan, build_plan
 from bwbench.experiment.plan.composing import ways
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import locked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bwbench.base.data_spec import DataSpec
-from bwbench.training.datasets.dataset import AbstractDataset, FileDigest, RemoteFile, Samples, Splits
-from bwbench.training.datasets.folder import data_folder
+from bwbench.training.datasets.dataset import AbstractDataset, FileDigest, RemoteFile, Samples, Splits, data_folder
 
 __all__ = ["AbstractDataset", "DataSpec", "FileDigest", "RemoteFile", "Samples", "Splits", "data_folder"]

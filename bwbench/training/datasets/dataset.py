@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,3 +174,17 @@ def split_test(samples: Samples, share: float = 0.2) -> tuple[Samples, Samples]:
 def validation_size(num_train: int) -> int:
     """Samples of the training data that become the validation split."""
     return min(int(num_train * VALIDATION_SHARE), MAX_VALIDATION)
+
+
+DATA_VARIABLE = "BWBENCH_DATA"
+
+
+def data_folder() -> Path:
+    """Absolute path of the data folder, which need not exist yet: ``BWBENCH_DATA``, else the user's cache."""
+    chosen = os.environ.get(DATA_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification of XDG says that a relative path is to be ignored.
+    root = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
+    return root / "bwbench" / "data"

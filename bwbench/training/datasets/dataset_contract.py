@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bwbench.base.data_spec import CLASSIFICATION, LANGUAGE_MODELLING
-from bwbench.training.datasets.dataset import MAX_VALIDATION, AbstractDataset, Samples, Splits
+from bwbench.training.datasets.dataset import MAX_VALIDATION, AbstractDataset, Samples
 from bwbench.training.datasets.partition import AbstractPartition
 
 
@@ -20,11 +20,16 @@ def dataset_violations(dataset: AbstractDataset, data_dir: Path) -> list[str]:
     splits, again = dataset.load(data_dir), dataset.load(data_dir)
     found = []
     for name in ("train", "validation", "test"):
-        split = getattr(splits, name)
+        split, same = getattr(splits, name), getattr(again, name)
         found += [f"{name}: {text}" for text in _of_split(dataset, split)]
-        if not _equal(split, getattr(again, name)):
+        if not (np.array_equal(split.inputs, same.inputs) and np.array_equal(split.targets, same.targets)):
             found.append(f"{name}: loading twice gives different samples")
-    return found or list(_of_splits(splits)) + list(_of_class(dataset))
+    if found:
+        return found
+    num, num_all = len(splits.validation), len(splits.train) + len(splits.validation)
+    if not 0.05 * min(num_all, 10 * MAX_VALIDATION) <= num <= MAX_VALIDATION:
+        found.append(f"{num} samples of {num_all} to validate: a tenth, at most {MAX_VALIDATION}, expected")
+    return found + list(_of_class(dataset))
 
 
 def partition_violations(partition: AbstractPartition, num_samples: int, num_nodes: int) -> list[str]:
@@ -80,13 +85,3 @@ def _of_split(dataset: AbstractDataset, split: Samples) -> Iterator[str]:
         yield "inputs that are not finite"
     elif not text and not (abs(split.inputs.mean()) < 0.5 and 0.5 < split.inputs.std() < 2):
         yield f"inputs of mean {split.inputs.mean():.2f} and deviation {split.inputs.std():.2f}: far from standardised"
-
-
-def _of_splits(splits: Splits) -> Iterator[str]:
-    num_all = len(splits.train) + len(splits.validation)
-    if not 0.05 * min(num_all, 10 * MAX_VALIDATION) <= len(splits.validation) <= MAX_VALIDATION:
-        yield f"{len(splits.validation)} samples of {num_all} to validate: a tenth, at most {MAX_VALIDATION}, expected"
-
-
-def _equal(one: Samples, two: Samples) -> bool:
-    return np.array_equal(one.inputs, two.inputs) and np.array_equal(one.targets, two.targets)

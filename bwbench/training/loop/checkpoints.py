@@ -1,4 +1,4 @@
-"""Checkpoints: what one holds, when they are taken, and how all ranks take the same one, or none."""
+"""How far a rank is, and checkpoints: what one holds, when they are taken, and how all ranks take the same, or none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
@@ -19,10 +20,79 @@ from bwbench.records.checkpoint import complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.feed import BatchFeed
-from bwbench.training.loop.progress import Progress, SavedProgress
 from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.replica import Replica, copy_of, put_back
 from bwbench.training.loop.trial_parts import Trial
+
+
+@dataclass
+class LedgerCheck:
+    """Whether the parts of all steps add up: the contract allows 2 %."""
+
+    off_s: float = 0.0
+    total_s: float = 0.0
+    worst_step: float = 0.0
+
+    def add(self, error_s: float, duration_s: float) -> None:
+        """Take in one step: how far its parts are from adding up, and how long it was."""
+        self.off_s += error_s
+        self.total_s += duration_s
+        self.worst_step = max(self.worst_step, error_s / duration_s if duration_s > 0 else 0.0)
+
+    @property
+    def error(self) -> float:
+        """Sum of the differences over the sum of the steps; errors of single steps cannot cancel each other."""
+        return self.off_s / self.total_s if self.total_s > 0 else 0.0
+
+
+class SavedProgress(TypedDict):
+    """What a checkpoint keeps of ``Progress``."""
+
+    steps: int
+    payload_bytes: int
+    evaluation_s: float
+    ledger: dict[str, float]
+
+
+@dataclass
+class Progress:
+    """Counters of one rank, from the begin of the training.
+
+    Attributes:
+        global_batch: samples of one optimizer step over all nodes.
+        steps: optimizer steps.
+        payload_bytes: sent by this rank.
+        evaluation_s: spent evaluating.
+        step_end_s: training clock at the end of the last step.
+        ledger_check: of all steps.
+    """
+
+    global_batch: int
+    steps: int = 0
+    payload_bytes: int = 0
+    evaluation_s: float = 0.0
+    step_end_s: float = 0.0
+    ledger_check: LedgerCheck = field(default_factory=LedgerCheck)
+
+    @property
+    def samples(self) -> int:
+        """Trained on, over all nodes."""
+        return self.steps * self.global_batch
+
+    def state_dict(self) -> SavedProgress:
+        """Everything that is counted."""
+        return {
+            "steps": self.steps,
+            "payload_bytes": self.payload_bytes,
+            "evaluation_s": self.evaluation_s,
+            "ledger": asdict(self.ledger_check),
+        }
+
+    def load_state_dict(self, state: SavedProgress, clock_s: float) -> None:
+        """Go on from there, at ``clock_s`` of the training clock."""
+        self.steps, self.payload_bytes = state["steps"], state["payload_bytes"]
+        self.evaluation_s, self.step_end_s = state["evaluation_s"], clock_s
+        self.ledger_check = LedgerCheck(**state["ledger"])
 
 
 class SavedTrial(TypedDict):
@@ -132,7 +202,7 @@ class Checkpoints:
         )
         failed = False
         try:
-            self._recorder.sync()
+            self._recorder.writer.sync()
             file = io.BytesIO()
             torch.save(save(), file)
             write_rank(folder, rank, file.getbuffer(), place, self._attempt / f"rank{rank}.jsonl")

@@ -69,11 +69,7 @@ class ControlPath:
 
     def any(self, flag: bool) -> bool:  # noqa: FBT001 (a value, as for the built-in)
         """Whether ``flag`` holds on any rank."""
-        if self._group is None:
-            return flag
-        raised = torch.tensor([float(flag)])
-        self._group.allreduce([raised]).wait()
-        return bool(raised > 0)
+        return bool(self.total(torch.tensor([float(flag)])) > 0)
 
     def begin_step(self, number: int, last_step: int | None) -> None:
         """A step begins.

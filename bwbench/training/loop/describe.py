@@ -13,7 +13,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
@@ -27,28 +26,13 @@ from bwbench.base.errors import BwbenchError
 from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config.cell_config import parse_dataset
 from bwbench.experiment.config.component_parsing import parse_component
-from bwbench.training.datasets.dataset import AbstractDataset
-from bwbench.training.datasets.folder import data_folder
+from bwbench.training.datasets.dataset import AbstractDataset, data_folder
 from bwbench.training.loop.evaluation import EVALUATION_BATCH, training_loss
 from bwbench.training.models.model_contract import example_batch
 
 _MAX_STEPS = 9  # a median needs no more
 _MAX_TIMING_S = 1.0  # a plan should not wait long for a large model
 _USUAL_SIZES = (5000, 10_000)  # validation and test split, where the data have not been fetched: as large as most
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What reading a data set takes and gives.
-
-    Attributes:
-        cpu_s: of the processor.
-        num_validation, num_test: samples of these splits.
-    """
-
-    cpu_s: float
-    num_validation: int
-    num_test: int
 
 
 class ModelRequest(TypedDict):
@@ -78,7 +62,7 @@ def describe(request: ModelRequest, imported_s: float = 0.0) -> JsonObject:
         model = component.build(registry.MODELS).build(spec)
         compute_s = time_step(model, spec, request["batch_size"], request["threads"])
         sample_s = time_evaluation(model, spec)
-        loaded = load(source, json.dumps(dataset.source.to_json(), sort_keys=True))
+        load_s, num_validation, num_test = load(source, json.dumps(dataset.source.to_json(), sort_keys=True))
     except ValidationError as error:
         texts = [": ".join([".".join(map(str, detail["loc"])), detail["msg"]]) for detail in error.errors()]
         return {"error": "; ".join(text.removeprefix(": ") for text in texts)}
@@ -86,23 +70,23 @@ def describe(request: ModelRequest, imported_s: float = 0.0) -> JsonObject:
         return {"error": str(error)}
     except Exception as error:  # a plugin's model may fail in any way, and other requests have a right to their answer
         return {"error": f"{type(error).__name__}: {error}"}
-    shapes = [list(parameter.shape) for parameter in model.parameters()]
     return {
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "parameter_shapes": shapes,
+        "parameter_shapes": [list(parameter.shape) for parameter in model.parameters()],
         "compute_s": compute_s,
         "sample_s": sample_s,
-        "num_validation": loaded.num_validation,
-        "num_test": loaded.num_test,
-        "start_s": imported_s + loaded.cpu_s,
+        "num_validation": num_validation,
+        "num_test": num_test,
+        "start_s": imported_s + load_s,
     }
 
 
-_loaded: dict[str, Loaded] = {}
+_loaded: dict[str, tuple[float, int, int]] = {}
 
 
-def load(source: AbstractDataset, key: str) -> Loaded:
-    """Sizes of a data set, and what it takes to read; once in a process for each ``key``.
+def load(source: AbstractDataset, key: str) -> tuple[float, int, int]:
+    """What a data set takes of the processor to read, in seconds, and the samples of its validation and test splits;
+    found once in a process for each ``key``.
 
     Data that are not there, or damaged, are no reason not to describe a model.
     """
@@ -113,7 +97,7 @@ def load(source: AbstractDataset, key: str) -> Loaded:
             sizes = len(splits.validation), len(splits.test)
         except BwbenchError:
             sizes = _USUAL_SIZES
-        _loaded[key] = Loaded(time.process_time() - begin_s, *sizes)
+        _loaded[key] = (time.process_time() - begin_s, *sizes)
     return _loaded[key]
 
 

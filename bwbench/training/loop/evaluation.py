@@ -9,9 +9,9 @@ from torch import nn
 
 from bwbench.records.schema import Evaluation, finite
 from bwbench.records.schema.events import Split
+from bwbench.training.loop.checkpoints import Progress
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.feed import TensorSamples
-from bwbench.training.loop.progress import Progress
 from bwbench.training.loop.trial_parts import Trial
 
 EVALUATION_BATCH = 50  # at 250 the activations of our larger models spill out of the cache: half as fast
@@ -58,14 +58,6 @@ class Evaluator:
         self._trial, self._progress = trial, progress
         self._control = trial.groups.control
 
-    def validation(self, clock_s: float) -> Evaluation:
-        """The event of an evaluation on the validation split; ``clock_s`` is the training clock."""
-        return self._evaluation("validation", self._trial.validation, clock_s)
-
-    def test(self, clock_s: float) -> Evaluation:
-        """The event of an evaluation on the test split."""
-        return self._evaluation("test", self._trial.test, clock_s)
-
     def verdict(self, evaluation: Evaluation) -> Stop | None:
         """Why training ends here, None where it does not: the same on all ranks, because all have the same means."""
         bad = [metric for metric, value in evaluation.mean.items() if value is None]
@@ -76,8 +68,10 @@ class Evaluator:
             return Stop("done", "target")
         return None
 
-    def _evaluation(self, split: Split, samples: TensorSamples, clock_s: float) -> Evaluation:
+    def score(self, split: Split, clock_s: float) -> Evaluation:
+        """The event of an evaluation on the validation or the test split; ``clock_s`` is the training clock."""
         begin_mono_s = time.monotonic()
+        samples = self._trial.validation if split == "validation" else self._trial.test
         share = samples.share(self._control.rank, self._control.size)
         found = evaluate(self._trial.model, share)
         local = {metric: found[metric] for metric in self._trial.metrics}

@@ -32,7 +32,7 @@ from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.records.schema import ComparedClock, Environment, JsonObject, parse_content
 from bwbench.training.loop.control import ControlPath
-from bwbench.training.loop.interfaces import InterfaceCounters, counters_of, interface_towards, named_interface
+from bwbench.training.loop.interfaces import counters_of, interface_towards, named_interface
 from bwbench.training.loop.network_probe import METHOD, measure
 from bwbench.training.loop.process_groups import Groups, WorkerEnvironment
 from bwbench.training.loop.recorder import Channel
@@ -87,20 +87,16 @@ def unlike(hosts: Sequence[HostFacts]) -> str | None:
         ("bwbench", lambda facts: facts.environment.bwbench),
         ("the source of bwbench", lambda facts: str(facts.environment.source_sha256)[:12]),
         ("torch", lambda facts: str(facts.environment.packages.get("torch")).partition("+")[0]),
-        ("its plugins", lambda facts: sorted(map(str, facts.environment.plugins_sha256.values()))),
+        ("its plugins", lambda facts: ", ".join(sorted(map(str, facts.environment.plugins_sha256.values()))) or "none"),
     ):
         values = [of(facts) for facts in hosts]
         for rank, value in enumerate(values):
             if value != values[0]:
                 return (
                     f"rank {rank} on {hosts[rank].host} differs from rank 0 on {hosts[0].host} in {name}: "
-                    f"{_shown(value)} and {_shown(values[0])}; all hosts need the same, so install it there"
+                    f"{value} and {values[0]}; all hosts need the same, so install it there"
                 )
     return None
-
-
-def _shown(value: object) -> str:
-    return ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 
 QUESTIONS = 20  # to each rank; the first one opens the connection
@@ -112,10 +108,14 @@ def compare_clocks(data: dist.ProcessGroup, control: ControlPath) -> list[Compar
 
     Returns on rank 0 what it found of every other rank; nothing on other ranks.
     """
-    if control.rank != 0:
-        _tell(data)
-        return []
-    return [_ask(data, rank) for rank in range(1, control.size)]
+    if control.rank == 0:
+        return [_ask(data, rank) for rank in range(1, control.size)]
+    question, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    for _ in range(QUESTIONS):
+        data.recv([question], 0, _ASK_TAG).wait()
+        answer[0] = time.monotonic()
+        data.send([answer], 0, _TELL_TAG).wait()
+    return []
 
 
 def _ask(data: dist.ProcessGroup, rank: int) -> ComparedClock:
@@ -129,14 +129,6 @@ def _ask(data: dist.ProcessGroup, rank: int) -> ComparedClock:
         rounds.append((heard_s - asked_s, (asked_s + heard_s) / 2, float(answer)))
     taken_s, middle_s, told_s = min(rounds)
     return ComparedClock(rank=rank, mono_s=middle_s, offset_s=told_s - middle_s, uncertainty_s=taken_s / 2)
-
-
-def _tell(data: dist.ProcessGroup) -> None:
-    question, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    for _ in range(QUESTIONS):
-        data.recv([question], 0, _ASK_TAG).wait()
-        answer[0] = time.monotonic()
-        data.send([answer], 0, _TELL_TAG).wait()
 
 
 AGAIN_S = 300.0  # from one probe to the next, at the evaluation after that
@@ -172,8 +164,8 @@ class ExternalRun:
     ) -> None:
         self.attempt, self.channel, self._link = attempt, channel, link
         self._groups, self._control, self._hosts, self._interface = groups, groups.control, hosts, interface
-        self._before: InterfaceCounters | None = None
-        self._probed = InterfaceCounters(0, 0, 0)  # by probes during the training
+        self._before: torch.Tensor | None = None
+        self._probed = torch.zeros(3, dtype=torch.int64)  # by probes during the training
         self._measured_s = time.monotonic()
         channel.before_phase = self._count
 
@@ -199,7 +191,8 @@ class ExternalRun:
         if (problem := unlike(hosts)) is not None:
             raise ConfigError(problem)
         channel = _start_companion(cell_file, environment.rank)
-        _die_with_parent()
+        with contextlib.suppress(OSError):  # end once torchrun has, be it killed: nobody would end this process
+            die_with_parent()
         _die_by_signals(channel)
         asked: JsonObject = {"event": "phase", "phase": "claim"}
         asked["hosts"] = [host.to_record().to_json() for host in hosts]
@@ -246,7 +239,7 @@ class ExternalRun:
         before = self._counters()
         self.measure("achieved_during", clock_s)
         if before is not None and (after := self._counters()) is not None:
-            self._probed = self._probed.plus(after.minus(before))
+            self._probed += after - before
 
     def _count(self, phase: str) -> None:
         """Read the interface at the begin of the training; at its end say what has left by it, from all hosts."""
@@ -255,13 +248,13 @@ class ExternalRun:
         if self._before is None or phase == "training":
             self._before = now
             return
-        since = now.minus(self._before).minus(self._probed)
-        total = self._control.total(torch.tensor([since.bytes, since.frames, since.drops], dtype=torch.int64))
+        total = self._control.total(now - self._before - self._probed)
         sent = dict(zip(("bytes", "frames", "drops"), total.tolist(), strict=True))
         self.channel.send({"event": "traffic", **sent})
 
-    def _counters(self) -> InterfaceCounters | None:
-        return None if self._interface is None else counters_of(self._interface)
+    def _counters(self) -> torch.Tensor | None:
+        """Bytes, frames and drops of the interface, int64 ``[3]``."""
+        return None if self._interface is None else torch.tensor(counters_of(self._interface), dtype=torch.int64)
 
     def finish(self) -> None:
         """Measure again, bring all records to rank 0, and have the companion know that they are complete."""
@@ -279,23 +272,16 @@ class ExternalRun:
         if peers:
             text += f" (that is {' or '.join(peers)})"
         own = f"rank {self._control.rank} on {self._hosts[self._control.rank].host}: {text}"
-        first = self._first_error(own)
-        return own if first in (None, own) else f"{first}; {own}"
-
-    def _first_error(self, own: str) -> str | None:
-        """What the first rank with an error has left at the store, which is ``own`` where there was none before."""
-        found: list[str] = []
+        first: list[str] = []  # what the first rank with an error has left at the store: ``own`` where there was none
 
         def ask() -> None:
-            assert self._groups.store is not None
-            found.append(self._groups.store.compare_set("bwbench/error", "", own).decode())
+            if self._groups.store is not None:
+                first.append(self._groups.store.compare_set("bwbench/error", "", own).decode())
 
-        if self._groups.store is None:
-            return None
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(_TELL_LIMIT_S)
-        return found[0] if found else None
+        return f"{first[0]}; {own}" if first and first[0] != own else own
 
     def _bring(self, rank: int) -> None:
         """One rank's events to rank 0, which writes them where they are not there already, on a shared disk."""
@@ -330,12 +316,6 @@ def _start_companion(cell_file: Path, rank: int) -> Channel:
         # In a session of its own: it has to outlive the worker, whatever ends that.
         subprocess.Popen(command, pass_fds=[there.fileno()], start_new_session=True, stdin=subprocess.DEVNULL)
     return Channel(here)
-
-
-def _die_with_parent() -> None:
-    """End once torchrun has, be it killed: nobody would end this process."""
-    with contextlib.suppress(OSError):
-        die_with_parent()
 
 
 def _die_by_signals(channel: Channel) -> None:

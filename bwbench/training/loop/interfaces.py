@@ -20,23 +20,6 @@ class OwnInterface:
     address: str
 
 
-@dataclass(frozen=True)
-class InterfaceCounters:
-    """What a network interface has sent since it came up, by all programs: bytes and frames, and what it dropped."""
-
-    bytes: int
-    frames: int
-    drops: int
-
-    def minus(self, earlier: InterfaceCounters) -> InterfaceCounters:
-        """What was counted since ``earlier``."""
-        return InterfaceCounters(self.bytes - earlier.bytes, self.frames - earlier.frames, self.drops - earlier.drops)
-
-    def plus(self, other: InterfaceCounters) -> InterfaceCounters:
-        """Both together."""
-        return InterfaceCounters(self.bytes + other.bytes, self.frames + other.frames, self.drops + other.drops)
-
-
 def interface_towards(host: str, port: int = _ANY_PORT) -> OwnInterface:
     """The interface by which this machine reaches ``host``: that is where gloo has to listen.
 
@@ -69,9 +52,9 @@ def named_interface(name: str) -> OwnInterface:
     return OwnInterface(name, addresses[0])
 
 
-def counters_of(interface: str) -> InterfaceCounters:
-    """What has left by an interface so far; zeros where it is gone."""
+def counters_of(interface: str) -> tuple[int, int, int]:
+    """Bytes and frames that have left by an interface since it came up, by all programs, and frames that it dropped;
+    zeros where it is gone.
+    """
     found = psutil.net_io_counters(pernic=True, nowrap=False).get(interface)
-    return (
-        InterfaceCounters(found.bytes_sent, found.packets_sent, found.dropout) if found else InterfaceCounters(0, 0, 0)
-    )
+    return (found.bytes_sent, found.packets_sent, found.dropout) if found else (0, 0, 0)

@@ -47,7 +47,10 @@ def measure(data: dist.ProcessGroup, control: ControlPath, link: Link) -> LinkMe
         if rank == src:
             found[0, rank] = _ping(data, (src + 1) % size)
         elif rank == (src + 1) % size:
-            _answer(data, src)
+            message = torch.zeros(1)
+            for _ in range(ROUND_TRIPS + 1):
+                data.recv([message], src, _PING_TAG).wait()
+                data.send([message], src, _PONG_TAG).wait()
     found[1, (rank - 1) % size] = _rate_bps(data, control)
     total = control.total(found)
     pairs = [
@@ -101,13 +104,6 @@ def _ping(data: dist.ProcessGroup, peer: int) -> float:
         data.recv([message], peer, _PONG_TAG).wait()
         taken_s.append(time.monotonic() - begin_s)
     return statistics.median(taken_s[1:])
-
-
-def _answer(data: dist.ProcessGroup, peer: int) -> None:
-    message = torch.zeros(1)
-    for _ in range(ROUND_TRIPS + 1):
-        data.recv([message], peer, _PING_TAG).wait()
-        data.send([message], peer, _PONG_TAG).wait()
 
 
 def _rate_bps(data: dist.ProcessGroup, control: ControlPath) -> float:

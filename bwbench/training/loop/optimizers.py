@@ -21,9 +21,6 @@ def powers_of_two(middle: float) -> tuple[float, ...]:
     return tuple(middle * 2.0**power for power in range(-3, 4))
 
 
-_ADAM_RATES = powers_of_two(0.002)
-
-
 class OptimizerConfig(ComponentConfig):
     """Options of every optimizer.
 
@@ -120,15 +117,14 @@ class Adam(AbstractOptimizer):
     """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
     Config: ClassVar[type[ComponentConfig]] = AdamConfig
-    rates = _ADAM_RATES
+    rates = powers_of_two(0.002)
+    is_decoupled: ClassVar[bool] = False  # weight decay, from the gradient
     options: AdamConfig
 
     def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """Torch's Adam."""
-        options = self.options
-        return torch.optim.Adam(
-            parameters, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
-        )
+        """Torch's Adam, or its AdamW."""
+        options, kind = self.options, torch.optim.AdamW if self.is_decoupled else torch.optim.Adam
+        return kind(parameters, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay)
 
 
 class AdamWConfig(AdamConfig):
@@ -137,16 +133,8 @@ class AdamWConfig(AdamConfig):
     weight_decay: float = Field(0.01, ge=0)
 
 
-class AdamW(AbstractOptimizer):
+class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     Config: ClassVar[type[ComponentConfig]] = AdamWConfig
-    rates = _ADAM_RATES
-    options: AdamWConfig
-
-    def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """Torch's AdamW."""
-        options = self.options
-        return torch.optim.AdamW(
-            parameters, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
-        )
+    is_decoupled: ClassVar[bool] = True

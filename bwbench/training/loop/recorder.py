@@ -68,9 +68,8 @@ class Channel:
         Raises WorkerError where none comes in time.
         """
         self.send(message)
-        return {} if self._connection is None else self._answer()
-
-    def _answer(self) -> JsonObject:
+        if self._connection is None:
+            return {}
         try:
             answer = self._reader.receive(ANSWER_LIMIT_S)
         except TimeoutError:
@@ -86,10 +85,13 @@ def error_event(error: BaseException, message: str | None = None) -> RankError:
 
 
 class Recorder:
-    """Writes one rank's events and sends the parent a copy of those that it shows."""
+    """Writes one rank's events and sends the parent a copy of those that it shows.
+
+    ``writer`` takes those that are not shown, and is to be flushed only while the clock stands still.
+    """
 
     def __init__(self, writer: EventWriter, channel: Channel) -> None:
-        self._writer, self._channel = writer, channel
+        self.writer, self._channel = writer, channel
         for kind in (Step, LedgerParts):  # pydantic makes a model when it is first used, which would be on the clock
             kind.model_rebuild()
 
@@ -98,32 +100,20 @@ class Recorder:
         both_clocks = {"time_unix_s": time.time() - (time.monotonic() - mono_s), "mono_s": mono_s}
         self.show(facts.model_copy(update=both_clocks))
 
-    def step(self, event: Step) -> None:
-        """One optimizer step; kept in memory until ``write``."""
-        self._writer.write(event)
-
     def show(self, event: Event) -> None:
         """One event that is shown as well, such as an evaluation."""
-        self._writer.write(event)
+        self.writer.write(event)
         self._channel.send(event.to_json())
-
-    def write(self) -> None:
-        """Hand everything to the operating system; only while the clock stands still."""
-        self._writer.flush()
-
-    def sync(self) -> None:
-        """Hand everything to the disk."""
-        self._writer.sync()
 
     def end(self, event: End) -> None:
         """The last event: on disk when this returns. It is what makes a trial count as ended."""
-        self._writer.write(event)
-        self._writer.sync()
+        self.writer.write(event)
+        self.writer.sync()
         self._channel.send(event.to_json())
 
     def error(self, error: BaseException, message: str | None = None) -> None:
         """Why this rank gives up. The parent comes first: it may be the disk that is full."""
         event = error_event(error, message)
         self._channel.send(event.to_json())
-        self._writer.write(event)
-        self._writer.sync()
+        self.writer.write(event)
+        self.writer.sync()

@@ -9,11 +9,10 @@ from functools import partial
 from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
-from bwbench.training.loop.checkpoints import Checkpoints, SavedTrial, restore_trial, save_trial
+from bwbench.training.loop.checkpoints import Checkpoints, Progress, SavedTrial, restore_trial, save_trial
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import Evaluator
 from bwbench.training.loop.feed import BatchFeed
-from bwbench.training.loop.progress import Progress
 from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.replica import copy_of, fingerprint, put_back
 from bwbench.training.loop.step import Pacer, Stepper, StepResult
@@ -77,7 +76,7 @@ class TrainingLoop:
 
     def _begin(self) -> Stop | None:
         """Score the initial replica, and start the clock at zero."""
-        evaluation = self._evaluator.validation(clock_s=0.0)
+        evaluation = self._evaluator.score("validation", clock_s=0.0)
         facts = self._trial.facts(self._plain_backward_s)
         self._meet()
         self._recorder.begin(facts, self._clock.start())
@@ -149,7 +148,7 @@ class TrainingLoop:
             duration_s=round(result.ledger.duration_s, 9),
             ledger=LedgerParts(**{part: round(time_s, 9) for part, time_s in result.ledger.parts.items()}),
         )
-        self._recorder.step(step)
+        self._recorder.writer.write(step)
 
     def _evaluate(self, *, last: bool) -> Stop | None:
         """Evaluate off the clock, and take a checkpoint where training goes on and it is time for one.
@@ -161,9 +160,9 @@ class TrainingLoop:
         waited_s = self._clock.now_s() - self._progress.step_end_s
         with self._clock.held():
             clock_s = self._clock.now_s()
-            event = self._evaluator.validation(clock_s).model_copy(update={"waited_s": waited_s})
+            event = self._evaluator.score("validation", clock_s).model_copy(update={"waited_s": waited_s})
             self._recorder.show(event)
-            self._recorder.write()
+            self._recorder.writer.flush()
             # Nobody can ask between the barriers.
             stop = self._evaluator.verdict(event) or self._control.published_stop(None)
             if stop is None and not last and self._checkpoints is not None:
@@ -182,7 +181,7 @@ class TrainingLoop:
         self._control.barrier()
         self._channel.phase("drained")
         if stop.status == "done":
-            self._recorder.show(self._evaluator.test(clock_s))
+            self._recorder.show(self._evaluator.score("test", clock_s))
         self._channel.phase("ending")
         self._recorder.end(
             End(

@@ -21,7 +21,7 @@ from bwbench.methods.collectives.transport import Members
 from bwbench.methods.compression import build_codec
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
-from bwbench.training.datasets.folder import data_folder
+from bwbench.training.datasets.dataset import data_folder
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.feed import BatchFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
@@ -169,7 +169,11 @@ def flatten(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
             stretches[-1].append(parameter)
         else:
             stretches.append([parameter])
-    flat = [_as_one(stretch) for stretch in stretches]
+    flat: list[nn.Parameter] = []
+    for stretch in stretches:  # one parameter over the memory of all, with a gradient over theirs
+        shape = (sum(parameter.numel() for parameter in stretch),)
+        flat.append(nn.Parameter(stretch[0].data.as_strided(shape, (1,))))
+        flat[-1].grad = _gradient(stretch[0]).as_strided(shape, (1,))
     (group,) = optimizer.param_groups
     group["params"] = flat
     return flat
@@ -182,14 +186,6 @@ def _follows(parameter: nn.Parameter, before: nn.Parameter) -> bool:
         and this.storage_offset() == last.storage_offset() + last.numel()
         for this, last in ((parameter.data, before.data), (_gradient(parameter), _gradient(before)))
     )
-
-
-def _as_one(stretch: Sequence[nn.Parameter]) -> nn.Parameter:
-    """A parameter over the memory of those of a stretch, with a gradient over theirs."""
-    shape = (sum(parameter.numel() for parameter in stretch),)
-    flat = nn.Parameter(stretch[0].data.as_strided(shape, (1,)))
-    flat.grad = _gradient(stretch[0]).as_strided(shape, (1,))
-    return flat
 
 
 def _gradient(parameter: nn.Parameter) -> torch.Tensor:

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, ConfigError
-from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.given_cell import given_cell
 from bwbench.records import EventWriter
 from bwbench.training.loop.checkpoints import Checkpoints
@@ -44,7 +43,11 @@ def main(arguments: list[str]) -> int:
         cell_file = Path(arguments[0])
         environment = WorkerEnvironment.read(os.environ)
         cell = given_cell(cell_file, os.environ)
-        _check_world(cell, environment)
+        if environment.world_size != cell.config.nodes:
+            raise ConfigError(
+                f"the cell is for {cell.config.nodes} nodes, WORLD_SIZE is {environment.world_size}; start one worker "
+                f"a node, with WORLD_SIZE={cell.config.nodes}, RANK, MASTER_ADDR and MASTER_PORT set"
+            )
         is_external = cell.config.launcher != "local" and environment.attempt is None
         if is_external:
             environment = on_own_interfaces(environment)
@@ -70,17 +73,13 @@ def main(arguments: list[str]) -> int:
     except BaseException as error:
         _report(error, recorder, channel, external.explain(error) if external is not None else None)
         _exit(EXIT_USER_INPUT if isinstance(error, ConfigError) else EXIT_CELLS_FAILED)
-    _leave_together(groups)
+    if groups.data is not None:  # nobody leaves while a neighbour may still wait for its last bytes
+        try:
+            dist.group.WORLD.barrier().wait(LAST_BARRIER_LIMIT)  # type: ignore[union-attr]
+        except Exception as error:  # the result is on disk
+            print(f"the last barrier failed, which changes nothing: {error}", file=sys.stderr)
     _exit(0)
     return 0  # not reached
-
-
-def _check_world(cell: Cell, environment: WorkerEnvironment) -> None:
-    if environment.world_size != cell.config.nodes:
-        raise ConfigError(
-            f"the cell is for {cell.config.nodes} nodes, WORLD_SIZE is {environment.world_size}; start one worker a "
-            f"node, with WORLD_SIZE={cell.config.nodes}, RANK, MASTER_ADDR and MASTER_PORT set"
-        )
 
 
 def _new_attempt(folder: Path, groups: Groups) -> Path:
@@ -110,16 +109,6 @@ def _report(error: BaseException, recorder: Recorder | None, channel: Channel, m
             recorder.error(error, message)
     except Exception as another:  # a full disk, most likely; what is printed above is what counts
         print(f"the error could not be recorded: {another}", file=sys.stderr)
-
-
-def _leave_together(groups: Groups) -> None:
-    """Nobody leaves while a neighbour may still wait for its last bytes; the result is on disk, so errors are idle."""
-    if groups.data is None:
-        return
-    try:
-        dist.group.WORLD.barrier().wait(LAST_BARRIER_LIMIT)  # type: ignore[union-attr]
-    except Exception as error:
-        print(f"the last barrier failed, which changes nothing: {error}", file=sys.stderr)
 
 
 def _exit(status: int) -> None:

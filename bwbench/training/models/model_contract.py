@@ -60,14 +60,7 @@ def _of_module(model: AbstractModel, module: torch.nn.Module, spec: DataSpec) ->
             yield f"{name} gets no gradient: a collective would wait for it for ever"
         elif not bool(parameter.grad.isfinite().all()):
             yield f"{name} gets a gradient that is not finite"
-    yield from _of_repetition(model, module, logits, inputs, spec)
-
-
-def _of_repetition(
-    model: AbstractModel, module: torch.nn.Module, logits: torch.Tensor, inputs: torch.Tensor, spec: DataSpec
-) -> Iterator[str]:
-    """All ranks build the same model from the same seed, and see the same in the same input."""
-    torch.manual_seed(1)
+    torch.manual_seed(1)  # all ranks build the same model from the same seed, and see the same in the same input
     again = model.build(spec)
     if any(not torch.equal(one, two) for one, two in zip(module.parameters(), again.parameters(), strict=True)):
         yield "starts from different parameters for the same seed"

@@ -197,7 +197,7 @@ def planned(cells: list[Cell], results: Path, **settings: Any) -> dict[str, tupl
 def as_planned(tmp_path: Path) -> tuple[Path, list[Cell]]:
     """Cells as a plan has them, all but the last of which are published: done but for the first, which failed."""
     from bwbench.experiment.config.load import load_experiment
-    from bwbench.experiment.plan.build import build_plan
+    from bwbench.experiment.plan.cell import build_plan
     from bwbench.records.packed import write_packed
 
     file = tmp_path / "many.yaml"

@@ -21,7 +21,7 @@ from tests.unit.running.sweep.studies import write_study
 
 @pytest.fixture
 def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[PlannedCell]:
-    for module in ("estimate", "forecast"):
+    for module in ("estimate", "calibration"):
         monkeypatch.setattr(f"bwbench.experiment.plan.{module}.describe", lambda configs: [KNOWN] * len(configs))
     return list(plan_sweep([write_study(tmp_path)], tmp_path / "results").selected)
 

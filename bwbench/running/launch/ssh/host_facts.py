@@ -24,7 +24,7 @@ from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment, JsonObject, Record
 from bwbench.running.launch.liveness import FOREIGN_PROC, proc_is_own
 from bwbench.running.launch.ssh.keeper import STATE
-from bwbench.training.datasets.folder import VARIABLE, data_folder
+from bwbench.training.datasets.dataset import DATA_VARIABLE, data_folder
 
 REACH_LIMIT_S = 5.0
 LISTEN_LIMIT_S = 60.0
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "facts":
         request = json.loads(sys.stdin.readline())
         if request.get("data"):
-            os.environ[VARIABLE] = request["data"]
+            os.environ[DATA_VARIABLE] = request["data"]
         print(json.dumps(host_facts(request["cells"]).to_json()))
     elif arguments[0] == "listen":
         listen(arguments[1], int(arguments[2]))

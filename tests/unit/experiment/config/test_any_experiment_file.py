@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.config.dotted_keys import CELL_KEYS
 from bwbench.experiment.config.load import KNOWN_KEYS
+from bwbench.experiment.config.matrix import CELL_KEYS
 from bwbench.experiment.plan import build_plan
 
 WORDS = [

@@ -10,7 +10,7 @@ import pytest
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.hosts import Host, inventory
 from bwbench.experiment.config.load import load_experiment
-from bwbench.experiment.plan.build import build_plan
+from bwbench.experiment.plan.cell import build_plan
 
 BASE = """name: study
 link: unshaped

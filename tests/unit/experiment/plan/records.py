@@ -35,7 +35,7 @@ def planned_cells(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, text: str = STUDY
 ) -> tuple[tuple[Cell, ...], dict[str, CellEstimate]]:
     """Cells of a study, and their estimates by what is said of a model, on a machine of two processors."""
-    for module in ("estimate", "forecast"):
+    for module in ("estimate", "calibration"):
         monkeypatch.setattr(f"bwbench.experiment.plan.{module}.describe", lambda configs: [KNOWN] * len(configs))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     path = folder / "study.yaml"

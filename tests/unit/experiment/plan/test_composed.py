@@ -169,7 +169,7 @@ def test_a_fixed_overlap_is_composed(load) -> None:
 def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> None:
     """Convergence runs for the first link, timing runs for the first repeat, and nothing once they are done."""
     known = Description(650, ((10, 64), (10,)), 0.001)
-    for module in ("estimate", "forecast"):
+    for module in ("estimate", "calibration"):
         monkeypatch.setattr(f"bwbench.experiment.plan.{module}.describe", lambda configs: [known] * len(configs))
     experiment = load(MATRIX, "whole.share=0", "whole.at_least=0")
     cells = build_plan(experiment).cells

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from bwbench.experiment.config.resolve import resolve
-from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.assess import PlannedCell, doubts
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.doubts import doubts
 
 
 @pytest.mark.parametrize(("duration", "runs", "expected"), [("10 s", True, 0), ("60 s", True, 1), ("60 s", False, 0)])

@@ -14,8 +14,7 @@ from bwbench.experiment.config import CellConfig, load_experiment
 from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
-from bwbench.experiment.plan.estimate import estimate
-from bwbench.experiment.plan.sending import Sending, traffic_of
+from bwbench.experiment.plan.estimate import Sending, estimate, traffic_of
 from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, Traffic, transfer_time_s
 from bwbench.network.link import UNSHAPED, Link
 

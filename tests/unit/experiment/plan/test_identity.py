@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from bwbench.base import registry
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
-from bwbench.experiment.config.dotted_keys import COMPONENT_KEYS
+from bwbench.experiment.config.matrix import COMPONENT_KEYS
 from bwbench.network.link import Link
 from bwbench.network.link.node_link import NodeOverride, TcpSettings
 from bwbench.network.link.variation import Outage, Trace, Traces

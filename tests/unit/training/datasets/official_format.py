@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bwbench.training.datasets import cifar10
+from bwbench.training.datasets import pictures as official
 from bwbench.training.datasets.tinyshakespeare import VOCABULARY
 
 
@@ -38,7 +38,7 @@ def write_idx_files(folder: Path, num_train: int = 100, num_test: int = 20) -> N
 
 
 def write_cifar10(data_dir: Path, monkeypatch: pytest.MonkeyPatch, num_records: int = 40) -> None:
-    monkeypatch.setattr(cifar10, "_RECORDS_PER_FILE", num_records)  # the real ones are 30 MB each
+    monkeypatch.setattr(official, "_RECORDS_PER_FILE", num_records)  # the real ones are 30 MB each
     folder = data_dir / "cifar-10-batches-bin"
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from bwbench.training.datasets import digits, folder
+from bwbench.training.datasets import dataset, digits
 from bwbench.training.datasets.dataset import Samples, split_validation
 from bwbench.training.datasets.digits import Digits
 from bwbench.training.datasets.synthetic import Synthetic
@@ -82,14 +82,14 @@ def test_validation_is_a_tenth_and_at_most_5000(num_all, num_validation):
 
 def test_data_folder_is_the_chosen_one_or_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("BWBENCH_DATA", str(tmp_path / "my data"))
-    assert folder.data_folder() == tmp_path / "my data"
+    assert dataset.data_folder() == tmp_path / "my data"
     monkeypatch.setenv("BWBENCH_DATA", "here")
-    assert folder.data_folder() == Path.cwd() / "here"
+    assert dataset.data_folder() == Path.cwd() / "here"
     monkeypatch.setenv("BWBENCH_DATA", "~/data")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert folder.data_folder() == Path("/home/someone/data")
+    assert dataset.data_folder() == Path("/home/someone/data")
     monkeypatch.setenv("BWBENCH_DATA", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert folder.data_folder() == tmp_path / "bwbench" / "data"
+    assert dataset.data_folder() == tmp_path / "bwbench" / "data"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert folder.data_folder() == Path("/home/someone/.cache/bwbench/data")
+    assert dataset.data_folder() == Path("/home/someone/.cache/bwbench/data")

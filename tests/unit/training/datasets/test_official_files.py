@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.training.datasets.cifar10 import Cifar10
-from bwbench.training.datasets.mnist import Mnist
+from bwbench.training.datasets.pictures import Cifar10, Mnist
 from bwbench.training.datasets.tinyshakespeare import VOCABULARY, TinyShakespeare
 from tests.unit.training.datasets import official_format
 from tests.unit.training.datasets.official_format import idx

@@ -12,8 +12,7 @@ import pytest
 from bwbench.records import EventWriter
 from bwbench.records.schema import CheckpointPlace
 from bwbench.training.loop import checkpoints as module
-from bwbench.training.loop.checkpoints import Checkpoints
-from bwbench.training.loop.progress import Progress
+from bwbench.training.loop.checkpoints import Checkpoints, Progress
 from bwbench.training.loop.recorder import Channel, Recorder
 
 

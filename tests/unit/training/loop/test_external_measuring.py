@@ -14,7 +14,6 @@ from bwbench.network.link import Link
 from bwbench.network.probe.verification import LinkMeasurement
 from bwbench.training.loop import external
 from bwbench.training.loop.external import AGAIN_S, VERIFY_TRIES, ExternalRun
-from bwbench.training.loop.interfaces import InterfaceCounters
 
 LINK = Link.model_validate({"bandwidth": "10 Mbit/s"})
 GOOD = LinkMeasurement("interface", (), "ok", (), 0.1)
@@ -75,7 +74,7 @@ def test_it_looks_again_after_a_while_and_its_own_traffic_does_not_count(
 ) -> None:
     now_s, crossed = [1000.0], iter([0, 100, 150, 400])  # begin of training, before and after a probe, end of training
     monkeypatch.setattr(external.time, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(external, "counters_of", lambda name: InterfaceCounters(next(crossed), 0, 0))
+    monkeypatch.setattr(external, "counters_of", lambda name: (next(crossed), 0, 0))
     finds(monkeypatch, GOOD, GOOD)
     run.measure("achieved_before")
     run._count("training")

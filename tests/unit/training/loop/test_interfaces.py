@@ -25,6 +25,5 @@ def test_an_unknown_interface_is_told_with_those_that_there_are() -> None:
 
 
 def test_counters_grow_and_are_nothing_where_there_is_no_interface() -> None:
-    now = counters_of("lo")
-    assert now.minus(now) == counters_of("no such interface")
-    assert now.bytes >= 0 and now.frames >= 0
+    assert counters_of("no such interface") == (0, 0, 0)
+    assert all(now >= 0 for now in counters_of("lo"))

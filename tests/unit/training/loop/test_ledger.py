@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bwbench.methods.algorithms import ExchangeReport
-from bwbench.training.loop.progress import LedgerCheck
+from bwbench.training.loop.checkpoints import LedgerCheck
 from bwbench.training.loop.step import PARTS, StepLedger
 
 
