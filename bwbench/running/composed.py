@@ -92,7 +92,8 @@ def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             return recorded  # another process was quicker
         keep_planned(item)
         status = _composed_now(item, wall_limit_s, NotingObserver(item.cell, observer, claim), begun)
-        write_record(item.folder / "status.json", with_checksums(status, item.folder))
+        status = with_checksums(status, item.folder)
+        write_record(item.folder / "status.json", status)
         return status
 
 

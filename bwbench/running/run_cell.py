@@ -169,7 +169,8 @@ class _Attempt:
                 raise  # the next cell would meet the same
         finally:
             status = cell_status(cell, self.folder, outcome, self.link.record, self.resumption)
-            write_record(self.item.folder / "status.json", with_checksums(status, self.item.folder))
+            status = with_checksums(status, self.item.folder)
+            write_record(self.item.folder / "status.json", status)
             self.resumption.tidy(self.folder, status.status)
         return status
 
