@@ -28,7 +28,7 @@ from bwbench.network.link.trace_file import freeze_link
 from bwbench.records import CellFolder
 from bwbench.records.schema import Event, JsonObject
 from bwbench.running.composed import run_item
-from bwbench.running.run_cell import SHARE
+from bwbench.running.machine_turn import SHARE
 from bwbench.running.sweep.scheduler import Finished, Machine, TakenElsewhere, Unfit, pack
 from bwbench.training.datasets.dataset import data_folder
 
