@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, WrapValidator
@@ -69,11 +70,11 @@ class Dimension:
 
     def show(self, value: float, digits: int) -> str:
         """For people, rounded to so many digits: 16.1 Mbit/s. It need not parse back to any float."""
-        rounded = float(f"{value:.{digits}g}")
-        unit = self._unit_of(rounded)
+        shown = float(f"{value:.{digits}g}")
+        unit = self._unit_of(shown)
         factor = self.factors[unit]
-        number = rounded / factor if factor >= 1 else rounded * round(1 / factor)
-        return f"{number:.0f} {unit}" if abs(number) >= 10**digits else f"{number:.{digits}g} {unit}"
+        number = shown / factor if factor >= 1 else shown * round(1 / factor)
+        return f"{rounded(number, digits)} {unit}"
 
     def _unit_of(self, value: float) -> str:
         """The largest unit of which ``value`` is at least one."""
@@ -87,6 +88,17 @@ class Dimension:
         """Rounded once: 0.1 ms is 1e-4 s, which 0.1 * 1e-3 is not."""
         factor = self.factors[unit]
         return number * factor if factor >= 1 else number / round(1 / factor)
+
+
+def rounded(number: float, digits: int) -> str:
+    """For people: so many digits, and never an exponent: 17710, where ``g`` makes 1.771e+04."""
+    return format(Decimal(f"{number:.{digits}g}"), "f")
+
+
+def share_of(value: object) -> object:
+    """``5 %`` as 0.05; whatever else it is, unchanged."""
+    match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
+    return float(Decimal(match[1]) / 100) if match is not None and match[2] == "%" else value
 
 
 BANDWIDTH = Dimension(

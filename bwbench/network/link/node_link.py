@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from bwbench.base.explain import refused
-from bwbench.base.units import MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration
+from bwbench.base.units import MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration, share_of
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.variation import Trace, Traces
 
@@ -92,7 +92,7 @@ QueueSize = Annotated[
 ]
 
 
-Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Probability = Annotated[float, BeforeValidator(share_of), Field(ge=0.0, lt=1.0)]  # 0.05, or "5 %"
 
 
 class NodeOverride(BaseModel):
