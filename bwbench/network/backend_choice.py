@@ -91,5 +91,5 @@ def beyond_relay(link: Link, num_nodes: int, num_cores: int | None = None) -> st
     most = f"{BANDWIDTH.format(most_bps)} {'packet by packet' if singly else 'in super-packets'}"
     return (
         f"{num_nodes} nodes may send {total} at once, and the relay carries about {most}: cells may end as "
-        "invalid. 'bwbench doctor' measures this machine"
+        "invalid, runs with exit status 3. 'bwbench doctor' measures this machine"
     )

@@ -70,8 +70,8 @@ class Node:
         address: IPv4 address on the shaped network.
         control_address: the same on the unshaped network beside it, for what is not to be measured.
         interface: name of its shaped interface.
-        environment: BWBENCH_RANK, BWBENCH_NODES, BWBENCH_ADDRESS and the interface for gloo, which ``popen`` adds to our
-            own environment.
+        environment: BWBENCH_RANK, BWBENCH_NODES, BWBENCH_ADDRESS, and the interface for gloo and NCCL, which ``popen``
+            adds to our own environment.
     """
 
     def __init__(self, network: Network, rank: int) -> None:

@@ -176,7 +176,7 @@ def test_however_we_end_nothing_is_left(number: int, returncode: int) -> None:
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["touch", "{adress}"], "{adress} is no placeholder. Did you mean {address}?"),
+        (["touch", "{adress}"], "{adress} is no placeholder. Did you mean 'address'?"),
         (["touch", "x{address:4}"], "nodes are numbered 0 to 3"),
         (["no-such-program-{rank}"], "there is no program 'no-such-program-0'"),
         (["--timeout", "3", "true"], "--timeout: '3' has no unit"),

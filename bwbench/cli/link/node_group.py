@@ -7,55 +7,107 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
-from bwbench.base.errors import LinkError
+from bwbench.cli.link.node_terminal import STDIN_FD, NodeStdin, NodeTerminal
 from bwbench.network.network import Network, NodeProcess
 
 GRACE_S = 3.0  # from the request to end until SIGKILL
 KILL_LIMIT_S = 5.0
-LOOK_S = 2.0  # how often to ask whether the emulator is alive
+LOOK_S = 1.0  # how often to see how the link fares
 LONGEST_LINE_BYTES = 65_536  # what is longer, or never ends its line, goes out in pieces
 READ_BYTES = 65_536
 MOST_READS = 16  # a pipe holds 64 kB, and 1 MB where somebody made it larger
 
 
-class NodeGroup:
-    """One process a node; what they print goes line by line to ``out`` and ``err``, after ``[rank] `` if prefixed."""
+@dataclass(frozen=True)
+class NodeCommand:
+    """What a node runs: words and whole environment."""
 
-    def __init__(self, network: Network, out: BinaryIO, err: BinaryIO, *, prefixed: bool) -> None:
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+
+
+class NodeGroup:
+    """One process a node; what they print goes line by line to ``out`` and ``err``, after ``[rank] `` if prefixed.
+
+    Args:
+        stdin: which node gets our standard input.
+        before_output: called before lines of a node are passed on.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        out: BinaryIO,
+        err: BinaryIO,
+        *,
+        prefixed: bool,
+        stdin: NodeStdin,
+        before_output: Callable[[], None] = lambda: None,
+    ) -> None:
         self._network = network
         self._streams = (out, err)
         self._prefixed = prefixed
+        self._stdin = stdin
+        self._before_output = before_output
+        self._terminal: NodeTerminal | None = None
         self._processes: dict[int, NodeProcess] = {}
         self._pipes: list[LinePipe] = []
         self._selector = selectors.DefaultSelector()
         self.returncodes: dict[int, int] = {}
 
-    def start(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
-        """Start the command (words and environment) of every node; raises LaunchError where one cannot be."""
-        if len(commands) == 1:  # as it comes: nobody else writes, and a terminal stays one
-            out, err = (stream.fileno() for stream in self._streams)
-            self._add(0, self._network.spawn(0, *commands[0], None, out, err))
-            return
+    def start(self, commands: Sequence[NodeCommand]) -> None:
+        """Start the command of every node; raises LaunchError where one cannot be."""
+        if self._stdin.lends_terminal:
+            self._terminal = NodeTerminal()
+            for fd in self._terminal.fds:
+                self._selector.register(fd, selectors.EVENT_READ, partial(self._terminal.carry, fd))
         for rank, command in enumerate(commands):
-            prefix = b"[%d] " % rank if self._prefixed else b""
-            pipes = [LinePipe(stream, prefix) for stream in self._streams]
-            self._pipes += pipes
-            try:
-                out, err = (pipe.write_fd for pipe in pipes)
-                process = self._network.spawn(rank, *command, None, out, err)
-            finally:
-                for pipe in pipes:
-                    os.close(pipe.write_fd)  # without which the pipe would never end
-            for pipe in pipes:
-                self._selector.register(pipe, selectors.EVENT_READ, pipe)
-            self._add(rank, process)
+            self._start(rank, command, alone=len(commands) == 1)
 
-    def _add(self, rank: int, process: NodeProcess) -> None:
+    def _start(self, rank: int, command: NodeCommand, *, alone: bool) -> None:
+        fds: dict[int, int] = {}
+        pipes: list[LinePipe] = []
+        lent = self._terminal if self._stdin.node == rank else None
+        if self._stdin.node == rank:
+            fds[0] = STDIN_FD if lent is None else lent.theirs
+        prefix = b"[%d] " % rank if self._prefixed else b""
+        for number, stream in enumerate(self._streams, start=1):
+            if lent is not None and stream.isatty():
+                fds[number] = lent.theirs
+            elif alone or lent is not None:  # as it comes: nobody else writes there
+                fds[number] = stream.fileno()
+            else:
+                line_end = b"\r\n" if self._terminal is not None and stream.isatty() else b"\n"
+                pipes.append(LinePipe(stream, prefix, line_end))
+                fds[number] = pipes[-1].write_fd
+        self._pipes += pipes
+        try:
+            process = self._network.spawn(
+                rank, command.argv, command.environment, pass_fds=fds, terminal=lent is not None
+            )
+        finally:
+            for pipe in pipes:
+                os.close(pipe.write_fd)  # without which the pipe would never end
+            if lent is not None:
+                lent.has_been_taken()
+        for pipe in pipes:
+            self._selector.register(pipe, selectors.EVENT_READ, partial(self._pass_on, pipe))
         self._processes[rank] = process
-        self._selector.register(process, selectors.EVENT_READ, rank)
+        self._selector.register(process, selectors.EVENT_READ, partial(self._note_end, rank))
+
+    def _pass_on(self, pipe: LinePipe) -> bool:
+        self._before_output()
+        return pipe.pass_on()
+
+    def _note_end(self, rank: int) -> bool:
+        returncode = self._processes[rank].poll()
+        self.returncodes[rank] = -signal.SIGKILL if returncode is None else returncode
+        return False
 
     @property
     def running(self) -> list[int]:
@@ -67,19 +119,35 @@ class NodeGroup:
         for number, limit_s in ((politely, GRACE_S), (signal.SIGKILL, KILL_LIMIT_S)):
             for rank in self.running:
                 self._processes[rank].send_signal(number)
+            if self._network.is_lost:  # nobody hears us; they end with the network
+                return
             self.watch(limit_s, to_the_end=True)
+
+    def give_terminal_back(self) -> None:
+        """Make the terminal ours again, where it was a node's. Safe to call twice."""
+        if self._terminal is not None:
+            for fd in self._terminal.fds:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(fd)
+            self._terminal.close()
+            self._terminal = None
 
     def close(self) -> None:
         """Pass on what was printed last. What is still running is for the network to end."""
+        self.give_terminal_back()
         self._selector.close()
         for pipe in self._pipes:
             pipe.finish()
 
-    def watch(self, limit_s: float | None, *, to_the_end: bool = False) -> bool:
+    def watch(
+        self, limit_s: float | None, *, to_the_end: bool = False, look: Callable[[], None] = lambda: None
+    ) -> bool:
         """Pass on output until all have ended, or, unless ``to_the_end``, one has failed.
 
-        Returns False where that takes longer than ``limit_s``. Raises LinkError where the emulator of the link has
-        ended.
+        Args:
+            look: called every ``LOOK_S``.
+
+        Returns False where that takes longer than ``limit_s``.
         """
         started_s = looked_s = time.monotonic()
         while self.running and (to_the_end or not any(self.returncodes.values())):
@@ -89,16 +157,10 @@ class NodeGroup:
                 return False
             if now_s - looked_s > LOOK_S:
                 looked_s = now_s
-                if self._network.health().get("alive") is False:
-                    raise LinkError("the emulator of the link has ended; the commands were ended too")
+                look()
             for key, _ in self._selector.select(min(left_s, LOOK_S)):
-                if isinstance(key.data, LinePipe):
-                    if key.data.pass_on():
-                        continue
-                else:
-                    returncode = self._processes[key.data].poll()
-                    self.returncodes[key.data] = -signal.SIGKILL if returncode is None else returncode
-                self._selector.unregister(key.fileobj)
+                if not key.data():
+                    self._selector.unregister(key.fileobj)
         return True
 
 
@@ -109,9 +171,10 @@ class LinePipe:
         write_fd: the node's end; close ours once the node has it.
     """
 
-    def __init__(self, out: BinaryIO, prefix: bytes) -> None:
+    def __init__(self, out: BinaryIO, prefix: bytes, line_end: bytes = b"\n") -> None:
         self._out = out
         self._prefix = prefix
+        self._line_end = line_end
         self._line = b""
         self._read_fd, self.write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
@@ -151,5 +214,5 @@ class LinePipe:
 
     def _write(self, lines: list[bytes]) -> None:
         if lines:
-            self._out.write(b"".join(self._prefix + line + b"\n" for line in lines))
+            self._out.write(b"".join(self._prefix + line + self._line_end for line in lines))
             self._out.flush()

@@ -41,7 +41,7 @@ def _value(match: re.Match[str], rank: int, addresses: Sequence[str]) -> str:
         return f"{{{literal}}}"
     if name != meant:
         raise ValueError(
-            f"{match[0]} is no placeholder. Did you mean {{{meant}}}? There are {_FORMS}; for braces as such write "
+            f"{match[0]} is no placeholder. Did you mean '{meant}'? There are {_FORMS}; for braces as such write "
             f"{{{match[0]}}}"
         )
     if name == "address" and argument is not None:

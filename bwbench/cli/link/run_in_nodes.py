@@ -5,29 +5,39 @@ The commands are started together, watched together and ended together; lines of
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError, LinkError
+from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError, LinkError
+from bwbench.cli.link.captures import capture_files, captured
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions
-from bwbench.cli.link.node_group import NodeGroup
+from bwbench.cli.link.node_group import NodeCommand, NodeGroup
+from bwbench.cli.link.node_terminal import NodeStdin
 from bwbench.cli.link.placeholders import fill_in
 from bwbench.cli.link.read_link import as_duration, read_link
-from bwbench.cli.output import size, stderr
+from bwbench.cli.link.run_meter import RunMeter
+from bwbench.cli.link.run_verdict import RunVerdict, RunWatch
+from bwbench.cli.output import stderr
+from bwbench.network.backend_choice import beyond_relay
 from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses, node_environment, torch_environment
 from bwbench.network.network import Network, open_network
 from bwbench.network.probe.verification import verify
-from bwbench.running.launch.attempt import VERIFY_TRIES, describe_exit, emulator_of, emulator_unfit
+from bwbench.running.launch.attempt import VERIFY_TRIES, describe_exit
 
 EXIT_TIMEOUT = 124  # as of timeout(1)
 
 
 def run_in_nodes(command: Sequence[str], how: NodeRunOptions, options: LinkOptions) -> int:
-    """Run a command in every node; the exit status is that of the highest that failed by itself."""
+    """Run a command in every node; the exit status is that of the highest that failed by itself.
+
+    Where none failed, 3 says that the emulator was not the link that was asked for.
+    """
     nodes = how.nodes
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
@@ -36,13 +46,21 @@ def run_in_nodes(command: Sequence[str], how: NodeRunOptions, options: LinkOptio
     if limit_s is not None and not limit_s > 0:
         raise ConfigError(f"--timeout: {how.timeout!r} is out of range: it must be more than 0")
     words = _words(command, nodes)
+    stdin = NodeStdin.of(how.stdin, nodes)
+    files = [] if how.pcap is None else capture_files(how.pcap, nodes)
+    if how.json_file is not None and not Path(how.json_file).parent.is_dir():
+        raise ConfigError(f"--json {how.json_file}: there is no folder {Path(how.json_file).parent}")
     with open_network(link, nodes) as network:
+        if not how.quiet and network.backend == "relay" and (beyond := beyond_relay(link, nodes)):
+            stderr().print(f"note: {beyond}")
         if how.verify:
             _measure(network, link)
-        status = _run(network, words, limit_s, torch_env=how.torch_env, prefixed=not how.no_prefix)
-        if not how.quiet:
-            _print_summary(network)
-    return status
+        with captured(network, files):
+            status, verdict = _run(network, link, words, limit_s, stdin, how)
+    if verdict is None:
+        return status
+    _tell(verdict, how)
+    return status or (EXIT_UNFIT_MACHINE if verdict.reasons else EXIT_OK)
 
 
 def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
@@ -71,30 +89,50 @@ def _measure(network: Network, link: Link) -> None:
     raise LinkError("\n".join(["the link is out of tolerance; nothing was started", *measured.reasons]))
 
 
-def _run(network: Network, words: list[list[str]], limit_s: float | None, *, torch_env: bool, prefixed: bool) -> int:
+def _run(
+    network: Network, link: Link, words: list[list[str]], limit_s: float | None, stdin: NodeStdin, how: NodeRunOptions
+) -> tuple[int, RunVerdict | None]:
+    """Exit status, and what the link did meanwhile: None where nobody could be asked any more."""
     commands = []
     for rank, argv in enumerate(words):
         environment = {**os.environ, **node_environment(rank, network.nodes)}
-        if torch_env:
+        if how.torch_env:
             environment.update(torch_environment(rank, network.nodes))
-        commands.append((argv, environment))
+        commands.append(NodeCommand(argv, environment))
     sys.stdout.flush()
-    group = NodeGroup(network, sys.stdout.buffer, sys.stderr.buffer, prefixed=prefixed)
+    # What one node alone or the owner of the terminal prints goes there without us, and would meet the meter.
+    is_shown = sys.stderr.isatty() and not how.quiet and len(words) > 1 and not stdin.lends_terminal
+    meter = RunMeter(is_shown=is_shown)
+    group = NodeGroup(
+        network, sys.stdout.buffer, sys.stderr.buffer, prefixed=not how.no_prefix, stdin=stdin, before_output=meter.hide
+    )
     try:
+        watch = RunWatch(network, link)
         group.start(commands)
         network.play()
-        return _watch(group, limit_s)
+
+        def look() -> None:
+            watch.look()
+            meter.draw(watch.latest)
+
+        in_time = group.watch(limit_s, look=look)
+        verdict = watch.verdict()
+        meter.hide()
+        group.give_terminal_back()
+        return _end(group, in_time=in_time), verdict
     except KeyboardInterrupt:
+        meter.hide()
+        group.give_terminal_back()
         group.end(signal.SIGINT)
         print("interrupted; all commands were ended", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED, None if network.is_lost else watch.verdict()
     finally:
+        meter.hide()
         group.close()
 
 
-def _watch(group: NodeGroup, limit_s: float | None) -> int:
-    """Until all have ended, one has failed, or time is up; the exit status."""
-    in_time = group.watch(limit_s)
+def _end(group: NodeGroup, *, in_time: bool) -> int:
+    """End those that still run, and say why; the exit status."""
     failed = {rank: returncode for rank, returncode in group.returncodes.items() if returncode}
     running = group.running
     if running:
@@ -109,12 +147,14 @@ def _watch(group: NodeGroup, limit_s: float | None) -> int:
     return EXIT_OK if in_time else EXIT_TIMEOUT
 
 
-def _print_summary(network: Network) -> None:
-    """One line: who carried how much, and how late; another one where the link was not what was asked."""
-    total, health = network.counters().total(), network.health()
-    lateness_s = health.get("lateness_p99_s")
-    late = "" if lateness_s is None else f"; p99 of lateness {lateness_s * 1e3:.2f} ms"
-    words = f"{network.backend}: {size(total.bytes)} in {total.frames} frames on the wire, {total.drops} dropped{late}"
-    print(words, file=sys.stderr)
-    if reason := emulator_unfit(emulator_of(health, None)):
+def _tell(verdict: RunVerdict, how: NodeRunOptions) -> None:
+    """What was achieved, and why it was not what was asked."""
+    if not how.quiet:
+        print(*verdict.lines(), sep="\n", file=sys.stderr)
+    for reason in verdict.reasons:
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)
+    if how.json_file is not None:
+        try:
+            Path(how.json_file).write_text(json.dumps(verdict.to_json(), indent=1, allow_nan=False) + "\n")
+        except OSError as error:
+            raise ConfigError(f"--json: cannot write {how.json_file}: {error.strerror}") from error

@@ -46,8 +46,8 @@ def data_port(node: int) -> Port:
 def node_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:
     """Who the node is, for programs: its number, how many there are, its own address on the shaped network.
 
-    And by which interface gloo, NCCL and TensorPipe reach the others: without a word they ask for the host's name, which
-    belongs to no address of a node. Who uses none of them does not notice.
+    And by which interface gloo, NCCL and TensorPipe reach the others: without a word they ask for the host's name,
+    which may belong to no address of a node. Who uses none of them does not notice.
     """
     interface = nodes[rank].data_interface
     return {

@@ -80,6 +80,7 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     Attributes:
         env, cwd: its whole environment, and its working directory.
         targets: under which numbers it finds the descriptors.
+        terminal: whether descriptor 0 is a terminal that is to be its own, with Ctrl-C and job control.
     """
 
     node: int
@@ -87,6 +88,7 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     env: Mapping[str, str]
     cwd: str
     targets: Sequence[int]
+    terminal: bool = False
 
 
 @dataclass(frozen=True)
