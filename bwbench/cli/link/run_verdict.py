@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 
 from bwbench.base.errors import LinkError
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH, rounded
 from bwbench.cli.output import plain_table, seconds, size
-from bwbench.network.backend_choice import beyond_relay
+from bwbench.network.backend_choice import beyond_relay, relay_limit_bps
 from bwbench.network.link import Link
 from bwbench.network.namespaces.backend import WireCounters
 from bwbench.network.network import Network
 from bwbench.network.probe.machine import LATE_S
 from bwbench.running.launch.attempt import emulator_of, emulator_unfit
+from bwbench.records.schema import Emulator
 
 # A frame that is later than this was no longer on the link that was asked for, were it the only one: Linux' TCP repeats
 # what is not acknowledged after 200 ms at the earliest, so that one such delay looks like a loss to it.
@@ -23,6 +24,7 @@ WORST_LATE_S = 0.2
 # Of a core that the relay used: beyond that it has given up being exact to get through (``relay_loop.py``).
 BUSY_SHARE = 0.7
 REACHED_SHARE = 0.9  # of the rate that was asked: what comes so close is not held up by the emulator
+_SHORTEST_S = 0.2  # in less a burst that the queue takes looks like a rate
 _SHOWN_NODES = 16
 
 
@@ -102,13 +104,13 @@ class RunWatch:
     def __init__(self, network: Network, link: Link) -> None:
         self._network, self._link = network, link
         self._begun = self._last = _Look.at(network)
-        self._peak_bps = self._busiest_share = 0.0
+        self._peaks = Peaks()
         self.latest: list[NodeTraffic] = []
 
     def look(self) -> None:
         """Look once more; raises LinkError where the emulator has ended."""
         now = _Look.at(self._network)
-        if now.health.get("alive") is False:
+        if now.emulator.alive is False:
             raise LinkError("the emulator of the link has ended; the commands were ended too")
         self._note(now)
 
@@ -119,7 +121,6 @@ class RunWatch:
         wall_s = now.time_s - self._begun.time_s
         wire = now.wire.minus(self._begun.wire)
         total = wire.total()
-        health = now.health
         return RunVerdict(
             backend=self._network.backend,
             wall_s=wall_s,
@@ -127,21 +128,23 @@ class RunWatch:
             frames=total.frames,
             bytes=total.bytes,
             dropped_frames=total.drops,
-            peak_bps=self._peak_bps,
-            worst_late_s=health.get("lateness_max_s"),
-            p99_late_s=health.get("lateness_p99_s"),
-            reasons=tuple(
-                unfit_reasons(health, self._link, len(self._network.nodes), self._peak_bps, self._busiest_share)
-            ),
+            peak_bps=self._peaks.node_bps,
+            worst_late_s=now.emulator.lateness_max_s,
+            p99_late_s=now.emulator.lateness_p99_s,
+            reasons=tuple(unfit_reasons(now.emulator, self._link, len(self._network.nodes), self._peaks)),
         )
 
     def _note(self, now: _Look) -> None:
         passed_s = max(now.time_s - self._last.time_s, 1e-3)
         self.latest = traffic_of(now.wire.minus(self._last.wire), len(self._network.nodes), passed_s)
-        self._peak_bps = max(self._peak_bps, *(max(row.sent_bps, row.received_bps) for row in self.latest))
-        used_s, before_s = now.health.get("cpu_s"), self._last.health.get("cpu_s")
-        if used_s is not None and before_s is not None:
-            self._busiest_share = max(self._busiest_share, (used_s - before_s) / passed_s)
+        used_s, before_s = now.emulator.cpu_s, self._last.emulator.cpu_s
+        peaks = Peaks(
+            node_bps=max(max(row.sent_bps, row.received_bps) for row in self.latest),
+            total_bps=sum(row.sent_bps for row in self.latest),
+            busy_share=0.0 if used_s is None or before_s is None else (used_s - before_s) / passed_s,
+        )
+        if passed_s > _SHORTEST_S:
+            self._peaks = self._peaks.or_more(peaks)
         self._last = now
 
 
@@ -149,36 +152,54 @@ class RunWatch:
 class _Look:
     time_s: float
     wire: WireCounters
-    health: JsonObject
+    emulator: Emulator
 
     @classmethod
     def at(cls, network: Network) -> _Look:
-        return cls(time.monotonic(), network.counters(), network.health())
+        return cls(time.monotonic(), network.counters(), emulator_of(network.health(), None))
 
 
-def unfit_reasons(
-    health: JsonObject, link: Link, num_nodes: int, peak_bps: float, busiest_share: float
-) -> Sequence[str]:
-    """Why the emulator was not the link that was asked for; none where it was.
+@dataclass(frozen=True)
+class Peaks:
+    """The most within one second.
 
-    Args:
-        health: of the back end, see ``Network.health``.
-        peak_bps: most that one node has sent or received within a second.
-        busiest_share: of a core that the emulator has used within a second.
+    Attributes:
+        node_bps: that a node has sent or received.
+        total_bps: that all have sent together.
+        busy_share: of a core that the emulator has used.
     """
+
+    node_bps: float = 0.0
+    total_bps: float = 0.0
+    busy_share: float = 0.0
+
+    def or_more(self, other: Peaks) -> Peaks:
+        """The larger of each."""
+        return Peaks(*(max(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
+
+
+def unfit_reasons(emulator: Emulator, link: Link, num_nodes: int, peaks: Peaks) -> Sequence[str]:
+    """Why the emulator was not the link that was asked for; none where it was."""
     reasons = []
-    worst_s = health.get("lateness_max_s") or 0.0
+    worst_s = emulator.lateness_max_s or 0.0
     if worst_s > WORST_LATE_S:
         reasons.append(
             f"the emulator was late: a frame left {_ms(worst_s)} after its time (at most {_ms(WORST_LATE_S)})"
         )
-    elif reason := emulator_unfit(emulator_of(health, None)):
+    elif reason := emulator_unfit(emulator):
         reasons.append(reason)
-    asked_bps = max((max(node.up_bps, node.down_bps) for node in link.nodes(num_nodes)), default=0.0)
-    is_late = (health.get("lateness_p99_s") or 0.0) > LATE_S or busiest_share > BUSY_SHARE
-    if link.shaped and beyond_relay(link, num_nodes) and is_late and peak_bps < REACHED_SHARE * asked_bps:
+    if not link.shaped or not beyond_relay(link, num_nodes):
+        return reasons
+    asked_bps = max(max(node.up_bps, node.down_bps) for node in link.nodes(num_nodes))
+    at_its_end = (
+        (emulator.lateness_p99_s or 0.0) > LATE_S
+        or peaks.busy_share > BUSY_SHARE
+        or peaks.total_bps > relay_limit_bps(link, num_nodes)
+    )
+    if at_its_end and peaks.node_bps < REACHED_SHARE * asked_bps:
         reasons.append(
-            f"{_rate(asked_bps)} was not reached because the emulator cannot carry it: {_rate(peak_bps)} a node at most"
+            f"{_rate(asked_bps)} was not reached, and the emulator cannot carry it: a node had "
+            f"{_rate(peaks.node_bps)} at most"
         )
     return reasons
 
