@@ -15,8 +15,8 @@ from bwbench.network.link import Link
 from bwbench.network.namespaces.backend import WireCounters
 from bwbench.network.network import Network
 from bwbench.network.probe.machine import LATE_S
-from bwbench.running.launch.attempt import emulator_of, emulator_unfit
 from bwbench.records.schema import Emulator
+from bwbench.running.launch.attempt import emulator_of, emulator_unfit
 
 # A frame that is later than this was no longer on the link that was asked for, were it the only one: Linux' TCP repeats
 # what is not acknowledged after 200 ms at the earliest, so that one such delay looks like a loss to it.
