@@ -106,8 +106,8 @@ def _run(
     group = NodeGroup(
         network, sys.stdout.buffer, sys.stderr.buffer, prefixed=not how.no_prefix, stdin=stdin, before_output=meter.hide
     )
+    watch = RunWatch(network, link)
     try:
-        watch = RunWatch(network, link)
         group.start(commands)
         network.play()
 
@@ -125,7 +125,10 @@ def _run(
         group.give_terminal_back()
         group.end(signal.SIGINT)
         print("interrupted; all commands were ended", file=sys.stderr)
-        return EXIT_INTERRUPTED, None if network.is_lost else watch.verdict()
+        try:
+            return EXIT_INTERRUPTED, watch.verdict()
+        except LinkError:  # nobody can be asked any more
+            return EXIT_INTERRUPTED, None
     finally:
         meter.hide()
         group.close()
