@@ -49,10 +49,11 @@ def captured(network: Network, files: Sequence[Path]) -> Iterator[None]:
             process.send_signal(signal.SIGTERM)
         for path, _, channel in captures:
             last = b"" if network.is_lost else _line(channel, END_LIMIT_S)  # lost: nobody has told it to end
-            _, _, missed = last.partition(b" ")
-            if missed.strip() != b"0":
-                how_many = missed.decode().strip() or "an unknown number of"
-                print(f"{path} lacks {how_many} frames, which came too fast to be captured", file=sys.stderr)
+            _, _, missed = last.decode().partition(" ")
+            if not missed:
+                print(f"{path} may lack frames: capturing ended before its time", file=sys.stderr)
+            elif int(missed):
+                print(f"{path} lacks {int(missed)} frames, which came too fast to be captured", file=sys.stderr)
             os.close(channel)
 
 

@@ -21,6 +21,7 @@ from bwbench.running.launch.attempt import emulator_of, emulator_unfit
 # A frame that is later than this was no longer on the link that was asked for, were it the only one: Linux' TCP repeats
 # what is not acknowledged after 200 ms at the earliest, so that one such delay looks like a loss to it.
 WORST_LATE_S = 0.2
+LONGEST_STILL_S = 1.0  # where nothing comes the relay looks around every half second
 # Of a core that the relay used: beyond that it has given up being exact to get through (``relay_loop.py``).
 BUSY_SHARE = 0.7
 REACHED_SHARE = 0.9  # of the rate that was asked: what comes so close is not held up by the emulator
@@ -105,6 +106,7 @@ class RunWatch:
         self._network, self._link = network, link
         self._begun = self._last = _Look.at(network)
         self._peaks = Peaks()
+        self._still_s = 0.0
         self.latest: list[NodeTraffic] = []
 
     def look(self) -> None:
@@ -137,11 +139,16 @@ class RunWatch:
     def _note(self, now: _Look) -> None:
         passed_s = max(now.time_s - self._last.time_s, 1e-3)
         self.latest = traffic_of(now.wire.minus(self._last.wire), len(self._network.nodes), passed_s)
+        wake_ups = now.emulator.wake_ups
+        self._still_s = (
+            self._still_s + passed_s if wake_ups is not None and wake_ups == self._last.emulator.wake_ups else 0.0
+        )
         used_s, before_s = now.emulator.cpu_s, self._last.emulator.cpu_s
         peaks = Peaks(
             node_bps=max(max(row.sent_bps, row.received_bps) for row in self.latest),
             total_bps=sum(row.sent_bps for row in self.latest),
             busy_share=0.0 if used_s is None or before_s is None else (used_s - before_s) / passed_s,
+            still_s=self._still_s,
         )
         if passed_s > _SHORTEST_S:
             self._peaks = self._peaks.or_more(peaks)
@@ -167,11 +174,13 @@ class Peaks:
         node_bps: that a node has sent or received.
         total_bps: that all have sent together.
         busy_share: of a core that the emulator has used.
+        still_s: for how long at a time the emulator has done nothing, not even look whether there is something to do.
     """
 
     node_bps: float = 0.0
     total_bps: float = 0.0
     busy_share: float = 0.0
+    still_s: float = 0.0
 
     def or_more(self, other: Peaks) -> Peaks:
         """The larger of each."""
@@ -186,6 +195,8 @@ def unfit_reasons(emulator: Emulator, link: Link, num_nodes: int, peaks: Peaks) 
         reasons.append(
             f"the emulator was late: a frame left {_ms(worst_s)} after its time (at most {_ms(WORST_LATE_S)})"
         )
+    elif peaks.still_s > LONGEST_STILL_S:
+        reasons.append(f"the emulator stood still for {rounded(peaks.still_s, 2)} s or longer")
     elif reason := emulator_unfit(emulator):
         reasons.append(reason)
     if not link.shaped or not beyond_relay(link, num_nodes):

@@ -27,6 +27,12 @@ def test_a_moment_late_is_not(worst_s: float | None) -> None:
     assert not unfit_reasons(emulator(worst_s, 0.0001), SLOW, 2, Peaks(10e6, 20e6, 0.9))
 
 
+def test_an_emulator_that_stands_still_is_no_link_though_nothing_left_late() -> None:
+    (reason,) = unfit_reasons(emulator(None, None), SLOW, 2, Peaks(still_s=1.5))
+    assert "stood still for 1.5 s" in reason
+    assert not unfit_reasons(emulator(None, None), SLOW, 2, Peaks(still_s=0.6))
+
+
 @pytest.mark.parametrize(
     "p99_s, peaks",
     [(0.003, Peaks(2e9, 2e9, 0.5)), (0.0001, Peaks(2e9, 2e9, 0.8)), (0.0001, Peaks(5e9, 5e9, 0.5))],
