@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, WrapValidator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, WrapValidator
 
 from bwbench.base.explain import refused
 
@@ -95,7 +95,7 @@ def rounded(number: float, digits: int) -> str:
     return format(Decimal(f"{number:.{digits}g}"), "f")
 
 
-def share_of(value: object) -> object:
+def _share_of(value: object) -> object:
     """``5 %`` as 0.05; whatever else it is, unchanged."""
     match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
     return float(Decimal(match[1]) / 100) if match is not None and match[2] == "%" else value
@@ -152,6 +152,17 @@ Memory = _quantity(MEMORY, exclusive=True)
 LinkRate = _quantity(BANDWIDTH, low=1e3, high=1e12)
 LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
+
+
+def _share(**bounds: float) -> Any:
+    number: Any = Annotated[float, Field(**bounds)]  # type: ignore[arg-type]  # its other arguments are no bounds
+    text: Any = Annotated[str, Field(pattern=r"^\s*[0-9.eE+-]+\s*%\s*$")]
+    return Annotated[number, BeforeValidator(_share_of, json_schema_input_type=number | text)]
+
+
+# A number, or a percentage.
+Probability = _share(ge=0.0, lt=1.0)
+PositiveShare = _share(gt=0.0, le=1.0)
 
 
 # A size in bytes or the word "auto"; a union of both would make two errors out of one mistake.

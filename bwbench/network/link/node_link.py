@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from bwbench.base.explain import refused
-from bwbench.base.units import MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration, share_of
+from bwbench.base.units import MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration, Probability
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.variation import Trace, Traces
 
@@ -90,9 +90,6 @@ QueueSize = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["64 kB", "100 packets", "2 bdp"], "title": "queue"}),
 ]
-
-
-Probability = Annotated[float, BeforeValidator(share_of), Field(ge=0.0, lt=1.0)]  # 0.05, or "5 %"
 
 
 class NodeOverride(BaseModel):
