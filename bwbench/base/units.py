@@ -96,9 +96,14 @@ def rounded(number: float, digits: int) -> str:
 
 
 def _share_of(value: object) -> object:
-    """``5 %`` as 0.05; whatever else it is, unchanged."""
+    """``5 %`` as 0.05; whatever is no percentage, unchanged."""
     match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
-    return float(Decimal(match[1]) / 100) if match is not None and match[2] == "%" else value
+    if match is None or match[2] != "%":
+        return value
+    share = Decimal(match[1]) / 100
+    if not 0 <= share <= 1:
+        raise refused(f"{value!r} is out of range: 0 % to 100 %")
+    return float(share)
 
 
 BANDWIDTH = Dimension(
