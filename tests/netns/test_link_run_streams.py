@@ -82,6 +82,7 @@ def in_terminal(words: Sequence[str], talk: Sequence[tuple[bytes, bytes]]) -> tu
                     break
                 shown += data
             if rest and rest[0][0] in shown:
+                time.sleep(0.3)  # as a person would: what was just started has the terminal by then
                 os.write(terminal, rest.pop(0)[1])
         else:
             os.kill(pid, signal.SIGKILL)

@@ -88,7 +88,7 @@ class RunVerdict:
                 (str(row.node), _rate(row.sent_bps), _rate(row.received_bps), str(row.dropped_frames))
                 for row in self.nodes[:_SHOWN_NODES]
             ]
-            columns = ("node", "sent", "received", "frames dropped")
+            columns = ("node", "sent", "received", "dropped")
             yield from plain_table(columns, rows, right=columns)
             if len(self.nodes) > _SHOWN_NODES:
                 yield f"and {len(self.nodes) - _SHOWN_NODES} more nodes"
