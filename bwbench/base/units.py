@@ -159,15 +159,14 @@ LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
 
 
-def _share(**bounds: float) -> Any:
-    number: Any = Annotated[float, Field(**bounds)]  # type: ignore[arg-type]  # its other arguments are no bounds
+def _share(number: Any) -> Any:
     text: Any = Annotated[str, Field(pattern=r"^\s*[0-9.eE+-]+\s*%\s*$")]
     return Annotated[number, BeforeValidator(_share_of, json_schema_input_type=number | text)]
 
 
 # A number, or a percentage.
-Probability = _share(ge=0.0, lt=1.0)
-PositiveShare = _share(gt=0.0, le=1.0)
+Probability = _share(Annotated[float, Field(ge=0.0, lt=1.0)])
+PositiveShare = _share(Annotated[float, Field(gt=0.0, le=1.0)])
 
 
 # A size in bytes or the word "auto"; a union of both would make two errors out of one mistake.
