@@ -122,7 +122,7 @@ class Agent:
 
     def _do(self, request: protocol.Request[Any], fds: list[int]) -> protocol.Done:
         if isinstance(request, protocol.Open):
-            return self._open(Link.model_validate(request.link), request.num_nodes)
+            return self._open(Link.model_validate(request.link), request)
         if isinstance(request, protocol.Spawn):
             return self._spawn(request, fds)
         if isinstance(request, protocol.Signal):
@@ -138,11 +138,11 @@ class Agent:
             self._backend.play(request.at_s)
         return protocol.Done()
 
-    def _open(self, link: Link, num_nodes: int) -> protocol.Opened:
+    def _open(self, link: Link, request: protocol.Open) -> protocol.Opened:
         # Whether this kernel has netem is asked only where the answer matters.
         may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared"
         name, reason = choose(link, netem_available=may_be_netem and netem_available())
-        self._wiring = Wiring(link, num_nodes, name)
+        self._wiring = Wiring(link, request.num_nodes, name, control_path=request.control_path)
         self._backend = _BACKENDS[name](link, self._wiring.ports)
         self._backend.start()
         return protocol.Opened(name, reason, {**self._wiring.settings, **self._backend.applied})

@@ -59,10 +59,15 @@ class Opened(Done):
 
 @dataclass(frozen=True)
 class Open(Request[Opened], op="open", answer=Opened):
-    """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them."""
+    """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them.
+
+    Attributes:
+        control_path: whether there is a second network, which nothing shapes.
+    """
 
     link: JsonObject
     num_nodes: int
+    control_path: bool
 
 
 @dataclass(frozen=True)
