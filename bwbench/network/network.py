@@ -141,6 +141,11 @@ class Network:
         """How well the back end keeps up: ``{"backend", "alive", "lateness_p99_s", "cpu_s", "drops", …}``."""
         return self._agent.request(protocol.AskHealth(), REQUEST_LIMIT_S).health
 
+    def looked_outside(self) -> list[int]:
+        """Nodes in which a program has asked for an address that is no node's, and to which no way leads."""
+        attempts = self._agent.request(protocol.AskUnroutable(), REQUEST_LIMIT_S).attempts
+        return [node for node, number in enumerate(attempts) if number]
+
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
 

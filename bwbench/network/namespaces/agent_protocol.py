@@ -127,6 +127,18 @@ class AskHealth(Request[Healthy], op="health", answer=Healthy):
 
 
 @dataclass(frozen=True)
+class Unroutable(Done):
+    """``Wiring.unroutable``, node by node."""
+
+    attempts: list[int]
+
+
+@dataclass(frozen=True)
+class AskUnroutable(Request[Unroutable], op="unroutable", answer=Unroutable):
+    """Tell who has looked for something beyond the nodes."""
+
+
+@dataclass(frozen=True)
 class Play(Request[Done], op="play"):
     """Let what varies about the link be ``at_s`` after its begin now; None makes the link steady again."""
 

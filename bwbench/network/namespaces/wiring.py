@@ -42,6 +42,7 @@ CONGESTION_CONTROLS = ("cubic", "reno")
 # take, which waits in queues, and since TCP gives up after 15 repetitions.
 RTO_MAX_MS = 5_000
 
+_IP_STATISTICS = Path("/proc/self/net/snmp")
 _SETTINGS = Path("/proc/sys/net/ipv4")
 _CONTROL = "tcp_congestion_control"
 _RECORDED = (_CONTROL, "tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_rto_max_ms")
@@ -98,6 +99,15 @@ class Wiring:
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
                     self.settings["tcp"] = {**configure_tcp(link.tcp)}
+
+    def unroutable(self) -> list[int]:
+        """How often each node's kernel was asked for an address to which no way leads, as to the outside."""
+        found = []
+        for fd in self.node_fds:
+            with isolation.inside(fd, self.air_fd):
+                names, values = (line.split() for line in _IP_STATISTICS.read_text().splitlines()[:2])
+            found.append(int(dict(zip(names, values, strict=True))["OutNoRoutes"]))
+        return found
 
     def _add_control_path(self) -> None:
         """A second network, which nothing shapes, for what an experiment says beside its training."""

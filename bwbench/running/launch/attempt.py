@@ -42,6 +42,10 @@ Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
 LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
 MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
+# Sent by a node on the unshaped control path while the training clock runs, at most: in a step the question whether
+# anybody has asked to stop and a barrier, each with TCP's acknowledgements; and a few of them where training begins,
+# is evaluated and ends. What is beyond that went round the link. Averages of ``no-communication`` go while it stands.
+MOST_CONTROL_BYTES_A_STEP, MOST_CONTROL_BYTES_BESIDE = 2_000, 20_000
 FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
@@ -145,6 +149,8 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
     if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
         reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
         outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
+    if outcome.status == "done" and (reason := went_round(link.wire, cell.config.nodes)):
+        outcome = LaunchOutcome("invalid", reason)
     return Status(
         id=cell.id,
         slug=cell.slug,
@@ -264,12 +270,26 @@ def emulator_unfit(emulator: Emulator) -> str | None:
     return None
 
 
+def went_round(wire: Wire | None, num_nodes: int) -> str | None:
+    """Why a training has used more than its link; None where it has not, or where that was not counted."""
+    if wire is None or wire.control_bytes is None:
+        return None
+    most = num_nodes * (MOST_CONTROL_BYTES_BESIDE + MOST_CONTROL_BYTES_A_STEP * (wire.steps or 0))
+    if wire.control_bytes <= most:
+        return None
+    return (
+        f"{wire.control_bytes} B took the unshaped control path while the training clock ran, where decisions to stop "
+        f"explain {most} B: something that trains has left the link"
+    )
+
+
 def _wire(outcome: LaunchOutcome) -> Wire | None:
     """Bytes per step without acknowledgements, and as a multiple of the payload that the codecs claim."""
     if outcome.wire is None:
         return None
     steps = max((end.step for end in outcome.ends.values()), default=0)
     payload = sum(end.payload_bytes or 0 for end in outcome.ends.values())
+    beside = [end.control_bytes for end in outcome.ends.values() if end.control_bytes is not None]
     sent = outcome.wire.bytes - (outcome.wire.ack_bytes or 0)
     return Wire(
         steps=steps,
@@ -277,4 +297,5 @@ def _wire(outcome: LaunchOutcome) -> Wire | None:
         per_step_bytes=sent / steps if steps else None,
         payload_bytes=payload,
         ratio=sent / payload if payload else None,
+        control_bytes=sum(beside) if beside else None,
     )

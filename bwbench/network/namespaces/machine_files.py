@@ -1,0 +1,104 @@
+"""The files by which a program asks who it is and who the others are: what they say inside a node.
+
+The names of the nodes stand in /etc/hosts, nobody is asked for other ones, and /sys shows the node's own interfaces.
+All of it is mounted over the machine's files in mount namespaces of ours, so that it is seen in nodes alone and ends
+with them. Where a kernel refuses a mount, or a file is not there, the machine's own stays: only names are worse then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from bwbench.network.namespaces import isolation
+
+# Nothing leads there from a node, so that a look-up ends at once, and the kernel counts that somebody tried.
+NO_NAME_SERVER = "192.0.2.1"
+
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 19
+_MNT_DETACH = 2
+_SYS = "/sys"
+_CGROUPS = "/sys/fs/cgroup"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def node_name(node: int) -> str:
+    """What the node is called."""
+    return f"node{node}"
+
+
+def hosts_file(addresses: Sequence[str]) -> str:
+    """/etc/hosts: the nodes by their names, at their addresses on the shaped link."""
+    lines = ["127.0.0.1 localhost", "::1 localhost"]
+    return "\n".join([*lines, *(f"{address} {node_name(node)}" for node, address in enumerate(addresses))]) + "\n"
+
+
+def name_services(machine: str) -> str:
+    """/etc/nsswitch.conf of a node: the machine's, but for hosts, which no service of the machine may answer for."""
+    asked = "hosts: files dns"
+    changed, found = re.subn(r"^[ \t]*hosts:.*$", asked, machine, flags=re.MULTILINE)
+    return changed if found else f"{machine.rstrip()}\n{asked}\n".lstrip()
+
+
+def hide_outside(addresses: Sequence[str]) -> None:
+    """Have /etc/hosts and its like speak of the nodes alone, in the present mount namespace.
+
+    From then on what is mounted here is seen nowhere else.
+    """
+    switch = Path("/etc/nsswitch.conf")
+    files = {
+        "hosts": hosts_file(addresses),
+        "resolv.conf": f"# Nodes see only each other.\nnameserver {NO_NAME_SERVER}\noptions timeout:1 attempts:1\n",
+    }
+    with contextlib.suppress(OSError):
+        files["nsswitch.conf"] = name_services(switch.read_text(encoding="utf-8", errors="replace"))
+    with contextlib.suppress(OSError):
+        _mount("none", "/", None, _MS_REC | _MS_SLAVE)
+        _mount("tmpfs", _SYS, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)  # for a moment: somewhere to write
+        try:
+            for name, content in files.items():
+                (Path(_SYS) / name).write_text(content, encoding="utf-8")
+                with contextlib.suppress(OSError):
+                    _mount(f"{_SYS}/{name}", f"/etc/{name}", None, _MS_BIND)
+        finally:
+            _check(_libc.umount2(_SYS.encode(), ctypes.c_int(_MNT_DETACH)), "umount")
+
+
+def be_node(node: int) -> None:
+    """Give this process, in the node's network namespace, the node's name and a /sys with the node's interfaces."""
+    isolation.unshare(isolation.CLONE_NEWUTS | isolation.CLONE_NEWNS)
+    socket.sethostname(node_name(node))
+    with contextlib.suppress(OSError):  # where the machine hides parts of /sys, as in a container
+        show_own_interfaces()
+
+
+def show_own_interfaces() -> None:
+    """Mount a /sys of the present network namespace; raises OSError where the kernel does not let us."""
+    cgroups = None
+    with contextlib.suppress(OSError):
+        cgroups = os.open(_CGROUPS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _mount("sysfs", _SYS, "sysfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+        if cgroups is not None:  # by which programs learn what processors and memory they may use
+            with contextlib.suppress(OSError):
+                _mount(f"/proc/self/fd/{cgroups}", _CGROUPS, None, _MS_BIND | _MS_REC)
+    finally:
+        if cgroups is not None:
+            os.close(cgroups)
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
+    kind_bytes = kind.encode() if kind is not None else None
+    _check(_libc.mount(source.encode(), target.encode(), kind_bytes, ctypes.c_ulong(flags), None), f"mount {target}")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
