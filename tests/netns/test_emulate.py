@@ -37,6 +37,7 @@ def test_nodes_are_a_sequence_with_addresses(nodes: Nodes) -> None:
 def test_a_node_has_no_way_round_the_link(nodes: Nodes) -> None:
     shown = nodes[1].run(["cat", "/proc/self/net/dev", "/proc/self/net/fib_trie"], stdout=PIPE, text=True).stdout
     assert set(re.findall(r"^ *(\w+):", shown, re.MULTILINE)) - {"Main", "Local"} == {"lo", nodes[1].interface}
+    assert "ctl0" not in shown
     assert set(re.findall(r"10\.7\d\.0\.\d+", shown)) == {"10.77.0.0", nodes[1].address, "10.77.0.255"}
 
 

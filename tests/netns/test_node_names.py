@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from bwbench.network.link import UNSHAPED
 from bwbench.network.network import Network, open_network
-from tests.netns.nodes import output_of
+from tests.netns.nodes import REPOSITORY, output_of
 
 pytestmark = [pytest.mark.netns]
 
@@ -59,6 +61,16 @@ def test_an_address_of_the_outside_is_unreachable_at_once(network: Network) -> N
     assert output_of(network, 0, code).strip() == "True"
     assert time.monotonic() - started_s < 20
     assert 0 in network.looked_outside()
+
+
+def test_link_run_says_who_looked_for_the_outside() -> None:
+    code = "import socket, sys; sys.argv[1] == '1' and socket.socket().connect_ex(('192.0.2.7', 80))"
+    command = ["link", "run", "--nodes", "2", "--bandwidth", "50 Mbit/s", "--", sys.executable, "-c", code, "{rank}"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "bwbench.cli.main", *command], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "node(s) 1 looked for something outside, but nodes see only each other" in ended.stderr
 
 
 def test_the_machine_keeps_its_own_name_and_files() -> None:

@@ -23,7 +23,6 @@ from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import size, stderr
 from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses, node_environment, torch_environment
-from bwbench.network.namespaces.machine_files import node_name
 from bwbench.network.network import Network, NodeProcess, open_network
 from bwbench.network.probe.verification import verify
 from bwbench.running.launch.attempt import VERIFY_TRIES, describe_exit, emulator_of, emulator_unfit
@@ -136,11 +135,8 @@ def _print_summary(network: Network) -> None:
     words = f"{network.backend}: {size(total.bytes)} in {total.frames} frames on the wire, {total.drops} dropped{late}"
     print(words, file=sys.stderr)
     if nodes := network.looked_outside():
-        print(
-            f"node(s) {', '.join(map(str, nodes))} looked for something outside: nodes see only each other, as "
-            f"{node_name(0)} to {node_name(len(network.nodes) - 1)}",
-            file=sys.stderr,
-        )
+        who = ", ".join(map(str, nodes))
+        print(f"node(s) {who} looked for something outside, but nodes see only each other", file=sys.stderr)
     if reason := emulator_unfit(emulator_of(health, None)):
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)
 

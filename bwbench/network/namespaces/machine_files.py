@@ -35,8 +35,8 @@ def node_name(node: int) -> str:
 
 def hosts_file(addresses: Sequence[str]) -> str:
     """/etc/hosts: the nodes by their names, at their addresses on the shaped link."""
-    lines = ["127.0.0.1 localhost", "::1 localhost"]
-    return "\n".join([*lines, *(f"{address} {node_name(node)}" for node, address in enumerate(addresses))]) + "\n"
+    lines = (f"{address} {node_name(node)}\n" for node, address in enumerate(addresses))
+    return "".join(["127.0.0.1 localhost\n", *lines])
 
 
 def name_services(machine: str) -> str:

@@ -29,6 +29,7 @@ from bwbench.network.namespaces.backend import Port
 
 _MTU = 1500  # of a veth, which nobody changes
 _CONTROL_BRIDGE = "ctl"
+_MULTICAST, _BROADCAST = "224.0.0.0/4", "255.255.255.255/32"
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STSO = 0x0000001F
 _ETHTOOL_SGSO = 0x00000024
@@ -141,6 +142,8 @@ def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> Non
         # Switching gso off leaves super-packets of UDP alone; a limit of one segment does not.
         here.link("set", index=data, **({"gso_max_size": largest_bytes} if largest_bytes else {"gso_max_segs": 1}))
         _bring_up(here, data, addresses.data_address)
+        for group in (_MULTICAST, _BROADCAST):  # which no address of the interface leads to
+            here.route("add", dst=group, oif=data, scope="link")
         for peer in range(num_nodes):
             if peer != node:  # no ARP on the shaped link: it would be delayed, lost and counted
                 peer_address = named.node_addresses(peer).data_address
