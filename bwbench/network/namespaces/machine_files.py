@@ -72,14 +72,14 @@ def hide_outside(addresses: Sequence[str]) -> None:
 
 def be_node(node: int) -> None:
     """Give this process, in the node's network namespace, the node's name and a /sys with the node's interfaces."""
-    isolation.unshare(isolation.CLONE_NEWUTS | isolation.CLONE_NEWNS)
-    socket.sethostname(node_name(node))
-    with contextlib.suppress(OSError):  # where the machine hides parts of /sys, as in a container
-        show_own_interfaces()
+    with contextlib.suppress(OSError):  # such namespaces may be few, and /sys be hidden in part, as in a container
+        isolation.unshare(isolation.CLONE_NEWUTS)
+        socket.sethostname(node_name(node))
+        isolation.unshare(isolation.CLONE_NEWNS)
+        _show_own_interfaces()
 
 
-def show_own_interfaces() -> None:
-    """Mount a /sys of the present network namespace; raises OSError where the kernel does not let us."""
+def _show_own_interfaces() -> None:
     cgroups = None
     with contextlib.suppress(OSError):
         cgroups = os.open(_CGROUPS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
