@@ -151,8 +151,8 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
         reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
         outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
     may_go_round = cell.role == HEADROOM  # waits at barriers in every step; its averages go off the clock
-    if outcome.status == "done" and not may_go_round and (reason := went_round(link.wire, cell.config.nodes)):
-        outcome = LaunchOutcome("invalid", reason)
+    if outcome.status == "done" and not may_go_round and (escaped := went_round(link.wire, cell.config.nodes)):
+        outcome = LaunchOutcome("invalid", escaped)
     trained_s = summary.training_clock_s
     return Status(
         id=cell.id,
