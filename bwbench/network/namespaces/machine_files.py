@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bwbench.network.namespaces import isolation
 
-# Nothing leads there from a node, so that a look-up ends at once, and the kernel counts that somebody tried.
+# For programs that ask a server by themselves: nothing leads there, so that they are refused at once.
 NO_NAME_SERVER = "192.0.2.1"
 
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 19
@@ -34,14 +34,21 @@ def node_name(node: int) -> str:
 
 
 def hosts_file(addresses: Sequence[str]) -> str:
-    """/etc/hosts: the nodes by their names, at their addresses on the shaped link."""
-    lines = (f"{address} {node_name(node)}\n" for node, address in enumerate(addresses))
+    """/etc/hosts: the nodes by their names, at their addresses on the shaped link.
+
+    A socket for both kinds of IP shows a peer's address in the form of IPv6, which torch asks the name of. It has one
+    of its own: a name with two addresses is more than some programs can bind to.
+    """
+    lines = (
+        f"{address} {node_name(node)}\n::ffff:{address} {node_name(node)}.mapped\n"
+        for node, address in enumerate(addresses)
+    )
     return "".join(["127.0.0.1 localhost\n", *lines])
 
 
 def name_services(machine: str) -> str:
-    """/etc/nsswitch.conf of a node: the machine's, but for hosts, which no service of the machine may answer for."""
-    asked = "hosts: files dns"
+    """/etc/nsswitch.conf of a node: the machine's, but for hosts, which /etc/hosts alone answers for."""
+    asked = "hosts: files"
     changed, found = re.subn(r"^[ \t]*hosts:.*$", asked, machine, flags=re.MULTILINE)
     return changed if found else f"{machine.rstrip()}\n{asked}\n".lstrip()
 

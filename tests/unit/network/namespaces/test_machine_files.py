@@ -15,10 +15,10 @@ def test_every_node_stands_at_its_address() -> None:
 @pytest.mark.parametrize(
     "machine, expected",
     [
-        ("passwd: files\nhosts: resolve [!UNAVAIL=return] files dns\n", "passwd: files\nhosts: files dns\n"),
-        ("passwd: files sss\n", "passwd: files sss\nhosts: files dns\n"),
-        ("# hosts: none\nhosts:\tmymachines dns", "# hosts: none\nhosts: files dns"),
-        ("", "hosts: files dns\n"),
+        ("passwd: files\nhosts: resolve [!UNAVAIL=return] files dns\n", "passwd: files\nhosts: files\n"),
+        ("passwd: files sss\n", "passwd: files sss\nhosts: files\n"),
+        ("# hosts: none\nhosts:\tmymachines dns", "# hosts: none\nhosts: files"),
+        ("", "hosts: files\n"),
     ],
 )
 def test_no_service_of_the_machine_answers_for_hosts(machine: str, expected: str) -> None:
