@@ -56,7 +56,7 @@ def name_services(machine: str) -> str:
 def hide_outside(addresses: Sequence[str]) -> None:
     """Have /etc/hosts and its like speak of the nodes alone, in the present mount namespace.
 
-    From then on what is mounted here is seen nowhere else.
+    That has to be the process's own, shared with none but those that it starts.
     """
     switch = Path("/etc/nsswitch.conf")
     files = {
@@ -66,7 +66,7 @@ def hide_outside(addresses: Sequence[str]) -> None:
     with contextlib.suppress(OSError):
         files["nsswitch.conf"] = name_services(switch.read_text(encoding="utf-8", errors="replace"))
     with contextlib.suppress(OSError):
-        _mount("none", "/", None, _MS_REC | _MS_SLAVE)
+        _keep_to_ourselves()
         _mount("tmpfs", _SYS, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)  # for a moment: somewhere to write
         try:
             for name, content in files.items():
@@ -87,6 +87,7 @@ def be_node(node: int) -> None:
 
 
 def _show_own_interfaces() -> None:
+    _keep_to_ourselves()
     cgroups = None
     with contextlib.suppress(OSError):
         cgroups = os.open(_CGROUPS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -98,6 +99,11 @@ def _show_own_interfaces() -> None:
     finally:
         if cgroups is not None:
             os.close(cgroups)
+
+
+def _keep_to_ourselves() -> None:
+    """What is mounted from now on is seen in no other mount namespace, the machine's least of all."""
+    _mount("none", "/", None, _MS_REC | _MS_SLAVE)
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
