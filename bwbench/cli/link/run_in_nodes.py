@@ -154,6 +154,9 @@ def _tell(verdict: RunVerdict, how: NodeRunOptions) -> None:
     """What was achieved, and why it was not what was asked."""
     if not how.quiet:
         print(*verdict.lines(), sep="\n", file=sys.stderr)
+        if verdict.looked_outside:
+            who = ", ".join(map(str, verdict.looked_outside))
+            print(f"node(s) {who} looked for something outside, but nodes see only each other", file=sys.stderr)
     for reason in verdict.reasons:
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)
     if how.json_file is not None:

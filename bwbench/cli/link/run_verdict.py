@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass
 
 from bwbench.base.errors import LinkError
 from bwbench.base.plain_data import JsonObject
@@ -63,6 +63,7 @@ class RunVerdict:
         wall_s: from the start of the programs to their end.
         peak_bps: most that one node has sent or received within a second, whole frames.
         worst_late_s, p99_late_s: lateness of the emulator's frames; None where it does not tell or none has left.
+        looked_outside: nodes that asked for an address that is none of theirs.
         reasons: why the link was not what was asked; none where it was.
     """
 
@@ -75,7 +76,8 @@ class RunVerdict:
     peak_bps: float
     worst_late_s: float | None = None
     p99_late_s: float | None = None
-    reasons: tuple[str, ...] = field(default=())
+    reasons: tuple[str, ...] = ()
+    looked_outside: tuple[int, ...] = ()
 
     def to_json(self) -> JsonObject:
         """All of it, and ``verdict``: ok or unfit."""
@@ -131,6 +133,7 @@ class RunWatch:
             bytes=total.bytes,
             dropped_frames=total.drops,
             peak_bps=self._peaks.node_bps,
+            looked_outside=tuple(self._network.looked_outside()),
             worst_late_s=now.emulator.lateness_max_s,
             p99_late_s=now.emulator.lateness_p99_s,
             reasons=tuple(unfit_reasons(now.emulator, self._link, len(self._network.nodes), self._peaks)),
