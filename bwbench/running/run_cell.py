@@ -168,7 +168,7 @@ class _Attempt:
         if config.launcher == "ssh":
             return self._train_on_hosts(wall_limit_s)  # of their own disks the hosts tell
         try:
-            with open_network(config.link, config.nodes) as network:
+            with open_network(config.link, config.nodes, control_path=True) as network:
                 outcome = self._train_on(network, wall_limit_s)
         except (LaunchError, LinkError) as error:
             if unfit := worker_met_limit(self.folder, str(error)):
