@@ -14,15 +14,14 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import bwbench
 from bwbench.base.errors import ConfigError, LinkError, Problem
+from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.namespaces import agent_protocol as protocol
@@ -228,10 +227,8 @@ class AgentClient:
             arguments.append("--no-death-signal")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bwbench.network.namespaces.agent", *arguments],
-                # -m looks here first: finds this very package, and none of the user's files that are called like
-                # a module of the standard library
-                cwd=Path(bwbench.__file__).parent.parent,
+                [*module_command("bwbench.network.namespaces.agent"), *arguments],
+                cwd="/",  # the user's folder may be on a disk that goes away; what runs in the nodes names its own
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

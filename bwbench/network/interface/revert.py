@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-import bwbench
 from bwbench.base.errors import BwbenchError, UnfitMachineError
+from bwbench.base.start_module import module_command
 from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state
 from bwbench.network.namespaces import isolation
 
@@ -211,7 +211,6 @@ def arm(state_file: Path, run: str) -> Guard:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": _python_path()},
                 cwd="/",
                 start_new_session=True,
                 timeout=ARM_LIMIT_S,
@@ -232,12 +231,12 @@ def answers(run: str) -> bool:
 
 
 def _ways(state_file: Path, run: str) -> list[tuple[str, list[str]]]:
-    python = [sys.executable, "-m", _MODULE, str(state_file), run]
+    python = [*module_command(_MODULE), str(state_file), run]
     ways = [("a daemon", [*python, "--detach"])]
     if _under_systemd():
         unit = f"bwbench-revert-{run}"
         options = ["--quiet", "--collect", f"--unit={unit}", "--description=takes back what bwbench link apply did"]
-        options += [f"--setenv=PYTHONPATH={_python_path()}"]
+        options += [f"--setenv={name}={os.environ[name]}" for name in ("PYTHONPATH",) if os.environ.get(name)]
         options += [f"--property={setting}" for setting in ("Type=exec", "Restart=on-failure", "OOMScoreAdjust=-900")]
         ways.insert(0, (f"systemd unit {unit}", ["systemd-run", *options, *python]))
     return ways
@@ -252,12 +251,6 @@ def _under_systemd() -> bool:
         return all(os.readlink(f"/proc/self/ns/{kind}") == os.readlink(f"/proc/1/ns/{kind}") for kind in kinds)
     except OSError:
         return False
-
-
-def _python_path() -> str:
-    """So that it finds this very bwbench, installed or not."""
-    folder = str(Path(bwbench.__file__).resolve().parents[1])
-    return os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _connect(run: str) -> socket.socket:

@@ -186,7 +186,7 @@ def _load(total_bps: float, keys: Mapping[str, float]) -> Load:
     with open_network(Link.model_validate(asked), NUM_NODES) as network:
         for node in range(NUM_NODES):
             own, following = (network.nodes[number % NUM_NODES].data_address for number in (node, node + 1))
-            network.spawn(node, [sys.executable, "-SEc", _TRAFFIC, own, following])
+            network.spawn(node, [sys.executable, "-ISc", _TRAFFIC, own, following])
         time.sleep(_RAMP_S)
         begun_s, before, counters = time.monotonic(), network.health(), network.counters()
         time.sleep(_MEASURED_S)

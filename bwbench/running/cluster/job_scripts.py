@@ -21,6 +21,7 @@ _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
 _END_OF_CELL = "END_OF_CELL"
 # Writes the cell's file where it is missing: a cell that has begun stays as it was planned.
+_SAFE_PATH = "export PYTHONSAFEPATH=1  # from Python 3.11 on: no module is taken from the working directory"
 _KEEP_CELL = '  mkdir -p "${cell%/*}" && { [ -s "$cell" ] && cat > /dev/null || cat > "$cell"; } || exit'
 
 
@@ -67,6 +68,7 @@ def array_script(files: Sequence[str], num_tasks: int, setting: ScriptSetting) -
             "set -eu",
             f"cd {shlex.quote(setting.folder)}",
             *exports,
+            _SAFE_PATH,
             f"exec {shlex.join(words)} \\",
             f'  --shard "$SLURM_ARRAY_TASK_ID/{num_tasks}" \\',
             f"  -- {shlex.join(files)}",
@@ -102,7 +104,7 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             "  count=$((count + 1))",
             '  [ "$NODE" -lt "$1" ] || { cat > /dev/null; return 0; }',
             _KEEP_CELL,
-            '  "$PYTHON" -m torch.distributed.run --nnodes="$1" --nproc-per-node=1 --node-rank="$NODE" \\',
+            '  "$PYTHON" -m bwbench.training.loop.torchrun --nnodes="$1" --nproc-per-node=1 --node-rank="$NODE" \\',
             '    --master-addr="$HEAD" --master-port="$port" --max-restarts=0 --rdzv-conf timeout=86400 \\',
             '    -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
             "}",
@@ -156,6 +158,7 @@ def _common(setting: ScriptSetting) -> list[str]:
         ),
         f'if [ -z "${{PYTHON:-}}" ]; then PYTHON={shlex.quote(setting.python)}; fi',
         f'if [ -z "${{RESULTS:-}}" ]; then RESULTS={shlex.quote(setting.results)}; fi',
+        _SAFE_PATH,
         "count=0 failed=0",
     ]
 

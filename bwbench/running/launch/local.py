@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.namespaces.addresses import TORCH_PORT
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
@@ -94,7 +94,7 @@ class LocalLauncher:
             with (self._attempt / f"rank{rank}.log").open("ab") as log:
                 process = self._network.spawn(
                     rank,
-                    [sys.executable, "-m", "bwbench.training.loop.worker", str(self._cell_file)],
+                    [*module_command("bwbench.training.loop.worker"), str(self._cell_file)],
                     env=environment,
                     stdout=log.fileno(),
                     stderr=log.fileno(),

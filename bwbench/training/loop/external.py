@@ -14,7 +14,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ import torch.distributed as dist
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import CellTakenError, ConfigError, LinkError
 from bwbench.base.plain_data import Json
+from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
@@ -311,7 +311,8 @@ def _exchange(groups: Groups, key: str, own: str) -> list[str]:
 def _start_companion(cell_file: Path, rank: int) -> Channel:
     """Start the companion; it ends once this process has."""
     here, there = socket.socketpair()
-    command = [sys.executable, "-m", "bwbench.running.launch.companion", str(there.fileno()), str(cell_file), str(rank)]
+    arguments = [str(there.fileno()), str(cell_file), str(rank)]
+    command = [*module_command("bwbench.running.launch.companion"), *arguments]
     with there:
         # In a session of its own: it has to outlive the worker, whatever ends that.
         subprocess.Popen(command, pass_fds=[there.fileno()], start_new_session=True, stdin=subprocess.DEVNULL)

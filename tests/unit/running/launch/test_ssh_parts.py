@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bwbench.base.errors import UnfitMachineError
+from bwbench.base.start_module import REMOTELY
 from bwbench.experiment.config.hosts import Host
 from bwbench.running.launch.ssh import connection, keeper
 from bwbench.running.launch.ssh.connection import HostError, HostSession, command_line, explain_exit
@@ -58,7 +59,7 @@ def test_where_the_other_hosts_reach_the_first(host: Host, said: PreflightFacts 
 
 def test_every_word_of_a_command_is_quoted() -> None:
     host = Host(address="a", python="/opt/my venv/$(x)/python")
-    assert command_line(host, "m", ["a b", "; rm"]) == "'/opt/my venv/$(x)/python' -m m 'a b' '; rm'"
+    assert command_line(host, "m", ["a b", "; rm"]) == f"'/opt/my venv/$(x)/python' -c '{REMOTELY}' m 'a b' '; rm'"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_facts_and_orders_arrive_as_they_were() -> None:
     request = ShapingRequest(link={"latency": "1 ms"}, interface=None, peers=("b",), spared=(22,))
     for shaping in (None, request):
         order = keeper.KeeperOrder(
-            token="ab" * 10, cell={"id": "x"}, command=("-m", "torchrun"), environment={"A": "b"}, shaping=shaping
+            token="ab" * 10, cell={"id": "x"}, torchrun=("--nnodes=1",), environment={"A": "b"}, shaping=shaping
         )
         assert keeper.KeeperOrder.model_validate_json(json.dumps(order.to_json())) == order
     end = RunEnd(returncode=-9, why="told to stop")
