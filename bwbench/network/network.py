@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bwbench.base.errors import ConfigError, LinkError, Problem
+from bwbench.base.ownership import owned
 from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
@@ -229,6 +230,7 @@ class AgentClient:
             self._process = subprocess.Popen(
                 [*module_command("bwbench.network.namespaces.agent"), *arguments],
                 cwd="/",  # the user's folder may be on a disk that goes away; what runs in the nodes names its own
+                env=owned(),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from bwbench import __version__
 from bwbench.base.errors import ConfigError, LaunchError
+from bwbench.base.ownership import owned
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import DATASETS, MODELS, Registry
 from bwbench.base.start_module import module_command
@@ -111,7 +112,12 @@ def _ask(requests: list[JsonObject]) -> list[JsonObject]:
     """What the describing process says to each, ``error`` alone or all of a ``Description``; one process for all."""
     try:
         process = subprocess.run(
-            _COMMAND, input=json.dumps({"requests": requests}), capture_output=True, text=True, timeout=TIME_LIMIT_S
+            _COMMAND,
+            input=json.dumps({"requests": requests}),
+            env=owned(),
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
         )
     except subprocess.TimeoutExpired:
         raise LaunchError(

@@ -13,8 +13,8 @@ import contextlib
 import importlib
 import os
 import select
-import signal
 import socket
+import struct
 import subprocess
 import sys
 import syslog
@@ -24,6 +24,8 @@ from pathlib import Path
 from types import FrameType
 
 from bwbench.base.errors import BwbenchError, UnfitMachineError
+from bwbench.base.interruption import ENDING, handle
+from bwbench.base.ownership import owned_by_nobody
 from bwbench.base.start_module import module_command
 from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state
 from bwbench.network.namespaces import isolation
@@ -56,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in (0, 1, 2):
             os.dup2(devnull, number)
     isolation.set_process_name("bwbench-revert")
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _Watch.stop)
+    handle(ENDING, _Watch.stop)
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(socket_name(state.run))
@@ -104,7 +105,11 @@ class _Watch:
         ready, _, _ = select.select([self._listener, *self._connections], [], [], limit_s)
         for found in ready:
             if found is self._listener:
-                self._connections.append(found.accept()[0])
+                connection = found.accept()[0]
+                if _is_trusted(connection):
+                    self._connections.append(connection)
+                else:  # another user, who has no say in it
+                    connection.close()
                 continue
             said = b""
             with contextlib.suppress(OSError):
@@ -115,6 +120,13 @@ class _Watch:
                 self._connections.remove(found)
                 self._lost_owner |= found in self._owners
                 found.close()
+
+
+def _is_trusted(connection: socket.socket) -> bool:
+    """Whether root or our own user is at the other end: an abstract socket has no owner, and anybody reaches it."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (0, os.geteuid())
 
 
 def _take_back(state_file: Path, state: RunState, reason: str) -> bool:
@@ -211,6 +223,7 @@ def arm(state_file: Path, run: str) -> Guard:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
+                env=owned_by_nobody(),
                 cwd="/",
                 start_new_session=True,
                 timeout=ARM_LIMIT_S,
@@ -227,7 +240,7 @@ def arm(state_file: Path, run: str) -> Guard:
 def answers(run: str) -> bool:
     """Whether the revert of a run is there."""
     with socket.socket(socket.AF_UNIX) as connection:
-        return connection.connect_ex(socket_name(run)) == 0
+        return connection.connect_ex(socket_name(run)) == 0 and _is_trusted(connection)
 
 
 def _ways(state_file: Path, run: str) -> list[tuple[str, list[str]]]:
@@ -259,8 +272,9 @@ def _connect(run: str) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):
             connection.connect(socket_name(run))
-            connection.sendall(OWNER)
-            return connection
+            if _is_trusted(connection):
+                connection.sendall(OWNER)
+                return connection
         connection.close()
         if time.monotonic() >= end_s:
             raise TimeoutError(f"it does not answer within {ARM_LIMIT_S:g} s")

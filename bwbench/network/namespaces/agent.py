@@ -30,6 +30,7 @@ from bwbench.network.link import Link
 from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import AbstractBackend
+from bwbench.network.namespaces.rights import give_up_rights
 from bwbench.network.namespaces.wiring import Wiring
 from bwbench.network.netem.kernel_backends import NetemBackend, UnshapedBackend
 from bwbench.network.netem.netem_check import netem_available
@@ -221,6 +222,7 @@ def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], re
         isolation.setns(namespace_fd)
         die_with_parent()
         _place_descriptors(fds)
+        give_up_rights()
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())

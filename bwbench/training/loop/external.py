@@ -25,6 +25,7 @@ import torch.distributed as dist
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import CellTakenError, ConfigError, LinkError
+from bwbench.base.interruption import handle
 from bwbench.base.plain_data import Json
 from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
@@ -323,8 +324,7 @@ def _die_by_signals(channel: Channel) -> None:
     """Say which signal ends this process, and end, also while it waits inside of torch for a message."""
     heard, hears = socket.socketpair()
     hears.setblocking(False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    handle((signal.SIGTERM, signal.SIGINT), lambda *_: None)
     signal.set_wakeup_fd(hears.fileno(), warn_on_full_buffer=False)
 
     def wait() -> None:

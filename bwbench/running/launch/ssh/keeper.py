@@ -29,6 +29,7 @@ import psutil
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.messages import MessageReader
+from bwbench.base.ownership import owned, owned_by_nobody
 from bwbench.base.start_module import module_command, module_script
 from bwbench.records import read_json, read_record, write_json_atomic, write_record
 from bwbench.records.files import LEAST_FREE_BYTES
@@ -96,7 +97,7 @@ def start(order: KeeperOrder) -> None:
     beat(folder, FIRST_BEAT_S)
     command = [*module_command(KEEPER), "keep"]
     logs = {"PET_LOG_DIR": str(folder / "torchrun")}  # of torchrun, which would leave a folder below /tmp instead
-    environment = {**os.environ, **order.environment, **logs, TOKEN: order.token}
+    environment = {**owned_by_nobody(), **order.environment, **logs, TOKEN: order.token}
     with (folder / "output.log").open("ab") as log:
         kept = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -159,7 +160,9 @@ def _train(order: KeeperOrder, folder: Path, shaping: HeldShaping) -> tuple[int,
     why: str | None = None
     worker = [*module_script("bwbench.training.loop.worker"), str(folder / "cell" / "cell.json")]
     command = [*module_command("bwbench.training.loop.torchrun"), *order.torchrun, *worker]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent)
+    process = subprocess.Popen(
+        command, env=owned(), stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
+    )
     while process.poll() is None:
         time.sleep(POLL_S)
         why = why or _unwanted(folder) or shaping.problem()
