@@ -46,7 +46,10 @@ def test_another_user_has_no_say(of_another_user: bool, monkeypatch: pytest.Monk
 def test_nobody_else_is_taken_for_the_revert(monkeypatch: pytest.MonkeyPatch) -> None:
     """An abstract name is whose who binds it first."""
     run = f"test{os.getpid()}"
-    code = "import socket,sys,time; s=socket.socket(socket.AF_UNIX); s.bind('\\0'+sys.argv[1]); s.listen(); print(); time.sleep(60)"
+    code = (
+        "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind('\\0' + sys.argv[1]); s.listen()\n"
+        "print(); time.sleep(60)"
+    )
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
     command = ["/usr/bin/env", "python3", "-uc", code, revert.socket_name(run)[1:]]
