@@ -4,7 +4,7 @@ From the outside in: ``cluster/`` other machines · ``sweep/`` plan, scheduler a
 together from two runs · ``run_cell.py`` one attempt at a cell · ``launch/`` its workers, in namespaces, on hosts, or
 beside those that torchrun or Slurm has started. ``tuning/`` is a sweep of its own.
 
-**What Ctrl-C does.** SIGTERM and SIGHUP do the same: ``cli/main.py`` makes a KeyboardInterrupt of all three. It comes up
+**What Ctrl-C does.** SIGTERM and SIGHUP do the same: ``cli/main.py`` makes a KeyboardInterrupt of all. It comes up
 wherever the command waits, and every room that holds something lets go of it on its way out, in ``finally`` or at the
 end of a ``with``. Nobody between keeps it, so there is one way, and it is the way of every other error too:
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -43,7 +44,7 @@ def test_what_goes_on_alone_has_no_record(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_owner_that_nobody_has_waited_for_has_ended() -> None:
     with subprocess.Popen(SLEEP) as process:
-        fields = open(f"/proc/{process.pid}/stat").read().rpartition(")")[2].split()
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         environment = {OWNER: f"{process.pid}:{fields[19]}:{owned({})[OWNER].split(':', 2)[2]}"}
         assert not is_orphan(environment)
         process.kill()
