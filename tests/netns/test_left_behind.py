@@ -158,7 +158,7 @@ def test_an_agent_that_is_killed_takes_all_with_it_and_is_missed() -> None:
 
 
 def test_clean_tells_work_from_what_was_left() -> None:
-    """A stopped agent that a thread has started outlives its parent: the kernel sends no signal, and it reads nothing."""
+    """A stopped agent that a thread has started outlives its parent: no signal comes, and it reads nothing."""
     mark = uuid.uuid4().hex
     parent = start(IN_A_THREAD, mark=mark)
     assert parent.stdout is not None and parent.stdout.readline()
@@ -167,11 +167,11 @@ def test_clean_tells_work_from_what_was_left() -> None:
         for pid in agents:
             os.kill(pid, signal.SIGSTOP)
         found = {process.pid for process in find_leftovers()}
-        assert len(agents) == 2 and not found & set(marked(mark))  # nothing tells that the parent is bwbench
+        assert agents and not found & set(marked(mark))  # nothing tells that the parent is bwbench
         parent.kill()
         parent.wait()
         found_since = [process for process in find_leftovers() if process.pid in agents]
-        assert len(found_since) == 2
+        assert {process.pid for process in found_since} == set(agents)
         end_leftovers(found_since)
         assert_nothing_left(mark)
     finally:
