@@ -93,6 +93,8 @@ class Network:
         stdout: int | None = None,
         stderr: int | None = None,
         pass_fds: Mapping[int, int] | None = None,
+        *,
+        few_rights: bool = False,
     ) -> NodeProcess:
         """Start a process in a node, in a session of its own.
 
@@ -103,6 +105,7 @@ class Network:
             cwd: its working directory; None passes on ours.
             stdout, stderr: file descriptors of ours; None is /dev/null, as its standard input always is.
             pass_fds: descriptor numbers in the child to descriptors of ours.
+            few_rights: it goes without most capabilities, whoever we are (``namespaces/rights.py``).
 
         Raises LaunchError where the program cannot be started.
         """
@@ -116,6 +119,7 @@ class Network:
                 env=dict(os.environ if env is None else env),
                 cwd=os.fspath(cwd) if cwd is not None else os.getcwd(),
                 targets=list(fds),
+                few_rights=few_rights,
             )
             spawned = self._agent.request(spawn, REQUEST_LIMIT_S, [exit_write, *fds.values()])
         except BaseException:

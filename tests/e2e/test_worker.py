@@ -15,6 +15,7 @@ import pytest
 from bwbench.experiment.config import CellConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events
+from bwbench.records.cell_identity import identity
 
 BASE = {
     "link": "unshaped",
@@ -42,7 +43,7 @@ class Workers:
         self.folder = folder
         config = CellConfig.model_validate({**BASE, **overrides})
         self.cell_file = folder / "cell.json"
-        self.cell_file.write_text(json.dumps(Cell("0" * 10, "slug", "test", "arm", 0, config).to_json()))
+        self.cell_file.write_text(json.dumps(Cell(identity(config), "slug", "test", "arm", 0, config).to_json()))
         self.parents, self.processes = [], []
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

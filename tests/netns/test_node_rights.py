@@ -22,7 +22,7 @@ def said(network: Network, *command: str) -> tuple[int | None, str]:
     """Exit status of a program in node 0, and what it printed."""
     read, write = os.pipe()
     with os.fdopen(read) as output:
-        process = network.spawn(0, list(command), stdout=write, stderr=write)
+        process = network.spawn(0, list(command), stdout=write, stderr=write, few_rights=True)
         os.close(write)
         text = output.read()
     return process.wait(30), text

@@ -186,7 +186,7 @@ class NodeGroup:
         """Start the command (words and environment) of every node; raises LaunchError where one cannot be."""
         if len(commands) == 1:  # as it comes: nobody else writes, and a terminal stays one
             out, err = (stream.fileno() for stream in self._streams)
-            self._add(0, self._network.spawn(0, *commands[0], None, out, err))
+            self._add(0, self._network.spawn(0, *commands[0], None, out, err, few_rights=True))
             return
         for rank, command in enumerate(commands):
             prefix = b"[%d] " % rank if self._prefixed else b""
@@ -194,7 +194,7 @@ class NodeGroup:
             self._pipes += pipes
             try:
                 out, err = (pipe.write_fd for pipe in pipes)
-                process = self._network.spawn(rank, *command, None, out, err)
+                process = self._network.spawn(rank, *command, None, out, err, few_rights=True)
             finally:
                 for pipe in pipes:
                     os.close(pipe.write_fd)  # without which the pipe would never end

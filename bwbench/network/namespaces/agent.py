@@ -222,7 +222,8 @@ def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], re
         isolation.setns(namespace_fd)
         die_with_parent()
         _place_descriptors(fds)
-        give_up_rights()
+        if asked.few_rights:
+            give_up_rights()
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())

@@ -80,6 +80,7 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     Attributes:
         env, cwd: its whole environment, and its working directory.
         targets: under which numbers it finds the descriptors.
+        few_rights: whether it goes without most of what root may.
     """
 
     node: int
@@ -87,6 +88,7 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     env: Mapping[str, str]
     cwd: str
     targets: Sequence[int]
+    few_rights: bool = False
 
 
 @dataclass(frozen=True)

@@ -278,7 +278,9 @@ class _Probe:
             with theirs:
                 argv = [*module_command("bwbench.network.probe.node"), self._network.nodes[node].data_address]
                 fds = {CHANNEL_FD: theirs.fileno()}
-                process = self._network.spawn(node, argv, cwd="/", stderr=self._errors_fd, pass_fds=fds)
+                process = self._network.spawn(
+                    node, argv, cwd="/", stderr=self._errors_fd, pass_fds=fds, few_rights=True
+                )
                 self._processes.append(process)
         for node in range(self.num_nodes):
             self.reply(node, START_LIMIT_S)

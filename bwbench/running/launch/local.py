@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.network.namespaces.addresses import TORCH_PORT
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
@@ -88,6 +89,7 @@ class LocalLauncher:
                 "BWBENCH_CONTROL_INTERFACE": node.control_interface,
                 "BWBENCH_ATTEMPT_DIR": str(self._attempt),
                 "BWBENCH_CHANNEL_FD": "3",
+                **planned_environment(self._cell),
                 **self._resumption.environment,
                 "PYTHONUNBUFFERED": "1",
             }
@@ -99,6 +101,7 @@ class LocalLauncher:
                     stdout=log.fileno(),
                     stderr=log.fileno(),
                     pass_fds={3: channels.worker_ends[rank].fileno()},
+                    few_rights=True,
                 )
             self._processes.append(process)
         for end in channels.worker_ends:  # so that a dead worker is seen as end of file
