@@ -30,9 +30,12 @@ def module_script(module: str) -> list[str]:
 
 def become() -> None:
     """Run the module that the first argument names as the program, with the arguments after it."""
+    import importlib.util
     import os
     import runpy
 
+    if importlib.util.find_spec(sys.argv[1]) is None:
+        sys.exit(f"{sys.executable}: No module named {sys.argv[1]}")  # as Python says it
     os.environ["PYTHONSAFEPATH"] = "1"  # for a Python that it starts in turn, as multiprocessing does
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
