@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -229,6 +230,8 @@ def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], re
         _place_descriptors(fds)
         if asked.few_rights:
             give_up_rights()
+        if asked.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
