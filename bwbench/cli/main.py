@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from itertools import takewhile
 from typing import Annotated, Any, NoReturn
@@ -13,6 +12,7 @@ from typer.core import TyperGroup
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, EXIT_USER_INPUT, BwbenchError
+from bwbench.base.interruption import ENDING, Interruption, handle
 from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
 from bwbench.cli.link import LINK_HELP, LinkGroup
 from bwbench.cli.standard_files import mend_standard_files
@@ -76,8 +76,7 @@ def _global_options(
 
 def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # end as Ctrl-C does: the running cell is recorded as interrupted
-        signal.signal(number, signal.default_int_handler)
+    handle(ENDING, Interruption())  # all as Ctrl-C does: the running cell is recorded as interrupted
     mend_standard_files()
     code = _run(sys.argv[1:])
     with contextlib.suppress(OSError):  # what could not be written has been said

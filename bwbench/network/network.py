@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import bwbench
 from bwbench.base.errors import ConfigError, LinkError, Problem
+from bwbench.base.ownership import owned
+from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.namespaces import agent_protocol as protocol
@@ -105,6 +105,7 @@ class Network:
         stderr: int | None = None,
         pass_fds: Mapping[int, int] | None = None,
         *,
+        few_rights: bool = False,
         terminal: bool = False,
     ) -> NodeProcess:
         """Start a process in a node, in a session of its own.
@@ -116,6 +117,7 @@ class Network:
             cwd: its working directory; None passes on ours.
             stdout, stderr: file descriptors of ours; None is /dev/null, as its standard input always is.
             pass_fds: descriptor numbers in the child to descriptors of ours.
+            few_rights: it goes without most capabilities, whoever we are (``namespaces/rights.py``).
             terminal: its descriptor 0 is a terminal that becomes its session's own, with Ctrl-C and job control.
 
         Raises LaunchError where the program cannot be started.
@@ -130,6 +132,7 @@ class Network:
                 env=dict(os.environ if env is None else env),
                 cwd=os.fspath(cwd) if cwd is not None else os.getcwd(),
                 targets=list(fds),
+                few_rights=few_rights,
                 terminal=terminal,
             )
             spawned = self._agent.request(spawn, REQUEST_LIMIT_S, [exit_write, *fds.values()])
@@ -258,10 +261,9 @@ class AgentClient:
             arguments.append("--no-death-signal")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bwbench.network.namespaces.agent", *arguments],
-                # -m looks here first: finds this very package, and none of the user's files that are called like
-                # a module of the standard library
-                cwd=Path(bwbench.__file__).parent.parent,
+                [*module_command("bwbench.network.namespaces.agent"), *arguments],
+                cwd="/",  # the user's folder may be on a disk that goes away; what runs in the nodes names its own
+                env=owned(),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

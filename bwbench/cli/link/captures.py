@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import bwbench
 from bwbench.base.errors import ConfigError, LinkError
 from bwbench.base.messages import first_line
+from bwbench.base.start_module import module_command
 from bwbench.network.network import Network, NodeProcess
 from bwbench.network.probe.capture import CHANNEL_FD, FILE_FD
 
@@ -59,11 +59,11 @@ def captured(network: Network, files: Sequence[Path]) -> Iterator[None]:
 
 def _start(network: Network, rank: int, path: Path) -> tuple[NodeProcess, int]:
     read, write = os.pipe()
-    argv = [sys.executable, "-m", "bwbench.network.probe.capture", network.nodes[rank].data_interface]
+    argv = [*module_command("bwbench.network.probe.capture"), network.nodes[rank].data_interface]
     try:
         with path.open("wb") as file:
             fds = {FILE_FD: file.fileno(), CHANNEL_FD: write}
-            return network.spawn(rank, argv, cwd=Path(bwbench.__file__).parent.parent, pass_fds=fds), read
+            return network.spawn(rank, argv, cwd="/", pass_fds=fds, few_rights=True), read
     except OSError as error:
         os.close(read)
         raise ConfigError(f"--pcap: cannot write {path}: {error.strerror}") from error

@@ -88,7 +88,7 @@ class NodeGroup:
         self._pipes += pipes
         try:
             process = self._network.spawn(
-                rank, command.argv, command.environment, pass_fds=fds, terminal=lent is not None
+                rank, command.argv, command.environment, pass_fds=fds, terminal=lent is not None, few_rights=True
             )
         finally:
             for pipe in pipes:
