@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
 from bwbench.cli import machine_commands, result_commands, run_commands
+from bwbench.cli.clean_text import cleaned
 from bwbench.cli.link import LINK_HELP, LinkGroup
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
@@ -75,6 +76,7 @@ def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # end as Ctrl-C does: the running cell is recorded as interrupted
         signal.signal(number, signal.default_int_handler)
+    sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)  # type: ignore[assignment]  # None: is closed
     sys.exit(_run(sys.argv[1:]))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject, leaves
-from bwbench.records.files import REMEDIES, read_events, read_json, read_record, read_tail
+from bwbench.records.files import REMEDIES, leads_out, read_events, read_json, read_record, read_tail
 from bwbench.records.packed import PACKED, PackedFiles, find_packed, id_of, read_packed
 from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
 from bwbench.records.schema.record import R
@@ -26,6 +26,7 @@ from bwbench.records.schema.record import R
 OF_ATTEMPTS = ("link.json", "environment.json")
 LOG_LINES = 20  # of the end of a log; enough for a traceback's end
 LOG_BYTES = 1 << 20  # a progress bar writes lines that never end
+_LEADS_OUT = "(not shown: a link that leads out of the cell's folder)"
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK = re.compile(r"\brank (\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
@@ -77,10 +78,13 @@ class FolderFiles:
         that is there."""
         attempts, named = self.attempts(), _RANK.search(reason)
         pattern = f"rank{named[1]}.log" if named else "rank*.log"
-        return {
-            log.name: read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
-            for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())
-        }
+        return {log.name: self._tail(log) for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())}
+
+    def _tail(self, log: Path) -> list[str]:
+        """Last lines of a log. They are shown, published and sent on: nothing from outside the cell gets into them."""
+        if leads_out(log, self._path):
+            return [_LEADS_OUT]
+        return read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
 
 
 @dataclass(frozen=True)
