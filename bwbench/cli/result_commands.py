@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
-from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
 from bwbench.cli.clean_text import clean
+from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
 from bwbench.cli.output import plain_table, print_json, say_unreadable, size
 from bwbench.records.files import leads_out
 
