@@ -275,7 +275,9 @@ def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(_files(folder)):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 
