@@ -205,6 +205,6 @@ def _not_allowed(asked: str) -> str:
 
 def _write(name: str, value: str) -> bool:
     with contextlib.suppress(OSError):
-        (_SETTINGS / name).write_text(value)
+        (_SETTINGS / name).write_text(value, encoding="ascii")
         return True
     return False

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,14 +65,18 @@ def test_a_pipe_or_a_device_makes_one_cell_unreadable_at_most(
 ) -> None:
     victim = cells_of(results)[0]
     swapped(victim / name, make)
-    (results.parent / "out").mkdir()
     done = bwbench("status", results)
     assert (done.exit_code, len(done.out.splitlines())) == (0, 5)
-    for command in (("show", victim), ("export", results, "--to", "csv", "--what", "steps"),
-                    ("publish", results, "--to", results.parent / "out"), ("merge", results, "--into", results.parent / "in"),
-                    ("report", results, "--format", "latex", "--out", results.parent / "out.tex")):  # fmt: skip
+    top = results.parent
+    for command in [
+        ("show", victim),
+        ("export", results, "--to", "csv", "--what", "steps"),
+        ("publish", results, "--to", top / "out"),
+        ("merge", results, "--into", top / "in"),
+        ("report", results, "--format", "latex", "--out", top / "out.tex"),
+    ]:
         assert bwbench(*command).exit_code in (0, 1)
-    assert len(gzip.decompress((results.parent / "out/study/cells.jsonl.gz").read_bytes()).splitlines()) >= 4
+    assert len(gzip.decompress((top / "out/study/cells.jsonl.gz").read_bytes()).splitlines()) >= 4
 
 
 def test_a_claim_that_is_a_link_is_nobodys(results: Path) -> None:
@@ -283,5 +288,7 @@ def _opens_text(call: ast.Call) -> bool:
         return True
     if name != "open" or ast.unparse(call.func) in ("os.open", "gzip.open", "tarfile.open", "StateFolder.open"):
         return False
-    modes = [arg for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-    return not any("b" in str(mode.value) for mode in modes) and "opener" not in ast.unparse(call.func)
+    words = [part.value for arg in call.args for part in ast.walk(arg) if isinstance(part, ast.Constant)]
+    return not any(re.fullmatch("[rwxa]\\+?b\\+?", str(word)) for word in words) and "opener" not in ast.unparse(
+        call.func
+    )
