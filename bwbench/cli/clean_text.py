@@ -55,6 +55,13 @@ class CleanStream:
         return getattr(self._stream, name)
 
 
+def uncleaned(stream: TextIO) -> TextIO:
+    """The stream itself, for ``CleanConsole``: also where rich has put a proxy of its own before a cleaned one."""
+    while (inner := getattr(stream, "rich_proxied_file", stream)) is not stream:
+        stream = inner
+    return stream
+
+
 def cleaned(stream: TextIO | None) -> TextIO | None:
     """A standard stream that prints UTF-8 whatever the locale is, and no commands; None where it is closed."""
     if stream is None:

@@ -76,7 +76,7 @@ def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # end as Ctrl-C does: the running cell is recorded as interrupted
         signal.signal(number, signal.default_int_handler)
-    sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)  # type: ignore[assignment]  # None: is closed
+    sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)
     sys.exit(_run(sys.argv[1:]))
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.cli.clean_text import one_line
+from bwbench.cli.clean_text import one_line, uncleaned
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,15 +23,16 @@ def stdout() -> Console:
     """Console for data."""
     from bwbench.cli.clean_console import CleanConsole
 
-    console = CleanConsole(highlight=False, soft_wrap=False, markup=False)
-    return console if console.is_terminal else CleanConsole(highlight=False, markup=False, width=PLAIN_WIDTH)
+    file = uncleaned(sys.stdout)
+    console = CleanConsole(file=file, highlight=False, soft_wrap=False, markup=False)
+    return console if console.is_terminal else CleanConsole(file=file, highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
 def stderr() -> Console:
     """Console for progress and messages."""
     from bwbench.cli.clean_console import CleanConsole
 
-    return CleanConsole(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    return CleanConsole(file=uncleaned(sys.stderr), stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(content: object) -> None:

@@ -18,7 +18,6 @@ from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordE
 from bwbench.cli.clean_text import clean
 from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
 from bwbench.cli.output import plain_table, print_json, say_unreadable, size
-from bwbench.records.files import leads_out
 
 if TYPE_CHECKING:
     from bwbench.results.analysis.cells import Row
@@ -235,6 +234,8 @@ def plot(
 
 def _own_folder(folder: Path, name: str) -> Path:
     """Where results are written that no option says a place for; raises ConfigError where that is a link out of it."""
+    from bwbench.records.files import leads_out  # pydantic: `bwbench --help` can do without it
+
     place = folder / name
     if place.is_symlink() and leads_out(place, folder):
         raise ConfigError(f"{place} is a link out of {folder}; remove it, or name a folder with --out")
