@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.base.errors import RecordError
-from bwbench.records.files import open_regular, read_record, sync_folder, write_bytes_atomic, write_record
+from bwbench.records.files import read_record, regular_file, sync_folder, write_bytes_atomic, write_record
 from bwbench.records.schema import Carried, CheckpointHead, CheckpointPlace, Environment, Extent
 from bwbench.records.store import CellFolder
 
@@ -27,7 +27,7 @@ SAME = ("host", "cpu", "cores", "python", "bwbench", "packages", "source_sha256"
 
 def _blocks(path: Path, num_bytes: int) -> Iterator[bytes]:
     """The first ``num_bytes`` of a file, in parts. Raises OSError."""
-    with open_regular(path) as file:
+    with regular_file(path) as file:
         while num_bytes > 0 and (block := file.read(min(num_bytes, 1 << 20))):
             num_bytes -= len(block)
             yield block

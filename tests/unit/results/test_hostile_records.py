@@ -22,6 +22,7 @@ from fixtures_records import Study, write_study
 
 import bwbench as package
 from bwbench.records import packed
+from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.lock import claim_of
 
 PACKAGE = Path(package.__file__).parent
@@ -44,6 +45,15 @@ def edited(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads(file.read_text())
     change(content)
     file.write_text(json.dumps(content))
+
+
+def configured(cell: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Another configuration under an id that is its own, as somebody would make it who means harm."""
+    edited(cell / "cell.json", lambda content: change(content["config"]))
+    new = str(recorded_identity(json.loads((cell / "cell.json").read_text())["config"]))
+    for name in ("cell.json", "status.json"):
+        edited(cell / name, lambda content: content.update(id=new))
+    cell.rename(cell.with_name(f"{cell.name.rpartition('-')[0]}-{new}"))
 
 
 def swapped(file: Path, make: Callable[[Path], object]) -> None:
@@ -199,9 +209,9 @@ def test_nothing_in_records_commands_the_terminal(results: Path) -> None:
     for number, cell in enumerate(cells_of(results)):
         (cell / "attempt-1" / "rank0.log").write_text(f"log {ESCAPES}\n")
         edited(cell / "cell.json", lambda content: content.update(arm=f"{content['arm']}{ESCAPES}"))
-        edited(cell / "cell.json", lambda content: content["config"]["model"].update(name=f"m{ESCAPES}"))
         state = ("failed", "done")[number % 2]
         edited(cell / "status.json", lambda content, state=state: content.update(status=state, reason=f"bad {ESCAPES}"))
+        configured(cell, lambda config: config["model"].update(name=f"m{ESCAPES}"))
     odd = results / "study" / f"odd{ESCAPES}-0123456789"
     odd.mkdir()
     (odd / "cell.json").write_text("{")
@@ -227,7 +237,7 @@ def test_nothing_in_records_commands_the_terminal(results: Path) -> None:
 def test_no_cell_of_a_csv_table_is_a_formula(results: Path) -> None:
     for cell in cells_of(results):
         edited(cell / "cell.json", lambda content: content.update(arm="=1+1", slug="@x"))
-        edited(cell / "cell.json", lambda content: content["config"].update({"=k": "+1", "t": "\t=1", "m": "-a"}))
+        configured(cell, lambda config: config.update({"=k": "+1", "t": "\t=1", "m": "-a"}))
     for what in ("cells", "evaluations", "steps"):
         text = bwbench("export", results, "--to", "csv", "--what", what).out
         rows = list(csv.reader(io.StringIO(text)))
@@ -248,7 +258,7 @@ def _is_number(text: str) -> bool:
 def test_a_name_is_no_formula_and_no_command_of_latex(results: Path, name: str) -> None:
     for cell in cells_of(results):
         edited(cell / "cell.json", lambda content: content.update(arm=f"{content['arm']}{name}"))
-        edited(cell / "cell.json", lambda content: content["config"]["model"].update(name=name))
+        configured(cell, lambda config: config["model"].update(name=name))
     top = results.parent
     for figure in ("time-to-accuracy", "accuracy-over-time"):
         done = bwbench("plot", results, "--figure", figure, "--format", "png", "--out", top / "figures")

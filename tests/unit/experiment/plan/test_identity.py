@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from bwbench.base import registry
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
 from bwbench.experiment.config.matrix import COMPONENT_KEYS
-from bwbench.experiment.plan.cell import DEFAULTS, identity, what_counts
 from bwbench.network.link import Link
 from bwbench.network.link.node_link import NodeOverride, TcpSettings
 from bwbench.network.link.variation import Outage, Trace, Traces
 from bwbench.records import iter_cells
+from bwbench.records.cell_identity import DEFAULTS, identity, what_counts
 
 LR = ("lr", "weight_decay", "base_batch", "lr_scaling", "warmup", "flat")
 # Keys that are hashed whatever their value: all of 0.1 outside the link, none since.
