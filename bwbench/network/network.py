@@ -38,7 +38,7 @@ CLOSE_LIMIT_S = 5.0
 
 
 @contextmanager
-def open_network(link: Link, num_nodes: int) -> Iterator[Network]:
+def open_network(link: Link, num_nodes: int, *, control_path: bool = False) -> Iterator[Network]:
     """A network of ``num_nodes`` nodes with ``link`` between them, for as long as the block lasts.
 
     Everything that it makes (processes, namespaces, interfaces) ends with the block, and with this process however it
@@ -46,11 +46,15 @@ def open_network(link: Link, num_nodes: int) -> Iterator[Network]:
     that started a child, so from another thread the end of a socket has to do, which a forked copy of this process
     would hold open.
 
+    Args:
+        control_path: whether nodes have a second interface, which nothing shapes (``addresses.control_address``): for
+            what an experiment says beside its training. Without it there is no way round the link.
+
     Raises:
         UnfitMachineError: no rights to make namespaces, or the kernel lacks what the link needs.
         ConfigError: the link asks for a back end that cannot carry it, or ``num_nodes`` is out of range.
     """
-    network = Network(link, num_nodes)
+    network = Network(link, num_nodes, control_path=control_path)
     try:
         yield network
     finally:
@@ -67,7 +71,7 @@ class Network:
         applied: the parameters really set, as ``link.json`` has them.
     """
 
-    def __init__(self, link: Link, num_nodes: int) -> None:
+    def __init__(self, link: Link, num_nodes: int, *, control_path: bool = False) -> None:
         if not 1 <= num_nodes <= MAX_NODES:
             raise ConfigError(f"nodes: {num_nodes} is out of range: 1 to {MAX_NODES} on one machine")
         if wrong := unknown_nodes(link, num_nodes):
@@ -75,7 +79,7 @@ class Network:
         self._agent = AgentClient()
         try:
             keys = link.model_dump(mode="json", by_alias=True)
-            opened = self._agent.request(protocol.Open(keys, num_nodes), OPEN_LIMIT_S)
+            opened = self._agent.request(protocol.Open(keys, num_nodes, control_path), OPEN_LIMIT_S)
         except BaseException:
             self._agent.close()
             raise
@@ -136,6 +140,11 @@ class Network:
     def health(self) -> dict[str, Any]:
         """How well the back end keeps up: ``{"backend", "alive", "lateness_p99_s", "cpu_s", "drops", …}``."""
         return self._agent.request(protocol.AskHealth(), REQUEST_LIMIT_S).health
+
+    def looked_outside(self) -> list[int]:
+        """Nodes in which a program has asked for an address that is no node's, and to which no way leads."""
+        attempts = self._agent.request(protocol.AskUnroutable(), REQUEST_LIMIT_S).attempts
+        return [node for node, number in enumerate(attempts) if number]
 
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.

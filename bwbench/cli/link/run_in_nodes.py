@@ -134,6 +134,9 @@ def _print_summary(network: Network) -> None:
     late = "" if lateness_s is None else f"; p99 of lateness {lateness_s * 1e3:.2f} ms"
     words = f"{network.backend}: {size(total.bytes)} in {total.frames} frames on the wire, {total.drops} dropped{late}"
     print(words, file=sys.stderr)
+    if nodes := network.looked_outside():
+        who = ", ".join(map(str, nodes))
+        print(f"node(s) {who} looked for something outside, but nodes see only each other", file=sys.stderr)
     if reason := emulator_unfit(emulator_of(health, None)):
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)
 

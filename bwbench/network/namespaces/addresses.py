@@ -20,17 +20,20 @@ TORCH_PORT = 29500  # torchrun's default; the network is one's own, so that it i
 
 @dataclass(frozen=True)
 class NodeAddresses:
-    """Where a node is reached: over the shaped data network and over the unshaped control network beside it."""
+    """Where a node is reached over the shaped data network."""
 
     data_address: str
-    control_address: str
     data_interface: str = DATA_INTERFACE
-    control_interface: str = CONTROL_INTERFACE
 
 
 def node_addresses(node: int) -> NodeAddresses:
     """Addresses of node number ``node`` (from 0)."""
-    return NodeAddresses(f"10.77.0.{node + 1}", f"10.78.0.{node + 1}")
+    return NodeAddresses(f"10.77.0.{node + 1}")
+
+
+def control_address(node: int) -> str:
+    """Where the node is reached over the unshaped control network beside, where there is one."""
+    return f"10.78.0.{node + 1}"
 
 
 def data_mac(node: int) -> str:

@@ -59,10 +59,15 @@ class Opened(Done):
 
 @dataclass(frozen=True)
 class Open(Request[Opened], op="open", answer=Opened):
-    """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them."""
+    """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them.
+
+    Attributes:
+        control_path: whether there is a second network, which nothing shapes.
+    """
 
     link: JsonObject
     num_nodes: int
+    control_path: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,18 @@ class Healthy(Done):
 @dataclass(frozen=True)
 class AskHealth(Request[Healthy], op="health", answer=Healthy):
     """Tell how well the back end keeps up."""
+
+
+@dataclass(frozen=True)
+class Unroutable(Done):
+    """``Wiring.unroutable``, node by node."""
+
+    attempts: list[int]
+
+
+@dataclass(frozen=True)
+class AskUnroutable(Request[Unroutable], op="unroutable", answer=Unroutable):
+    """Tell who has looked for something beyond the nodes."""
 
 
 @dataclass(frozen=True)
