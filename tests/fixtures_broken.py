@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,11 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def changed(text: str, rng: random.Random) -> bytes:
     """A JSON document with one thing wrong: a value, a key, a byte, its end, or all of it."""
     how = rng.choice(["value"] * 6 + ["key", "other key", "byte", "end", "twice", "deep"])
-    if how == "byte":
+    if how == "byte" and text:
         content = bytearray(text.encode())
         content[rng.randrange(len(content))] = rng.randrange(256)
         return bytes(content)
-    if how == "end":
+    if how == "end" and text:
         return text.encode()[: rng.randrange(len(text))]
     if how == "twice":
         return f"{text}\n{text}".encode()
@@ -66,11 +67,15 @@ def break_lines(file: Path, rng: random.Random) -> None:
 
 def break_packed(file: Path, rng: random.Random) -> None:
     """The same inside of a published file."""
-    text = gzip.decompress(file.read_bytes())
+    try:
+        text = gzip.decompress(file.read_bytes())
+    except (OSError, EOFError, zlib.error):  # broken before
+        text = b"{}"
     file.write_bytes(gzip.compress(_with_a_broken_line(text.splitlines(), rng), compresslevel=1))
 
 
 def _with_a_broken_line(lines: list[bytes], rng: random.Random) -> bytes:
+    lines = lines or [b"{}"]
     number, how = rng.randrange(len(lines)), rng.choice(["change"] * 8 + ["drop", "twice"])
     try:
         broken = [changed(lines[number].decode(), rng)]

@@ -303,7 +303,7 @@ def _merge_packed(source: Path, experiment: Path, into: Path) -> Iterator[Merged
         ours = read_packed(into)
         cells = _contents(ours)
         kept, aside = dict(cells), dict[str, JsonObject]()
-        folders = {id_of(entry.name): Path(entry.path) for entry in os.scandir(into) if entry.is_dir()}
+        folders = {id_of(entry.name): Path(entry.path) for entry in os.scandir(into) if os.path.isdir(entry.path)}
         merged = []
         for name, files in theirs.cells():
             mine, there = CellFolder(experiment / name, files), folders.get(id_of(name))

@@ -72,7 +72,7 @@ class FolderFiles:
         found = {}
         with contextlib.suppress(OSError):  # a cell that is only planned may have no folder
             entries = [(_ATTEMPT.fullmatch(entry.name), entry) for entry in os.scandir(self._path)]
-            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and entry.is_dir()}
+            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and os.path.isdir(entry.path)}
         return [found[number] for number in sorted(found)]
 
     def log_tails(self, reason: str) -> dict[str, list[str]]:
@@ -315,7 +315,7 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
         yield from _cells_of_experiment(folder)
         return
     for child in sorted(
-        entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
+        entry.path for entry in os.scandir(folder) if os.path.isdir(entry.path) and not entry.name.startswith(".")
     ):
         if os.path.lexists(os.path.join(child, "cell.json")):
             yield CellFolder(Path(child))
@@ -327,7 +327,7 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
     cells = {
         entry.name: CellFolder(Path(entry.path))
         for entry in os.scandir(folder)
-        if entry.is_dir() and os.path.lexists(os.path.join(entry.path, "cell.json"))
+        if os.path.isdir(entry.path) and os.path.lexists(os.path.join(entry.path, "cell.json"))
     }
     if (packed := read_packed(folder)) is not None:
         names = {id_of(name): name for name in cells}
