@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from bwbench.base.interruption import ENDING
 from bwbench.cli.main import main
 
 HANGS_AFTER_S = 30.0  # of wall time: a machine may be busy
@@ -33,7 +34,7 @@ class Outcome:
 def bwbench(*arguments: object) -> Outcome:
     """Run a command. Raises what no command may raise, and Hangs where it does not end."""
     begun = (sys.argv, sys.stdout, sys.stderr)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)}
+    handlers = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)}
     sys.argv, sys.stdout, sys.stderr = ["bwbench", *map(str, arguments)], io.StringIO(), io.StringIO()
     out, err, code, cpu_s = sys.stdout, sys.stderr, 0, time.process_time()
     signal.signal(signal.SIGALRM, _hangs)

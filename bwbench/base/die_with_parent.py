@@ -34,9 +34,11 @@ def die_with_parent(parent_pid: int | None = None) -> None:
         os._exit(1)
 
 
-def prctl(option: int, value: int) -> None:
-    """One prctl with an integer argument; raises OSError."""
+def prctl(option: int, value: int) -> int:
+    """What one prctl with an integer argument returns; raises OSError."""
     zero = ctypes.c_ulong(0)
-    if _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero) != 0:
+    result: int = _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero)
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl: {os.strerror(code)}")
+    return result

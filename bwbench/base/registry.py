@@ -17,6 +17,7 @@ from typing import Any
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import nearest
+from bwbench.base.plugin_siblings import PLUGIN_SIBLINGS
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,7 @@ def load_plugin(path: Path) -> None:
         raise ConfigError(f"plugin {str(path)!r} cannot be imported; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    PLUGIN_SIBLINGS.serve(path.parent)
     try:
         spec.loader.exec_module(module)
     except Exception as error:

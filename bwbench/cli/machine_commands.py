@@ -161,9 +161,10 @@ def clean(
     *,
     dry_run: Annotated[bool, option("Only say what would be removed.", "--dry-run")] = False,
 ) -> None:
-    """Remove leftovers: processes of bwbench whose parent is gone, partial files, attempts that never finished.
+    """Remove leftovers: processes of bwbench whose owner has ended, partial files, attempts that never finished.
 
-    Finished cells, running ones and checkpoints are never touched. Namespaces and qdiscs need no cleaning: they vanish
+    Finished cells, running ones and checkpoints are never touched, nor is work of yours that uses bwbench, or that you,
+    torchrun or Slurm have started. Namespaces and qdiscs need no cleaning: they vanish
     with their processes.
     """
     from bwbench.network.probe.machine import end_leftovers, find_leftovers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from itertools import takewhile
 from typing import Annotated, Any, NoReturn
@@ -12,6 +11,7 @@ from typer.core import TyperGroup
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
+from bwbench.base.interruption import ENDING, Interruption, handle
 from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
 from bwbench.cli.clean_text import cleaned
 from bwbench.cli.link import LINK_HELP, LinkGroup
@@ -75,8 +75,7 @@ def _global_options(
 
 def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # end as Ctrl-C does: the running cell is recorded as interrupted
-        signal.signal(number, signal.default_int_handler)
+    handle(ENDING, Interruption())  # all as Ctrl-C does: the running cell is recorded as interrupted
     sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)
     sys.exit(_run(sys.argv[1:]))
 

@@ -69,7 +69,8 @@ class Node:
         rank: its number, from 0.
         address: IPv4 address on the shaped network.
         interface: name of its shaped interface.
-        environment: BWBENCH_RANK, BWBENCH_NODES and BWBENCH_ADDRESS, which ``popen`` adds to our own environment.
+        environment: BWBENCH_RANK, BWBENCH_NODES, BWBENCH_ADDRESS, and the interface for gloo and NCCL, which ``popen``
+            adds to our own environment.
     """
 
     def __init__(self, network: Network, rank: int) -> None:

@@ -14,15 +14,16 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import bwbench
 from bwbench.base.errors import ConfigError, LinkError, Problem
+from bwbench.base.ownership import owned
+from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.namespaces import agent_protocol as protocol
@@ -35,6 +36,12 @@ __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
 OPEN_LIMIT_S = 120.0  # 254 nodes on a busy machine take nearly a minute
 REQUEST_LIMIT_S = 15.0
 CLOSE_LIMIT_S = 5.0
+LOOK_S = 1.0  # how often to see, while it does not answer, whether the agent is stopped
+STOPPED_LIMIT_S = 4.0  # somebody who stops it for a moment and lets it go on ends nothing
+
+
+class _Stopped(TimeoutError):
+    """The agent does not run: a signal has stopped it."""
 
 
 @contextmanager
@@ -97,6 +104,9 @@ class Network:
         stdout: int | None = None,
         stderr: int | None = None,
         pass_fds: Mapping[int, int] | None = None,
+        *,
+        few_rights: bool = False,
+        terminal: bool = False,
     ) -> NodeProcess:
         """Start a process in a node, in a session of its own.
 
@@ -107,6 +117,8 @@ class Network:
             cwd: its working directory; None passes on ours.
             stdout, stderr: file descriptors of ours; None is /dev/null, as its standard input always is.
             pass_fds: descriptor numbers in the child to descriptors of ours.
+            few_rights: it goes without most capabilities, whoever we are (``namespaces/rights.py``).
+            terminal: its descriptor 0 is a terminal that becomes its session's own, with Ctrl-C and job control.
 
         Raises LaunchError where the program cannot be started.
         """
@@ -120,6 +132,8 @@ class Network:
                 env=dict(os.environ if env is None else env),
                 cwd=os.fspath(cwd) if cwd is not None else os.getcwd(),
                 targets=list(fds),
+                few_rights=few_rights,
+                terminal=terminal,
             )
             spawned = self._agent.request(spawn, REQUEST_LIMIT_S, [exit_write, *fds.values()])
         except BaseException:
@@ -157,6 +171,11 @@ class Network:
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
         self._agent.request(protocol.Play(None), REQUEST_LIMIT_S)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its agent has stopped answering: nothing can be asked of it any more, but ``close`` ends it."""
+        return self._agent.lost is not None
 
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
@@ -224,9 +243,14 @@ class NodeProcess:
 
 
 class AgentClient:
-    """A running agent. Requests may come from any thread, one at a time."""
+    """A running agent. Requests may come from any thread, one at a time.
+
+    Attributes:
+        lost: why it answers no longer, once that is known; it is not asked again then.
+    """
 
     def __init__(self) -> None:
+        self.lost: str | None = None
         ours, theirs = socket.socketpair()
         self._control = protocol.ControlSocket(ours)
         self._lock = threading.Lock()
@@ -237,10 +261,9 @@ class AgentClient:
             arguments.append("--no-death-signal")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bwbench.network.namespaces.agent", *arguments],
-                # -m looks here first: finds this very package, and none of the user's files that are called like
-                # a module of the standard library
-                cwd=Path(bwbench.__file__).parent.parent,
+                [*module_command("bwbench.network.namespaces.agent"), *arguments],
+                cwd="/",  # the user's folder may be on a disk that goes away; what runs in the nodes names its own
+                env=owned(),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -257,34 +280,72 @@ class AgentClient:
     def request(self, request: protocol.Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
         """Have the agent do something, and return its answer.
 
-        Raises the error that the agent reports; LinkError where it is gone or takes longer than ``limit_s``.
+        Raises the error that the agent reports; LinkError where it is gone, stopped, or takes longer than ``limit_s``.
         """
         with self._lock:
+            if self.lost is not None:
+                raise LinkError(self.lost)
             number = next(self._numbers)
             try:
                 self._control.connection.settimeout(limit_s)
                 self._control.send({"id": number, "op": request.op, **vars(request)}, fds)
-                while True:
-                    message = self._control.receive()
-                    if message is None:
-                        raise ConnectionError
-                    if message[0].get("id", number) == number:  # else: the reply to a request that was interrupted
-                        break
+                reply = self._reply(number, limit_s)
             except TimeoutError as error:
-                raise LinkError(f"the network's agent did not answer {request.op!r} within {limit_s:.0f} s") from error
+                why = str(error) if isinstance(error, _Stopped) else f"did not answer {request.op!r} in {limit_s:.0f} s"
+                self.lost = f"the network's agent {why}"
+                raise LinkError(self.lost) from error
             except OSError as error:
-                raise LinkError(
-                    f"the network's agent is gone ({request.op!r} was asked of it){self._last_words()}"
-                ) from error
-        reply, _ = message
+                self.lost = f"the network's agent is gone ({request.op!r} was asked of it){self._last_words()}"
+                raise LinkError(self.lost) from error
         if "error" in reply:
             raise protocol.ERRORS.get(reply["error"], LinkError)(reply["message"])
         reply.pop("id", None)
         return cast("AnswerT", request.answer(**reply))
 
+    def _reply(self, number: int, limit_s: float) -> dict[str, Any]:
+        """The answer to request ``number``; raises TimeoutError where it does not come, OSError at the end."""
+        started_s = time.monotonic()
+        stopped_since_s: float | None = None
+        while (waited_s := time.monotonic() - started_s) < limit_s:
+            self._control.connection.settimeout(min(LOOK_S, limit_s - waited_s))
+            try:
+                message = self._control.receive()
+            except TimeoutError:
+                pid = self._stopped_process()
+                if pid is None:
+                    stopped_since_s = None
+                elif stopped_since_s is None:
+                    stopped_since_s = waited_s
+                elif waited_s - stopped_since_s > STOPPED_LIMIT_S:
+                    raise _Stopped(f"is stopped (process {pid}; somebody has sent it SIGSTOP)") from None
+                continue
+            if message is None:
+                raise ConnectionError
+            if message[0].get("id", number) == number:  # else: the reply to a request that was interrupted
+                return message[0]
+        raise TimeoutError
+
+    def _stopped_process(self) -> int | None:
+        """The process of the agent that a signal has stopped, if one has."""
+        import psutil  # inside: wanted only where something is wrong
+
+        with contextlib.suppress(psutil.Error):
+            outer = psutil.Process(self._process.pid)
+            for process in (outer, *outer.children()):
+                if process.status() == psutil.STATUS_STOPPED:
+                    return process.pid
+        return None
+
     def close(self) -> None:
         """End the agent and everything that it holds. Safe to call twice."""
         if self._process.returncode is None:
+            if self.lost is not None:  # it would not hear us; with process 1 the kernel ends all the others
+                import psutil
+
+                with contextlib.suppress(psutil.Error):
+                    for inner in psutil.Process(self._process.pid).children():
+                        inner.kill()
+                    self._process.send_signal(signal.SIGCONT)
             with contextlib.suppress(OSError):
                 self._control.connection.settimeout(CLOSE_LIMIT_S)
                 self._control.send({"id": 0, "op": "close"})

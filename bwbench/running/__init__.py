@@ -4,7 +4,7 @@ From the outside in: ``cluster/`` other machines · ``sweep/`` plan, scheduler a
 together from two runs · ``run_cell.py`` one attempt at a cell · ``launch/`` its workers, in namespaces, on hosts, or
 beside those that torchrun or Slurm has started. ``tuning/`` is a sweep of its own.
 
-**What Ctrl-C does.** SIGTERM and SIGHUP do the same: ``cli/main.py`` makes a KeyboardInterrupt of them. It comes up
+**What Ctrl-C does.** SIGTERM and SIGHUP do the same: ``cli/main.py`` makes a KeyboardInterrupt of all. It comes up
 wherever the command waits, and every room that holds something lets go of it on its way out, in ``finally`` or at the
 end of a ``with``. Nobody between keeps it, so there is one way, and it is the way of every other error too:
 
@@ -18,6 +18,11 @@ end of a ``with``. Nobody between keeps it, so there is one way, and it is the w
    interrupt the cells there, each of which goes through 1 to 4 on its machine, waits for them up to a limit, and
    ends by force those that are left.
 6. The command tells ``--notify``, says that the same command goes on, and ends with exit status 130.
+
+**A second one** within ten seconds of the first says that this is under way, and changes nothing: every step above has
+limits of its own, and ``timeout`` and closed terminals send their signal twice. A later one interrupts what the ending
+waits for. Ctrl-\\ (SIGQUIT) ends at once, as ``kill -9`` does. A signal that was ignored when the command began stays
+ignored, so ``nohup bwbench sweep … &`` survives a logout (``base/interruption.py``).
 
 A worker that torchrun or Slurm has started gets its signal from them. Its companion (``launch/companion.py``) takes
 none itself: it ends after the worker, with ``interrupted`` in status.json.

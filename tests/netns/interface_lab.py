@@ -186,7 +186,7 @@ class Machine:
     def reverts(self) -> list[int]:
         """Processes that wait to take a run back, by their number on the machine."""
         listed = self.output_of("ps", "-eo", "pid,args").splitlines()
-        return [int(line.split()[0]) for line in listed if "-m bwbench.network.interface.revert" in line]
+        return [int(line.split()[0]) for line in listed if " bwbench.network.interface.revert " in line]
 
 
 def applying(*words: str, dev: str = "wan0", peer: str = PEER, rate: str = "8 Mbit/s") -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import pytest
 from bwbench.base.errors import LinkError
 from bwbench.network.link import UNSHAPED
 from bwbench.network.network import open_network
+from bwbench.network.probe.machine import end_leftovers, find_leftovers
 from tests.netns.nodes import REPOSITORY
 
 pytestmark = [pytest.mark.netns]
@@ -35,6 +36,17 @@ while True:
         if "once" in sys.argv:
             break
         time.sleep(0.3)
+"""
+IN_A_THREAD = """
+import threading, time
+def work():
+    from bwbench import emulate
+    with emulate({"bandwidth": "10 Mbit/s", "backend": "relay"}, 2):
+        print("open", flush=True)
+        time.sleep(1000)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
 """
 # Gives up the right that lets root make namespaces without a user namespace, as an ordinary user has to.
 WITHOUT_RIGHTS = f"""
@@ -143,6 +155,30 @@ def test_an_agent_that_is_killed_takes_all_with_it_and_is_missed() -> None:
         assert process.wait(LIMIT_S) == -signal.SIGKILL
         with pytest.raises(LinkError, match="agent is gone"):
             network.counters()
+
+
+def test_clean_tells_work_from_what_was_left() -> None:
+    """A stopped agent that a thread has started outlives its parent: no signal comes, and it reads nothing."""
+    mark = uuid.uuid4().hex
+    parent = start(IN_A_THREAD, mark=mark)
+    assert parent.stdout is not None and parent.stdout.readline()
+    agents = [pid for pid in marked(mark) if pid != parent.pid and b"network.namespaces.agent" in command(pid)]
+    try:
+        for pid in agents:
+            os.kill(pid, signal.SIGSTOP)
+        found = {process.pid for process in find_leftovers()}
+        assert agents and not found & set(marked(mark))  # nothing tells that the parent is bwbench
+        parent.kill()
+        parent.wait()
+        found_since = [process for process in find_leftovers() if process.pid in agents]
+        assert {process.pid for process in found_since} == set(agents)
+        end_leftovers(found_since)
+        assert_nothing_left(mark)
+    finally:
+        parent.kill()
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+        parent.communicate()
 
 
 def test_no_right_of_root_is_needed() -> None:

@@ -11,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import Literal
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError, UnfitMachineError
+from bwbench.base.start_module import module_command
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 from bwbench.cli.link.link_options import LinkOptions, Shaping
 from bwbench.cli.link.read_link import as_duration, read_link
@@ -81,7 +82,7 @@ def _require_rights() -> None:
     if has_capability(CAP_NET_ADMIN):
         return
     program, *words = sys.argv  # by an absolute path: sudo looks for programs elsewhere
-    start = [sys.executable, "-m", "bwbench.cli.main"] if program.endswith(".py") else [str(Path(program).absolute())]
+    start = module_command("bwbench.cli.main") if program.endswith(".py") else [str(Path(program).absolute())]
     command = shlex.join([*start, *words])
     raise UnfitMachineError(
         f"changing a real interface needs root (CAP_NET_ADMIN), and nothing was changed; run: sudo {command}"

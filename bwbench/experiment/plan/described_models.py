@@ -17,8 +17,10 @@ from pydantic import TypeAdapter
 
 from bwbench import __version__
 from bwbench.base.errors import ConfigError, LaunchError
+from bwbench.base.ownership import owned
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import DATASETS, MODELS, Registry
+from bwbench.base.start_module import module_command
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.records import read_json, write_json_atomic
 from bwbench.records.environment import versions
@@ -26,7 +28,7 @@ from bwbench.records.environment import versions
 TIME_LIMIT_S = 120.0
 MAX_CACHED = 5000
 _MEASURED_BY = "processor time"  # to be changed with how the process measures, so that older answers are not used
-_COMMAND = (sys.executable, "-m", "bwbench.training.loop.describe")
+_COMMAND = tuple(module_command("bwbench.training.loop.describe"))
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,12 @@ def _ask(requests: list[JsonObject]) -> list[JsonObject]:
     """What the describing process says to each, ``error`` alone or all of a ``Description``; one process for all."""
     try:
         process = subprocess.run(
-            _COMMAND, input=json.dumps({"requests": requests}), capture_output=True, text=True, timeout=TIME_LIMIT_S
+            _COMMAND,
+            input=json.dumps({"requests": requests}),
+            env=owned(),
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
         )
     except subprocess.TimeoutExpired:
         raise LaunchError(

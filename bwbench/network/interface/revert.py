@@ -13,8 +13,8 @@ import contextlib
 import importlib
 import os
 import select
-import signal
 import socket
+import struct
 import subprocess
 import sys
 import syslog
@@ -23,8 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-import bwbench
 from bwbench.base.errors import BwbenchError, UnfitMachineError
+from bwbench.base.interruption import ENDING, handle
+from bwbench.base.ownership import owned_by_nobody
+from bwbench.base.start_module import module_command
 from bwbench.network.interface.run_state import RunState, StateFolder, forget_state, now_s, read_state
 from bwbench.network.namespaces import isolation
 
@@ -56,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in (0, 1, 2):
             os.dup2(devnull, number)
     isolation.set_process_name("bwbench-revert")
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _Watch.stop)
+    handle(ENDING, _Watch.stop)
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(socket_name(state.run))
@@ -104,7 +105,11 @@ class _Watch:
         ready, _, _ = select.select([self._listener, *self._connections], [], [], limit_s)
         for found in ready:
             if found is self._listener:
-                self._connections.append(found.accept()[0])
+                connection = found.accept()[0]
+                if _is_trusted(connection):
+                    self._connections.append(connection)
+                else:  # another user, who has no say in it
+                    connection.close()
                 continue
             said = b""
             with contextlib.suppress(OSError):
@@ -115,6 +120,13 @@ class _Watch:
                 self._connections.remove(found)
                 self._lost_owner |= found in self._owners
                 found.close()
+
+
+def _is_trusted(connection: socket.socket) -> bool:
+    """Whether root or our own user is at the other end: an abstract socket has no owner, and anybody reaches it."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (0, os.geteuid())
 
 
 def _take_back(state_file: Path, state: RunState, reason: str) -> bool:
@@ -211,7 +223,7 @@ def arm(state_file: Path, run: str) -> Guard:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": _python_path()},
+                env=owned_by_nobody(),
                 cwd="/",
                 start_new_session=True,
                 timeout=ARM_LIMIT_S,
@@ -228,16 +240,16 @@ def arm(state_file: Path, run: str) -> Guard:
 def answers(run: str) -> bool:
     """Whether the revert of a run is there."""
     with socket.socket(socket.AF_UNIX) as connection:
-        return connection.connect_ex(socket_name(run)) == 0
+        return connection.connect_ex(socket_name(run)) == 0 and _is_trusted(connection)
 
 
 def _ways(state_file: Path, run: str) -> list[tuple[str, list[str]]]:
-    python = [sys.executable, "-m", _MODULE, str(state_file), run]
+    python = [*module_command(_MODULE), str(state_file), run]
     ways = [("a daemon", [*python, "--detach"])]
     if _under_systemd():
         unit = f"bwbench-revert-{run}"
         options = ["--quiet", "--collect", f"--unit={unit}", "--description=takes back what bwbench link apply did"]
-        options += [f"--setenv=PYTHONPATH={_python_path()}"]
+        options += [f"--setenv={name}={os.environ[name]}" for name in ("PYTHONPATH",) if os.environ.get(name)]
         options += [f"--property={setting}" for setting in ("Type=exec", "Restart=on-failure", "OOMScoreAdjust=-900")]
         ways.insert(0, (f"systemd unit {unit}", ["systemd-run", *options, *python]))
     return ways
@@ -254,20 +266,15 @@ def _under_systemd() -> bool:
         return False
 
 
-def _python_path() -> str:
-    """So that it finds this very bwbench, installed or not."""
-    folder = str(Path(bwbench.__file__).resolve().parents[1])
-    return os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
 def _connect(run: str) -> socket.socket:
     end_s = time.monotonic() + ARM_LIMIT_S
     while True:
         connection = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):
             connection.connect(socket_name(run))
-            connection.sendall(OWNER)
-            return connection
+            if _is_trusted(connection):
+                connection.sendall(OWNER)
+                return connection
         connection.close()
         if time.monotonic() >= end_s:
             raise TimeoutError(f"it does not answer within {ARM_LIMIT_S:g} s")

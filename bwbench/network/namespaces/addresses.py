@@ -47,13 +47,22 @@ def data_port(node: int) -> Port:
 
 
 def node_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:
-    """The node's number, how many there are, and its own address on the shaped network."""
-    return {"BWBENCH_RANK": str(rank), "BWBENCH_NODES": str(len(nodes)), "BWBENCH_ADDRESS": nodes[rank].data_address}
+    """Who the node is, for programs: its number, how many there are, its own address on the shaped network.
+
+    And by which interface gloo, NCCL and TensorPipe reach the others: without a word they ask for the host's name,
+    which may belong to no address of a node. Who uses none of them does not notice.
+    """
+    interface = nodes[rank].data_interface
+    return {
+        "BWBENCH_RANK": str(rank),
+        "BWBENCH_NODES": str(len(nodes)),
+        "BWBENCH_ADDRESS": nodes[rank].data_address,
+        **{f"{library}_SOCKET_IFNAME": interface for library in ("GLOO", "NCCL", "TP")},
+    }
 
 
 def torch_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:
-    """What torchrun sets for one process a node, and the interface for gloo and NCCL: all on the shaped network."""
-    interface = nodes[rank].data_interface
+    """What torchrun sets for one process a node, on the shaped network."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(len(nodes)),
@@ -61,6 +70,4 @@ def torch_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, st
         "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": nodes[0].data_address,
         "MASTER_PORT": str(TORCH_PORT),
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": interface,
     }

@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces import isolation, machine_files
 from bwbench.network.namespaces.addresses import node_addresses
 from bwbench.network.namespaces.backend import AbstractBackend
+from bwbench.network.namespaces.rights import give_up_rights
 from bwbench.network.namespaces.wiring import Wiring
 from bwbench.network.netem.kernel_backends import NetemBackend, UnshapedBackend
 from bwbench.network.netem.netem_check import netem_available
@@ -226,6 +228,10 @@ def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], re
         machine_files.be_node(asked.node)
         die_with_parent()
         _place_descriptors(fds)
+        if asked.few_rights:
+            give_up_rights()
+        if asked.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())

@@ -85,6 +85,8 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     Attributes:
         env, cwd: its whole environment, and its working directory.
         targets: under which numbers it finds the descriptors.
+        few_rights: whether it goes without most of what root may.
+        terminal: whether descriptor 0 is a terminal that is to be its own, with Ctrl-C and job control.
     """
 
     node: int
@@ -92,6 +94,8 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     env: Mapping[str, str]
     cwd: str
     targets: Sequence[int]
+    few_rights: bool = False
+    terminal: bool = False
 
 
 @dataclass(frozen=True)

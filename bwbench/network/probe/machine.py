@@ -1,11 +1,12 @@
 """What this machine can do: each check tries the thing itself instead of guessing from versions.
 
 How much the relay carries is measured: every node sends to the next one over TCP as fast as it goes. And what earlier
-runs have left: processes of bwbench that have outlived their parent. There should be none; this is how one finds out.
+runs have left: processes of bwbench that have outlived their owner. There should be none; this is how one finds out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -17,6 +18,7 @@ from typing import Literal, NamedTuple
 import psutil
 
 from bwbench.base.errors import BwbenchError, UnfitMachineError
+from bwbench.base.ownership import is_orphan
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.namespaces.backend import lateness_between
@@ -56,7 +58,6 @@ while connection.recv_into(buffer):
     pass
 """
 
-_MODULES = ("bwbench.network.namespaces.agent", "bwbench.network.probe.node", "bwbench.training.loop.worker")
 _END_LIMIT_S = 5.0
 _ANSWER_LIMIT_S = 10.0
 
@@ -131,7 +132,7 @@ def _settings() -> Iterator[MachineFinding]:
     text = f"{taken} is used (allowed here: {', '.join(allowed)})"
     yield MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
     if pids := ", ".join(str(leftover.pid) for leftover in find_leftovers()):
-        text = f"processes {pids} have lost their parent; bwbench clean ends them"
+        text = f"processes {pids} have lost their owner; bwbench clean ends them"
         yield MachineFinding("leftovers", "limited", text)
     else:
         yield MachineFinding("leftovers", "ok", "none")
@@ -191,7 +192,7 @@ def _load(total_bps: float, keys: Mapping[str, float]) -> Load:
     with open_network(Link.model_validate(asked), NUM_NODES) as network:
         for node in range(NUM_NODES):
             own, following = (network.nodes[number % NUM_NODES].data_address for number in (node, node + 1))
-            network.spawn(node, [sys.executable, "-SEc", _TRAFFIC, own, following])
+            network.spawn(node, [sys.executable, "-ISc", _TRAFFIC, own, following])
         time.sleep(_RAMP_S)
         begun_s, before, counters = time.monotonic(), network.health(), network.counters()
         time.sleep(_MEASURED_S)
@@ -207,17 +208,15 @@ def _load(total_bps: float, keys: Mapping[str, float]) -> Load:
 
 
 def find_leftovers() -> list[psutil.Process]:
-    """Agents, probes and workers that no living ``bwbench`` is an ancestor of, with ``pid`` and ``cmdline`` as info."""
+    """Processes whose recorded owner has ended, with ``pid`` and ``cmdline`` as info.
+
+    Neither their names nor those of their owners count, and what has no record of an owner is left alone.
+    """
     found = []
     for process in psutil.process_iter(["pid", "cmdline"]):
-        if not set(_MODULES) & set(process.info["cmdline"] or ()):
-            continue
-        try:
-            ancestors = [" ".join(parent.cmdline()) for parent in process.parents()]
-        except psutil.Error:
-            continue
-        if not any("bwbench" in ancestor or "pytest" in ancestor for ancestor in ancestors):
-            found.append(process)
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended meanwhile, or is another user's
+            if is_orphan(process.environ()):
+                found.append(process)
     return found
 
 

@@ -10,17 +10,15 @@ import math
 import os
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
-import bwbench
 from bwbench.base.errors import LinkError
 from bwbench.base.messages import MessageReader, encode
 from bwbench.base.plain_data import JsonObject
+from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.network import Network, NodeProcess
 from bwbench.network.probe import probe_plan
@@ -278,9 +276,11 @@ class _Probe:
             self._channels.append(ours)
             self._replies.append(MessageReader(ours.fileno()))
             with theirs:
-                argv = [sys.executable, "-m", "bwbench.network.probe.node", self._network.nodes[node].data_address]
-                root, fds = Path(bwbench.__file__).parent.parent, {CHANNEL_FD: theirs.fileno()}
-                process = self._network.spawn(node, argv, cwd=root, stderr=self._errors_fd, pass_fds=fds)
+                argv = [*module_command("bwbench.network.probe.node"), self._network.nodes[node].data_address]
+                fds = {CHANNEL_FD: theirs.fileno()}
+                process = self._network.spawn(
+                    node, argv, cwd="/", stderr=self._errors_fd, pass_fds=fds, few_rights=True
+                )
                 self._processes.append(process)
         for node in range(self.num_nodes):
             self.reply(node, START_LIMIT_S)

@@ -21,6 +21,7 @@ from bwbench.experiment.plan.given_cell import CELL_ID, PLUGINS, planned_environ
 _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
 _END_OF_CELL = "END_OF_CELL"
+_SAFE_PATH = "export PYTHONSAFEPATH=1  # from Python 3.11 on: no module is taken from the working directory"
 # Says what was planned, which workers check, and writes the cell's file where it is missing.
 _KEEP_CELL = (
     f'  export {CELL_ID}="${{2##*-}}" {PLUGINS}="${{3:-}}"\n'
@@ -71,6 +72,7 @@ def array_script(files: Sequence[str], num_tasks: int, setting: ScriptSetting) -
             "set -eu",
             f"cd {shlex.quote(setting.folder)}",
             *exports,
+            _SAFE_PATH,
             f"exec {shlex.join(words)} \\",
             f'  --shard "$SLURM_ARRAY_TASK_ID/{num_tasks}" \\',
             f"  -- {shlex.join(files)}",
@@ -106,7 +108,7 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             "  count=$((count + 1))",
             '  [ "$NODE" -lt "$1" ] || { cat > /dev/null; return 0; }',
             _KEEP_CELL,
-            '  "$PYTHON" -m torch.distributed.run --nnodes="$1" --nproc-per-node=1 --node-rank="$NODE" \\',
+            '  "$PYTHON" -m bwbench.training.loop.torchrun --nnodes="$1" --nproc-per-node=1 --node-rank="$NODE" \\',
             '    --master-addr="$HEAD" --master-port="$port" --max-restarts=0 --rdzv-conf timeout=86400 \\',
             '    -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
             "}",
@@ -160,6 +162,7 @@ def _common(setting: ScriptSetting) -> list[str]:
         ),
         f'if [ -z "${{PYTHON:-}}" ]; then PYTHON={shlex.quote(setting.python)}; fi',
         f'if [ -z "${{RESULTS:-}}" ]; then RESULTS={shlex.quote(setting.results)}; fi',
+        _SAFE_PATH,
         "count=0 failed=0",
     ]
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from bwbench import __version__
 from bwbench.base.errors import ConfigError, UnfitMachineError
+from bwbench.base.start_module import WITHOUT_CALLERS_FOLDER
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.files import full_disk_said
 from bwbench.records.schema import JsonObject
@@ -52,7 +53,8 @@ _ENDING = "bwbench-connected:"
 # Ray's own limits add up to more than two minutes, some inside calls that no signal interrupts, and some of its
 # failures end the process.
 _TRY = f"""
-import json, sys
+{WITHOUT_CALLERS_FOLDER}
+import json
 import ray
 try:
     ray.init(address=json.loads(sys.argv[1]), log_to_driver=False, logging_level="error")
@@ -97,13 +99,25 @@ def _connected(address: str) -> Iterator[Any]:
     ray: Any = importlib.import_module("ray")
     ended_by = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # Ray talks there; we say it ourselves
-        ray.init(address=address, log_to_driver=False, logging_level="error")
+        with _standing_in("/"):  # Ray puts the working directory first on sys.path of everything that runs our tasks
+            ray.init(address=address, log_to_driver=False, logging_level="error")
         try:
             for number, handler in ended_by.items():
                 signal.signal(number, handler)
             yield ray
         finally:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _standing_in(folder: str) -> Iterator[None]:
+    before = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
 
 
 class RayExecutor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, TORCH_PORT, control_address
@@ -96,11 +96,12 @@ class LocalLauncher:
             with (self._attempt / f"rank{rank}.log").open("ab") as log:
                 process = self._network.spawn(
                     rank,
-                    [sys.executable, "-m", "bwbench.training.loop.worker", str(self._cell_file)],
+                    [*module_command("bwbench.training.loop.worker"), str(self._cell_file)],
                     env=environment,
                     stdout=log.fileno(),
                     stderr=log.fileno(),
                     pass_fds={3: channels.worker_ends[rank].fileno()},
+                    few_rights=True,
                 )
             self._processes.append(process)
         for end in channels.worker_ends:  # so that a dead worker is seen as end of file

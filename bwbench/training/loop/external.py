@@ -14,7 +14,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +25,9 @@ import torch.distributed as dist
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import CellTakenError, ConfigError, LinkError
+from bwbench.base.interruption import handle
 from bwbench.base.plain_data import Json
+from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
@@ -311,7 +312,8 @@ def _exchange(groups: Groups, key: str, own: str) -> list[str]:
 def _start_companion(cell_file: Path, rank: int) -> Channel:
     """Start the companion; it ends once this process has."""
     here, there = socket.socketpair()
-    command = [sys.executable, "-m", "bwbench.running.launch.companion", str(there.fileno()), str(cell_file), str(rank)]
+    arguments = [str(there.fileno()), str(cell_file), str(rank)]
+    command = [*module_command("bwbench.running.launch.companion"), *arguments]
     with there:
         # In a session of its own: it has to outlive the worker, whatever ends that.
         subprocess.Popen(command, pass_fds=[there.fileno()], start_new_session=True, stdin=subprocess.DEVNULL)
@@ -322,8 +324,7 @@ def _die_by_signals(channel: Channel) -> None:
     """Say which signal ends this process, and end, also while it waits inside of torch for a message."""
     heard, hears = socket.socketpair()
     hears.setblocking(False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    handle((signal.SIGTERM, signal.SIGINT), lambda *_: None)
     signal.set_wakeup_fd(hears.fileno(), warn_on_full_buffer=False)
 
     def wait() -> None:

@@ -15,13 +15,13 @@ from typing import Any
 
 from bwbench.base.errors import ConfigError, LaunchError
 from bwbench.base.messages import LineBuffer
+from bwbench.base.start_module import REMOTELY
 from bwbench.experiment.config.hosts import Host
-from bwbench.running.launch.ssh.keeper import HEARTBEAT_LIMIT_S, KeeperOrder, RunEnd
+from bwbench.running.launch.ssh.keeper import HEARTBEAT_LIMIT_S, KEEPER, KeeperOrder, RunEnd
 
 CONNECT_LIMIT_S = 15.0
 COMMAND_LIMIT_S = 90.0  # Python there may have to read torch from a slow disk
 KEEPALIVE_S = 5.0  # asked so often, and given up after three times without an answer
-KEEPER = "bwbench.running.launch.ssh.keeper"
 BEAT_S = 3.0
 RECONNECT_S = 2.0
 CONTACT_S = 10.0  # a connection that holds for so long leads to a host that lives, however little it has to say
@@ -93,8 +93,8 @@ def load_asyncssh() -> Any:
 
 
 def command_line(host: Host, module: str, arguments: Sequence[str]) -> str:
-    """``python -m MODULE ARGUMENTS`` for the shell at the other end, which gets every word quoted."""
-    return shlex.join([host.python, "-m", module, *arguments])
+    """Python as a module, for the shell at the other end, which gets every word quoted."""
+    return shlex.join([host.python, "-c", REMOTELY, module, *arguments])
 
 
 async def ask(connection: Any, host: Host, module: str, arguments: Sequence[str], request: Any = None) -> Any:
@@ -192,7 +192,7 @@ class HostSession:
         if self._connection is not None:
             with contextlib.suppress(HostError):
                 if self._started and self.ended is not None:
-                    await ask(self._connection, self.host, KEEPER, ["remove", self.token])
+                    await ask(self._connection, self.host, KEEPER, ["remove"], {"token": self.token})
             self._connection.close()
 
     async def _attached(self) -> None:
@@ -202,11 +202,9 @@ class HostSession:
             self._connection = await connect(self.host)
         beating: asyncio.Task[None] | None = None
         try:
-            self._process = await self._connection.create_process(
-                command_line(self.host, KEEPER, ["attach", self.token])
-            )
+            self._process = await self._connection.create_process(command_line(self.host, KEEPER, ["attach"]))
             opened_s = time.monotonic()
-            await self._tell({"offsets": self._offsets})
+            await self._tell({"token": self.token, "offsets": self._offsets})
             beating = asyncio.create_task(self._beat())
             if self._stopping:
                 await self._tell({"stop": True})

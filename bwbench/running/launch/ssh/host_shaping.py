@@ -6,12 +6,12 @@ import contextlib
 import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import TypedDict, cast
 
 from bwbench.base.messages import MessageReader, encode
+from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.link import MAX_SEED
 from bwbench.network.link.node_link import Queue
@@ -120,7 +120,7 @@ class HeldShaping:
         if self._request is None:
             return None
         self._process = subprocess.Popen(
-            [sys.executable, "-m", SHAPER, "hold"],
+            [*module_command(SHAPER), "hold"],
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,15 +1,19 @@
 """The part of launcher ``ssh`` that runs on a host: keeps one torchrun, and ends it when nobody wants it any more.
 
-``python -m bwbench.running.launch.ssh.keeper start`` reads a ``KeeperOrder`` from standard input and leaves a keeper
-behind. ``attach TOKEN`` is the line between it and the controller, one JSON object a line on the standard streams of an
-ssh session: beats come in, what is printed and recorded goes out. A connection that breaks ends ``attach`` alone. Where
-no beat has come for a while the keeper ends everything, and so it does when told.
+``start`` reads a ``KeeperOrder`` from standard input and leaves a keeper behind. ``attach`` is the line between it and
+the controller, one JSON object a line on the standard streams of an ssh session: beats come in, what is printed and
+recorded goes out. A connection that breaks ends ``attach`` alone. Where no beat has come for a while the keeper ends
+everything, and so it does when told.
+
+Who knows the token of a run can end it. It comes on standard input and stands in the environment, which the user alone
+can read, and never among the arguments, which ``ps`` shows to everybody.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -25,11 +29,14 @@ import psutil
 
 from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.messages import MessageReader
+from bwbench.base.ownership import owned, owned_by_nobody
+from bwbench.base.start_module import module_command, module_script
 from bwbench.records import read_json, read_record, write_json_atomic, write_record
 from bwbench.records.files import LEAST_FREE_BYTES
 from bwbench.records.schema import JsonObject, Record
 from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 
+KEEPER = "bwbench.running.launch.ssh.keeper"
 TOKEN = "BWBENCH_SSH_TOKEN"  # in the environment of everything that belongs to a run
 STATE = Path.home() / ".cache" / "bwbench" / "ssh"  # folders of runs
 HEARTBEAT_LIMIT_S = 30.0
@@ -49,14 +56,14 @@ class KeeperOrder(Record):
     Attributes:
         token: of this host's part of the run.
         cell: content of cell.json.
-        command: arguments of Python, of torchrun and its worker, up to the worker's own.
+        torchrun: its arguments, up to the program that it starts.
         environment: variables that torchrun gets.
         shaping: for the host's shaper; None where nothing is shaped.
     """
 
     token: str
     cell: JsonObject
-    command: tuple[str, ...]
+    torchrun: tuple[str, ...]
     environment: Mapping[str, str]
     shaping: ShapingRequest | None
 
@@ -88,9 +95,9 @@ def start(order: KeeperOrder) -> None:
     (folder / "reserve").write_bytes(bytes(RESERVE_BYTES))
     (folder / "beat").touch()
     beat(folder, FIRST_BEAT_S)
-    command = [sys.executable, "-m", "bwbench.running.launch.ssh.keeper", "keep", order.token]
+    command = [*module_command(KEEPER), "keep"]
     logs = {"PET_LOG_DIR": str(folder / "torchrun")}  # of torchrun, which would leave a folder below /tmp instead
-    environment = {**os.environ, **order.environment, **logs, TOKEN: order.token}
+    environment = {**owned_by_nobody(), **order.environment, **logs, TOKEN: order.token}
     with (folder / "output.log").open("ab") as log:
         kept = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -100,10 +107,13 @@ def start(order: KeeperOrder) -> None:
 
 
 def folder_of(token: str) -> Path:
-    """Of a run. Raises ValueError where the token is none of ours: it becomes part of a path."""
+    """Of a run: everybody may read its name, as an argument of the workers, and nobody can tell the token by it.
+
+    Raises ValueError where the token is none of ours.
+    """
     if not re.fullmatch(r"[0-9a-f]{16,64}", token):
-        raise ValueError(f"{token!r} is no token")
-    return STATE / f"run-{token}"
+        raise ValueError("what was sent is no token of a run")
+    return STATE / f"run-{hashlib.sha256(token.encode()).hexdigest()[:32]}"
 
 
 def beat(folder: Path, for_s: float = 0.0) -> None:
@@ -148,9 +158,10 @@ def keep(folder: Path) -> None:
 def _train(order: KeeperOrder, folder: Path, shaping: HeldShaping) -> tuple[int, str | None]:
     """How torchrun ended, and why, where it was ended from here."""
     why: str | None = None
-    worker = [*order.command, str(folder / "cell" / "cell.json")]
+    worker = [*module_script("bwbench.training.loop.worker"), str(folder / "cell" / "cell.json")]
+    command = [*module_command("bwbench.training.loop.torchrun"), *order.torchrun, *worker]
     process = subprocess.Popen(
-        [sys.executable, *worker], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
+        command, env=owned(), stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
     )
     while process.poll() is None:
         time.sleep(POLL_S)
@@ -209,7 +220,7 @@ def others(token: str) -> Iterator[psutil.Process]:
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            if process.environ().get(TOKEN) == token and "bwbench.running.launch.ssh.keeper" not in _command(process):
+            if process.environ().get(TOKEN) == token and KEEPER not in _command(process):
                 yield process
 
 
@@ -220,24 +231,26 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def attach(folder: Path) -> None:
+def attach() -> None:
     """Tell the controller what is new until the run has ended or the controller is gone.
 
-    The first line that comes in is ``{"offsets": {file: bytes that are there already}}``; each later one is a beat, and
-    ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a file, data in
-    base64, and ``{"exit": …}`` last.
+    The first line that comes in is ``{"token": …, "offsets": {file: bytes that are there already}}``; each later one is
+    a beat, and ``{"stop": true}`` ends the run. ``{"file", "offset", "data"}`` goes out for what has been added to a
+    file, data in base64, and ``{"exit": …}`` last.
     """
     lines = MessageReader(sys.stdin.fileno())
+    folder: Path | None = None
     offsets: dict[str, int] | None = None
     while not lines.has_ended:
         for said in lines.ready(LOOK_S):
+            folder = folder or folder_of(str(said.get("token")))
             with contextlib.suppress(FileNotFoundError):  # ended there, as is said below
                 beat(folder)
             if "offsets" in said:
                 offsets = dict(said["offsets"])
             if said.get("stop"):
                 (folder / "stop").touch()
-        if offsets is None:
+        if folder is None or offsets is None:
             continue
         keeper, is_there = read_json(folder / "keeper.json"), False
         with contextlib.suppress(psutil.Error):
@@ -281,16 +294,16 @@ def _say(content: JsonObject) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """One of ``start``, ``keep TOKEN``, ``attach TOKEN``, ``remove TOKEN``."""
+    """One of ``start``, ``keep``, ``attach`` and ``remove``."""
     if arguments[0] == "start":
         start(KeeperOrder.model_validate_json(sys.stdin.readline()))
         _say({"ok": True})
     elif arguments[0] == "keep":
-        keep(folder_of(arguments[1]))
+        keep(folder_of(os.environ[TOKEN]))
     elif arguments[0] == "attach":
-        attach(folder_of(arguments[1]))
+        attach()
     else:
-        shutil.rmtree(folder_of(arguments[1]), ignore_errors=True)
+        shutil.rmtree(folder_of(json.loads(sys.stdin.readline())["token"]), ignore_errors=True)
     return 0
 
 

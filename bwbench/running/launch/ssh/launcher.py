@@ -82,14 +82,16 @@ class SshLauncher:
         first, link = reports[0], self._cell.config.link
         shaping = shaping_requests(reports, link) if link.shaped else [None] * len(reports)
         for number, ((host, workers), session) in enumerate(zip(self._placed, self._sessions, strict=True)):
-            command = (
-                *("-m", "bwbench.training.loop.torchrun"),
+            torchrun = (
                 *(f"--nnodes={len(self._placed)}", f"--nproc-per-node={workers}"),
                 *("--rdzv-backend=bwbench", f"--rdzv-endpoint={first.address}:{first.rendezvous_port}"),
-                *(f"--rdzv-conf=rank={number}", f"--rdzv-id={self._token}", "--max-restarts=0"),
-                *("-m", "bwbench.training.loop.worker"),
+                *(f"--rdzv-conf=rank={number}", "--max-restarts=0"),
             )
-            environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(self._cell.config.compute.threads)}
+            environment = {
+                "PYTHONUNBUFFERED": "1",
+                "OMP_NUM_THREADS": str(self._cell.config.compute.threads),
+                "PET_RDZV_ID": self._token,  # torchrun's --rdzv-id, where ps does not show it to everybody
+            }
             environment |= planned_environment(self._cell)
             if host.interface is not None:
                 environment["BWBENCH_DATA_INTERFACE"] = host.interface
@@ -98,7 +100,7 @@ class SshLauncher:
             order = KeeperOrder(
                 token=session.token,
                 cell=self._cell.to_json(),
-                command=command,
+                torchrun=torchrun,
                 environment=environment,
                 shaping=shaping[number],
             )

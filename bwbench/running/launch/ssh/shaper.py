@@ -1,4 +1,4 @@
-"""Shaping one host's interface from afar: ``python -m bwbench.running.launch.ssh.shaper check|hold|show|clear``.
+"""Shaping one host's interface from afar: ``python -I -m bwbench.running.launch.ssh.shaper check|hold|show|clear``.
 
 One JSON line on standard input asks for it (a ``ShapingRequest``; ``show`` and ``clear`` need nothing of it). ``check``
 answers what is in the way, and changes nothing; ``hold`` shapes until its standard input ends, which it does with
@@ -13,6 +13,7 @@ import ipaddress
 import json
 import os
 import select
+import shlex
 import shutil
 import socket
 import subprocess
@@ -33,6 +34,9 @@ from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapedInterface, Sha
 from bwbench.training.loop.interfaces import interface_towards
 
 OLD_NAME = "bwbench.launch.ssh.shaper"  # of this module, in lines of sudoers that were written for bwbench 0.1
+VERBS = ("check", "hold", "show", "clear")
+# -I: root's Python takes no module from the working directory, and no words from the environment.
+_IN_SUDOERS = [sys.executable, "-I", "-m", SHAPER]
 STDIN = 0
 SUDO_LIMIT_S = 10.0
 LONGEST_S = 7 * 86_400.0
@@ -42,6 +46,8 @@ def main(arguments: list[str]) -> int:
     """One of ``check``, ``hold``, ``show`` and ``clear``."""
     line = first_line(STDIN)
     try:
+        if arguments[:1] not in ([verb] for verb in VERBS):
+            raise ConfigError(f"one of {', '.join(VERBS)} is to be done, and {' '.join(arguments)!r} was asked for")
         if not has_capability(CAP_NET_ADMIN):
             return _as_root(arguments, line)
         with Kernel() as kernel:
@@ -114,23 +120,24 @@ def _addresses(peer: str) -> Iterator[str]:
 
 def _as_root(arguments: Sequence[str], line: bytes) -> int:
     """The same by sudo, which is not to ask for a password. Raises ConfigError with the way out where it would."""
-    words = f"{sys.executable} -m {SHAPER}"
+    allowed = ", ".join(shlex.join([*_IN_SUDOERS, verb]) for verb in VERBS)
     way_out = (
         "shaping an interface needs root: let ssh log in as root, or have sudo allow it without a password by a line "
-        f"in sudoers: {os.environ.get('USER', 'USER')} ALL=(root) NOPASSWD: {words} *"
+        f"in sudoers: {os.environ.get('USER', 'USER')} ALL=(root) NOPASSWD: {allowed}"
     )
     if os.geteuid() == 0 or shutil.which("sudo") is None:
         why = "root may not change interfaces here" if os.geteuid() == 0 else "there is no sudo"
         raise ConfigError(f"{why}; {way_out}")
     refusals = []
-    for module in (SHAPER, OLD_NAME):
-        command = [sys.executable, "-m", module, arguments[0]]
+    for start in (_IN_SUDOERS, *([sys.executable, "-m", module] for module in (SHAPER, OLD_NAME))):
+        command = [*start, arguments[0]]
         if (refusal := _refusal_of_sudo(command)) is None:
             break
         refusals.append(refusal)
     else:
         raise ConfigError(f"{refusals[0]}; {way_out}")
-    with subprocess.Popen(["sudo", "-n", "--", *command], stdin=subprocess.PIPE) as process:
+    # Lines of earlier versions have no -I: root's Python would look for its modules where we stand.
+    with subprocess.Popen(["sudo", "-n", "--", *command], stdin=subprocess.PIPE, cwd="/") as process:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.write(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,9 @@ def test_the_line_for_sudoers_is_shown(without_rights: Path, capfd: pytest.Captu
     assert shaper.main(["check"]) == 0
     said = answer(capfd)
     assert said.startswith("sudo: a password is required")
-    assert "anna ALL=(root) NOPASSWD: " in said and "-m bwbench.running.launch.ssh.shaper *" in said
+    assert "anna ALL=(root) NOPASSWD: " in said and "*" not in said
+    words = [f"{sys.executable} -I -m bwbench.running.launch.ssh.shaper {verb}" for verb in shaper.VERBS]
+    assert said.endswith(", ".join(words))
 
 
 def test_with_sudo_it_is_asked_there(without_rights: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 from bwbench.base.errors import UnfitMachineError
+from bwbench.base.start_module import REMOTELY
 from bwbench.experiment.config.hosts import Host
 from bwbench.running.launch.ssh import connection, keeper
 from bwbench.running.launch.ssh.connection import HostError, HostSession, command_line, explain_exit
 from bwbench.running.launch.ssh.host_facts import PreflightFacts
-from bwbench.running.launch.ssh.host_shaping import ShapingRequest
+from bwbench.running.launch.ssh.host_shaping import HeldShaping, ShapingRequest
 from bwbench.running.launch.ssh.keeper import RunEnd, _send_new
 from bwbench.running.launch.ssh.launcher import placed
 from bwbench.running.launch.ssh.preflight import HostReport, refuse_unfit
@@ -58,7 +60,7 @@ def test_where_the_other_hosts_reach_the_first(host: Host, said: PreflightFacts 
 
 def test_every_word_of_a_command_is_quoted() -> None:
     host = Host(address="a", python="/opt/my venv/$(x)/python")
-    assert command_line(host, "m", ["a b", "; rm"]) == "'/opt/my venv/$(x)/python' -m m 'a b' '; rm'"
+    assert command_line(host, "m", ["a b", "; rm"]) == f"'/opt/my venv/$(x)/python' -c '{REMOTELY}' m 'a b' '; rm'"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,30 @@ def test_an_exit_is_explained(status: int, said: str, expected: str) -> None:
 def test_a_token_is_digits_alone(token: str) -> None:
     with pytest.raises(ValueError, match="is no token"):
         keeper.folder_of(token)
+
+
+def test_the_token_is_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on a host reads arguments, paths in them included; its environment only a process's own user."""
+    started: list[tuple[Sequence[str], Mapping[str, str]]] = []
+
+    class Started:
+        pid, returncode = os.getpid(), 1
+
+        def __init__(self, command: Sequence[str], env: Mapping[str, str], **_: object) -> None:
+            started.append((command, env))
+
+        def poll(self) -> int:
+            return 1
+
+    token = "ab" * 18
+    order = keeper.KeeperOrder(token=token, cell={"id": "x"}, torchrun=("--nnodes=1",), environment={}, shaping=None)
+    monkeypatch.setattr(keeper, "STATE", tmp_path)
+    monkeypatch.setattr(keeper.subprocess, "Popen", Started)
+    keeper.start(order)
+    keeper._train(order, keeper.folder_of(token), HeldShaping(None, hidden=keeper.TOKEN))
+    assert len(started) == 2 and started[0][1][keeper.TOKEN] == token
+    commands = [*(command for command, _ in started), [command_line(ANNA, keeper.KEEPER, ["attach"])]]
+    assert not any(token in word for command in commands for word in command)
 
 
 def test_what_a_host_names_stays_inside_its_folder(tmp_path: Path) -> None:
@@ -172,7 +198,7 @@ def test_facts_and_orders_arrive_as_they_were() -> None:
     request = ShapingRequest(link={"latency": "1 ms"}, interface=None, peers=("b",), spared=(22,))
     for shaping in (None, request):
         order = keeper.KeeperOrder(
-            token="ab" * 10, cell={"id": "x"}, command=("-m", "torchrun"), environment={"A": "b"}, shaping=shaping
+            token="ab" * 10, cell={"id": "x"}, torchrun=("--nnodes=1",), environment={"A": "b"}, shaping=shaping
         )
         assert keeper.KeeperOrder.model_validate_json(json.dumps(order.to_json())) == order
     end = RunEnd(returncode=-9, why="told to stop")
