@@ -106,7 +106,7 @@ class Wiring:
         found = []
         for fd in self.node_fds:
             with isolation.inside(fd, self.air_fd):
-                names, values = (line.split() for line in _IP_STATISTICS.read_text().splitlines()[:2])
+                names, values = (line.split() for line in _IP_STATISTICS.read_text(encoding="ascii").splitlines()[:2])
             found.append(int(dict(zip(names, values, strict=True))["OutNoRoutes"]))
         return found
 
