@@ -14,6 +14,7 @@ from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, EXIT_USER_INPUT, BwbenchError
 from bwbench.base.interruption import ENDING, Interruption, handle
 from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
+from bwbench.cli.clean_text import cleaned
 from bwbench.cli.link import LINK_HELP, LinkGroup
 from bwbench.cli.standard_files import mend_standard_files
 
@@ -78,6 +79,7 @@ def main() -> NoReturn:
     """Entry point of the console script: runs the command and leaves with the exit code of docs/results-format.md."""
     handle(ENDING, Interruption())  # all as Ctrl-C does: the running cell is recorded as interrupted
     mend_standard_files()
+    sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)
     code = _run(sys.argv[1:])
     with contextlib.suppress(OSError):  # what could not be written has been said
         sys.stdout.close()

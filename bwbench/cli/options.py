@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -218,9 +219,9 @@ def find_cell(name: str, results: Path) -> Path:
     Raises ConfigError where there is none, or more than one.
     """
     path = Path(name)
-    if path.name == "cell.json" and path.is_file():
+    if path.name == "cell.json" and os.path.lexists(path):  # whatever it is: that is said when it is read
         return path.parent
-    if (path / "cell.json").is_file():
+    if os.path.lexists(path / "cell.json"):
         return path
 
     from bwbench.records import cell_at, iter_cells

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from bwbench.cli.clean_text import one_line, uncleaned
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -19,17 +21,18 @@ PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing
 
 def stdout() -> Console:
     """Console for data."""
-    from rich.console import Console
+    from bwbench.cli.clean_console import CleanConsole
 
-    console = Console(highlight=False, soft_wrap=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
+    file = uncleaned(sys.stdout)
+    console = CleanConsole(file=file, highlight=False, soft_wrap=False, markup=False)
+    return console if console.is_terminal else CleanConsole(file=file, highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
 def stderr() -> Console:
     """Console for progress and messages."""
-    from rich.console import Console
+    from bwbench.cli.clean_console import CleanConsole
 
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    return CleanConsole(file=uncleaned(sys.stderr), stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(content: object) -> None:
@@ -72,9 +75,10 @@ def plain_table(
 ) -> Iterator[str]:
     """Lines of a table, header first; columns named in ``right`` are flushed right.
 
-    Never wrapped, never styled, quick at ten thousand rows, fit for `grep` and `awk`.
+    Never wrapped, never styled, a row a line whatever the texts hold, quick at ten thousand rows, fit for `grep` and
+    `awk`.
     """
-    table = [list(columns), *rows]
+    table = [[one_line(text) for text in row] for row in (columns, *rows)]
     widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
     for row in table:
         cells = [

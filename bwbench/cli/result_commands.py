@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
+from bwbench.cli.clean_text import clean
 from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
 from bwbench.cli.output import plain_table, print_json, say_unreadable, size
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 _SHOWN_LEFT_OUT = 8
+_FORMULA = tuple("=+-@|%＝＋－＠")  # what a formula begins with
 
 
 def status(
@@ -213,7 +215,7 @@ def plot(
     say_unreadable(refused)
     drawn = draw_albums(
         results_of(cells, reader),
-        out or folder / "figures",
+        out or _own_folder(folder, "figures"),
         figure,
         WIDTHS_IN[width.value],
         at or (),
@@ -228,6 +230,16 @@ def plot(
     for line in [*drawn.notes, *(f"not drawn: {line}" for line in drawn.skipped)]:
         print(f"note: {line}", file=sys.stderr)
     return EXIT_OK
+
+
+def _own_folder(folder: Path, name: str) -> Path:
+    """Where results are written that no option says a place for; raises ConfigError where that is a link out of it."""
+    from bwbench.records.files import leads_out  # pydantic: `bwbench --help` can do without it
+
+    place = folder / name
+    if place.is_symlink() and leads_out(place, folder):
+        raise ConfigError(f"{place} is a link out of {folder}; remove it, or name a folder with --out")
+    return place
 
 
 def report(
@@ -326,10 +338,19 @@ def _text(rows: list[Row], to: TableFormat) -> str:
     if to is TableFormat.json:
         return '{"rows": [\n' + ",\n".join(dumps(row, allow_nan=False) for row in rows) + "\n]}\n"
     text = io.StringIO()
-    writer = DictWriter(text, _columns(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    columns = {column: str(_csv_cell(column)) for column in _columns(rows)}
+    writer = DictWriter(text, columns, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows({column: _csv_cell(value) for column, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    """As it stands; before a text that a spreadsheet would take for a formula and carry out stands an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = clean(value)
+    return f"'{text}" if text.lstrip()[:1] in _FORMULA and text.strip() else text
 
 
 def _columns(rows: list[Row]) -> list[str]:

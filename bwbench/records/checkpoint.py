@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.base.errors import RecordError
-from bwbench.records.files import read_record, sync_folder, write_bytes_atomic, write_record
+from bwbench.records.files import read_record, regular_file, sync_folder, write_bytes_atomic, write_record
 from bwbench.records.schema import Carried, CheckpointHead, CheckpointPlace, Environment, Extent
 from bwbench.records.store import CellFolder
 
@@ -27,7 +27,7 @@ SAME = ("host", "cpu", "cores", "python", "bwbench", "packages", "source_sha256"
 
 def _blocks(path: Path, num_bytes: int) -> Iterator[bytes]:
     """The first ``num_bytes`` of a file, in parts. Raises OSError."""
-    with path.open("rb") as file:
+    with regular_file(path) as file:
         while num_bytes > 0 and (block := file.read(min(num_bytes, 1 << 20))):
             num_bytes -= len(block)
             yield block
@@ -134,7 +134,7 @@ def delete_checkpoints(cell: Path) -> None:
 
 def delete_unfinished(cell: Path) -> None:
     """Delete what a killed process was about to write; nobody else may write checkpoints of this cell meanwhile."""
-    for folder in cell.glob("attempt-*/.checkpoint-*.unfinished"):
+    for folder in filter(Path.is_dir, cell.glob("attempt-*/.checkpoint-*.unfinished")):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -152,7 +152,10 @@ def _of_attempt(attempt: Path) -> list[Path]:
     """Checkpoints of one attempt, the one of the last step first."""
     found = {}
     with contextlib.suppress(OSError):
-        found = {entry.name: int(match[1]) for entry in os.scandir(attempt) if (match := _FOLDER.fullmatch(entry.name))}
+        entries = [(entry, _FOLDER.fullmatch(entry.name)) for entry in os.scandir(attempt)]
+        found = {  # a link is not followed, and who would delete a pipe as a folder waits for a writer
+            entry.name: int(match[1]) for entry, match in entries if match and entry.is_dir(follow_symlinks=False)
+        }
     return [attempt / name for name in sorted(found, key=found.__getitem__, reverse=True)]
 
 

@@ -30,6 +30,7 @@ REMEDY = "get it anew, or delete the cell's folder to run it again"
 _LONGEST_LINE = 1 << 20  # of an event; the start of a model of very many buckets
 _ERROR = b'"event":"error"'  # as ``dump_line`` writes it
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe without a writer must not be waited for
+_WRITING = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW  # nor a link that waits for us
 LEAST_FREE_BYTES = 64 * 1024  # with less on the disk a worker's failure is most probably the disk's
 _NOT_WRITABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR, errno.EEXIST,
@@ -64,7 +65,7 @@ def write_bytes_atomic(path: Path, content: bytes | memoryview, *, sync: bool = 
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with temporary.open("wb") as file:
+        with open(os.open(temporary, _WRITING, 0o666), "wb") as file:
             file.write(content)
             file.flush()
             if sync:
@@ -224,6 +225,14 @@ def read_last_events(path: Path, tail_bytes: int = 1 << 18) -> list[Event]:
         with contextlib.suppress(RecordError):  # the first and the last one may be cut
             events += [parse_event(line, path, REMEDY)] if line else []
     return events
+
+
+def leads_out(path: Path, folder: Path) -> bool:
+    """Whether ``path``, which lies below ``folder`` by its name, is or goes through a link to elsewhere, or nowhere."""
+    try:
+        return not path.resolve(strict=True).is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        return True
 
 
 def read_tail(path: Path, tail_bytes: int) -> bytes:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import platform
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
+from bwbench.base.errors import CellTakenError, ConfigError, RecordError, UnfitMachineError
 from bwbench.records.files import read_json
 
 CLAIM = ".claim"
@@ -46,6 +48,23 @@ def check_locks(folder: Path) -> None:
     )
 
 
+def lock_file(path: Path) -> int:
+    """Descriptor of a file to lock, made where it is missing: never of what a link leads to, or of a pipe.
+
+    Raises RecordError where it is one of these, OSError where the disk is full or not writable.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RecordError(f"{path}: is a link, where a lock is a file of its own; remove it") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RecordError(f"{path}: is no regular file, which a lock is; remove it")
+    return descriptor
+
+
 @contextlib.contextmanager
 def locked(folder: Path, limit_s: float = PLAN_LIMIT_S) -> Iterator[None]:
     """Hold an experiment's folder for a moment, made where it is missing, to write its plan.
@@ -56,7 +75,7 @@ def locked(folder: Path, limit_s: float = PLAN_LIMIT_S) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     check_locks(folder)
     deadline = time.monotonic() + limit_s
-    with (folder / PLAN_LOCK).open("a") as lock:
+    with open(lock_file(folder / PLAN_LOCK), "rb") as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,7 +142,7 @@ def claim_of(cell_folder: Path) -> ClaimNote | None:
     """What the process that runs a cell at this moment says of itself; None where none does."""
     path = cell_folder / CLAIM
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # no pipe is waited for
     except OSError:
         return None
     try:
@@ -138,7 +157,7 @@ def claim_of(cell_folder: Path) -> ClaimNote | None:
 def _take(path: Path) -> int | None:
     """A descriptor that holds the lock on the file of this name; None where another process holds it."""
     for _ in range(_LOOKS):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = lock_file(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from bwbench.base.errors import ConfigError, ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import JsonObject
-from bwbench.records.files import read_json, read_record, write_json_atomic, write_record
-from bwbench.records.lock import CLAIM, claim_of, locked
+from bwbench.records.files import leads_out, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.lock import CLAIM, claim_of, lock_file, locked
 from bwbench.records.packed import PACKED, PackedExperiment, PackedFiles, dump, id_of, read_packed, write_packed
 from bwbench.records.schema import CellRecord, PlanRecord
 from bwbench.records.store import CellFolder
@@ -28,6 +28,10 @@ DUPLICATES = ".duplicates"
 _PART = ".merging-"  # of a folder that is being copied
 _LOCK = ".merge.lock"
 _DEPTH = 3  # results/<experiment>/.timing/<cell>
+_NO_WAY_OUT = (
+    "to a folder, or out of what is merged, and is not followed: put the files themselves there first "
+    "(`dvc unprotect`, `git annex unlock`, `cp -rL`)"
+)
 _DIGEST_DIGITS = 8
 
 
@@ -59,7 +63,7 @@ def merge(sources: list[Path], into: Path) -> Iterator[Merged]:
     _check(sources, into)
     try:
         into.mkdir(parents=True, exist_ok=True)
-        with (into / _LOCK).open("a") as lock:
+        with open(lock_file(into / _LOCK), "rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -116,6 +120,8 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
 
 def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
     name = path.name
+    if (link := _link_out(path, source)) is not None:
+        return Merged(source, name, REFUSED, f"{link} is a link {_NO_WAY_OUT}")
     if isinstance(problem := CellFolder(path).problem, ForeignCellError):
         return Merged(source, name, REFUSED, str(problem))
     if why := _unfit(path):
@@ -165,6 +171,15 @@ def _beside_published(source: Path, path: Path, parent: Path) -> Merged:
     return Merged(source, path.name, COPIED)
 
 
+def _link_out(path: Path, source: Path) -> Path | None:
+    """A link in a cell's folder that is not followed: to a folder, or out of the source. None where there is none."""
+    for root, folders, names in os.walk(path):
+        for link in (Path(root, name) for name in sorted([*folders, *names])):
+            if link.is_symlink() and (link.is_dir() or leads_out(link, source)):
+                return link
+    return None
+
+
 def _unfit(path: Path) -> str:
     """Why a cell is no finished record; empty where it is one."""
     folder = CellFolder(path)
@@ -195,7 +210,7 @@ def _aside(path: Path, parent: Path) -> Path:
 
 
 def _copy(path: Path, place: Path) -> None:
-    """Copy a cell's regular files to ``place``, which appears as a whole or not at all."""
+    """Copy a cell's files, those that links lead to as well, to ``place``, which appears as a whole or not at all."""
     if place.is_dir():
         return
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +220,7 @@ def _copy(path: Path, place: Path) -> None:
         for file in _files(path):
             target = part / file.relative_to(path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, target, follow_symlinks=False)
+            shutil.copy2(file, target)
             with target.open("rb") as written:
                 os.fsync(written.fileno())
         os.rename(part, place)
@@ -236,7 +251,7 @@ def _cells(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
     for child in _folders(folder):
         if child.name.startswith(_PART):
             continue
-        if (child / "cell.json").is_file():
+        if os.path.lexists(child / "cell.json"):
             yield child
         elif depth > 1:
             yield from _cells(child, depth - 1)
@@ -253,7 +268,7 @@ def _files(folder: Path) -> Iterator[Path]:
     for root, _, names in os.walk(folder):
         for name in sorted(names):
             path = Path(root, name)
-            if name != CLAIM and not name.endswith(".part") and path.is_file() and not path.is_symlink():
+            if name != CLAIM and not name.endswith(".part") and path.is_file():
                 yield path
 
 
@@ -262,7 +277,9 @@ def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(_files(folder)):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 
@@ -286,7 +303,7 @@ def _merge_packed(source: Path, experiment: Path, into: Path) -> Iterator[Merged
         ours = read_packed(into)
         cells = _contents(ours)
         kept, aside = dict(cells), dict[str, JsonObject]()
-        folders = {id_of(entry.name): Path(entry.path) for entry in os.scandir(into) if entry.is_dir()}
+        folders = {id_of(entry.name): Path(entry.path) for entry in os.scandir(into) if os.path.isdir(entry.path)}
         merged = []
         for name, files in theirs.cells():
             mine, there = CellFolder(experiment / name, files), folders.get(id_of(name))

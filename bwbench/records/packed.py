@@ -26,7 +26,7 @@ from bwbench.records.schema import Digest, PublishedHead, PublishedPlan, Publish
 from bwbench.records.schema.record import R, refusal
 
 PACKED = "cells.jsonl.gz"
-MOST_BYTES = 2 << 30  # unpacked: some million cells
+MOST_BYTES = 256 << 20  # unpacked: some hundred thousand cells; what unpacks to more would fill the memory
 _COLUMNS = "columns"
 LEAST_CHARACTERS = 120  # of a part that is worth a reference
 _REFERENCE = "="  # {"=": 7} stands for the seventh part
@@ -136,14 +136,14 @@ def _read(path: str, mtime_ns: int, size_bytes: int) -> PackedExperiment:
     try:
         with gzip.open(path, "rb") as file:
             text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise PackedRecordsError(f"{path}: unpacks to more than {MOST_BYTES / 1e6:.0f} MB; {_AGAIN}")
         first, *lines = text.splitlines()
         content = json.loads(first)
     except OSError as error:  # gzip's own errors are of this kind, too
         raise PackedRecordsError(f"{path}: cannot be read ({error.strerror or error}); {_AGAIN}") from None
     except (EOFError, zlib.error, ValueError, RecursionError) as error:
         raise PackedRecordsError(f"{path}: broken ({error}); {_AGAIN}") from None
-    if len(text) > MOST_BYTES:
-        raise PackedRecordsError(f"{path}: unpacks to more than {MOST_BYTES / 1e9:.0f} GB; {_AGAIN}")
     if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
         raise PackedRecordsError(f"{path}: its first line says no schema; {_AGAIN}")
     try:

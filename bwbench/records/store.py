@@ -19,7 +19,7 @@ from pathlib import Path
 from bwbench.base.errors import ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject, leaves
 from bwbench.records.cell_identity import id_problem
-from bwbench.records.files import REMEDIES, read_events, read_json, read_record, read_tail
+from bwbench.records.files import REMEDIES, leads_out, read_events, read_json, read_record, read_tail
 from bwbench.records.packed import PACKED, PackedFiles, find_packed, id_of, read_packed
 from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
 from bwbench.records.schema.record import R
@@ -27,6 +27,7 @@ from bwbench.records.schema.record import R
 OF_ATTEMPTS = ("link.json", "environment.json")
 LOG_LINES = 20  # of the end of a log; enough for a traceback's end
 LOG_BYTES = 1 << 20  # a progress bar writes lines that never end
+_LEADS_OUT = "(not shown: a link that leads out of the cell's folder)"
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NAMED = re.compile(r"-([0-9a-f]{10})$")  # the folder of a cell
 _RANK = re.compile(r"\brank (\d+)")
@@ -71,7 +72,7 @@ class FolderFiles:
         found = {}
         with contextlib.suppress(OSError):  # a cell that is only planned may have no folder
             entries = [(_ATTEMPT.fullmatch(entry.name), entry) for entry in os.scandir(self._path)]
-            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and entry.is_dir()}
+            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and os.path.isdir(entry.path)}
         return [found[number] for number in sorted(found)]
 
     def log_tails(self, reason: str) -> dict[str, list[str]]:
@@ -79,10 +80,13 @@ class FolderFiles:
         that is there."""
         attempts, named = self.attempts(), _RANK.search(reason)
         pattern = f"rank{named[1]}.log" if named else "rank*.log"
-        return {
-            log.name: read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
-            for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())
-        }
+        return {log.name: self._tail(log) for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())}
+
+    def _tail(self, log: Path) -> list[str]:
+        """Last lines of a log. They are shown, published and sent on: nothing from outside the cell gets into them."""
+        if leads_out(log, self._path):
+            return [_LEADS_OUT]
+        return read_tail(log, LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
 
 
 @dataclass(frozen=True)
@@ -311,7 +315,7 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
         yield from _cells_of_experiment(folder)
         return
     for child in sorted(
-        entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
+        entry.path for entry in os.scandir(folder) if os.path.isdir(entry.path) and not entry.name.startswith(".")
     ):
         if os.path.lexists(os.path.join(child, "cell.json")):
             yield CellFolder(Path(child))
@@ -323,7 +327,7 @@ def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
     cells = {
         entry.name: CellFolder(Path(entry.path))
         for entry in os.scandir(folder)
-        if entry.is_dir() and os.path.lexists(os.path.join(entry.path, "cell.json"))
+        if os.path.isdir(entry.path) and os.path.lexists(os.path.join(entry.path, "cell.json"))
     }
     if (packed := read_packed(folder)) is not None:
         names = {id_of(name): name for name in cells}

@@ -136,7 +136,9 @@ def _experiments(folder: Path) -> list[Path]:
         raise ConfigError(f"{folder} is not a folder; name a results folder or one experiment in it")
     if (folder / "cell.json").is_file():
         raise ConfigError(f"{folder} is a single cell; name the experiment that it belongs to: {folder.parent}")
-    children = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
+    children = sorted(
+        Path(entry.path) for entry in os.scandir(folder) if os.path.isdir(entry.path) and entry.name[0] != "."
+    )
     if (folder / PACKED).is_file() or any((child / "cell.json").is_file() for child in children):
         return [folder.resolve()]
     return [child for child in children if next(iter_cells(child), None) is not None]

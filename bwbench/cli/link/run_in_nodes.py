@@ -162,6 +162,8 @@ def _tell(verdict: RunVerdict, how: NodeRunOptions) -> None:
         print(f"{reason}; 'bwbench doctor' tells what this machine can carry", file=sys.stderr)
     if how.json_file is not None:
         try:
-            Path(how.json_file).write_text(json.dumps(verdict.to_json(), indent=1, allow_nan=False) + "\n")
+            Path(how.json_file).write_text(
+                json.dumps(verdict.to_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            )
         except OSError as error:
             raise ConfigError(f"--json: cannot write {how.json_file}: {error.strerror}") from error

@@ -106,7 +106,7 @@ class Wiring:
         found = []
         for fd in self.node_fds:
             with isolation.inside(fd, self.air_fd):
-                names, values = (line.split() for line in _IP_STATISTICS.read_text().splitlines()[:2])
+                names, values = (line.split() for line in _IP_STATISTICS.read_text(encoding="ascii").splitlines()[:2])
             found.append(int(dict(zip(names, values, strict=True))["OutNoRoutes"]))
         return found
 
@@ -230,6 +230,6 @@ def _not_allowed(asked: str) -> str:
 
 def _write(name: str, value: str) -> bool:
     with contextlib.suppress(OSError):
-        (_SETTINGS / name).write_text(value)
+        (_SETTINGS / name).write_text(value, encoding="ascii")
         return True
     return False

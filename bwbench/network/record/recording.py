@@ -149,7 +149,7 @@ def write_trace(summary: RecordSummary, started: str, how: str) -> None:
     path = last.path
     temporary = path.with_name(f".{path.name}.part")
     try:
-        temporary.write_text("".join(lines))
+        temporary.write_text("".join(lines), encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from bwbench.base.plain_data import JsonObject, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.events import Ending
 from bwbench.records.schema.link_json import LinkRecord
-from bwbench.records.schema.record import Flag, Number, Record, Text, Versioned, Whole
+from bwbench.records.schema.record import Flag, FolderName, Number, Record, Text, Versioned, Whole
 
 PARTS = ("compute_s", "pad_s", "codec_s", "peers_s", "link_s", "exposed_s", "optimizer_s", "other_s")
 ADDITIVITY_TOLERANCE = 0.02  # the parts add up to the step within this share, or the ledger is not to be trusted
@@ -40,8 +40,8 @@ class CellRecord(Versioned):
     """
 
     id: Text
-    slug: Text
-    experiment: Text
+    slug: FolderName
+    experiment: FolderName
     arm: Text
     repeat: Whole = 0
     role: Text | None = None

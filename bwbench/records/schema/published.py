@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bwbench.base.plain_data import Json
-from bwbench.records.schema.record import Number, Record, Text, Versioned, Whole
+from bwbench.records.schema.record import FolderName, Number, Record, Text, Versioned, Whole
 
 
 class PlanAbout(Record):
@@ -95,8 +95,8 @@ class PublishedHead(Versioned):
         shared: parts that several cells have in common.
     """
 
-    experiment: Text
-    cells: tuple[Text, ...]
+    experiment: FolderName
+    cells: tuple[FolderName, ...]
     runs: tuple[PublishedRun, ...] = ()
     plan: PublishedPlan | None = None
     shared: tuple[Json, ...] = ()  # of JSON; checked by whoever reads what they are parts of

@@ -21,9 +21,21 @@ SCHEMA = 1  # of every file in a result folder; docs/results-format.md has the h
 MOST_SAID = 3  # of what is wrong with one record: the first ones say which kind of foreign or broken it is
 
 
+_LONGEST_NAME = 255  # bytes, of a file on Linux
+
+
+def _of_a_folder(name: str) -> str:
+    """Results are written below what a record names: a name must not lead anywhere else, nor hide what is printed."""
+    if not name.isprintable() or "/" in name or name in ("", ".", "..") or len(name.encode()) > _LONGEST_NAME:
+        short = ascii(name[:40])
+        raise PydanticCustomError("name", "{message}", {"message": f"{short} is no name that a folder may have"})
+    return name
+
+
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]  # what a float can stand for, and a table can hold
+FolderName = Annotated[str, Strict(), AfterValidator(_of_a_folder)]
 LARGEST = 1e100  # of what is measured, so that sums and squares stay finite; fp32 ends at 1e38
 Number = Annotated[float, Strict(), AllowInfNan(False), Field(ge=-LARGEST, le=LARGEST)]
 

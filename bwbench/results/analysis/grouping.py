@@ -7,6 +7,7 @@ a model, the learning rate tuned for an arm, the duration of a step that comes w
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
 
 Key = tuple[tuple[str, object], ...]
 Flat = Mapping[str, object]
+_LONGEST = 40  # characters of one setting in a file's name
 _MOST = 10**300  # that a float can stand for; a configuration may hold any number
 
 
@@ -173,10 +175,12 @@ def _belongs(name: str, settings: Collection[str]) -> bool:
 
 def _short(name: str, value: object) -> str:
     if name == BANDWIDTH_KEY:
-        return "bandwidth-varies" if value is None else str(value).replace(" ", "").replace("bit/s", "bps")
-    text = str(value) if name in _NEVER_MIXED else f"{_phrase(name)}-{value}"
-    text = f"{value}-nodes" if name == "nodes" else text
-    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
+        text = "bandwidth-varies" if value is None else str(value).replace(" ", "").replace("bit/s", "bps")
+    else:
+        text = str(value) if name in _NEVER_MIXED else f"{_phrase(name)}-{value}"
+        text = f"{value}-nodes" if name == "nodes" else text
+    text = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}-{zlib.crc32(text.encode()):08x}"
 
 
 def _phrase(name: str) -> str:

@@ -6,7 +6,7 @@ A picture is written as PNG and PDF, with the cells that it was made of: every n
 from __future__ import annotations
 
 import gc
-import json
+import io
 import math
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 from fontTools import subset  # type: ignore[import-untyped]
@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 from bwbench.base.errors import RecordError
 from bwbench.base.registry import FIGURES
 from bwbench.records import SCHEMA
+from bwbench.records.files import leads_out, write_bytes_atomic, write_json_atomic
 from bwbench.results.analysis.cells import PLANNED, state_of
 from bwbench.results.analysis.results import Results, by_experiment, regrouped
 from bwbench.results.figures.base import AbstractFigure
@@ -82,11 +83,28 @@ def draw_album(
                 label = f" ({group.label})" if group.label else ""
                 drawn.skipped.append(f"{figure.name} of {group.experiment}{label}: {why_not}")
                 continue
-            stem = (out / group.experiment if several else out) / "_".join(filter(None, (figure.name, group.label)))
+            stem = _below(out, group.experiment if several else "") / "_".join(filter(None, (figure.name, group.label)))
             picture, table = figure.draw(group, width_in), figure.table(group)
             drawn.paths.extend(save(picture, table, group, figure.name, stem, formats))
             drawn.notes.extend(note for note in group.notes if note not in drawn.notes)
     return drawn
+
+
+def _below(out: Path, name: str) -> Path:
+    """The folder of this name in ``out``, made where it is missing. Raises RecordError where it cannot be.
+
+    Both may lie in somebody else's records: a link that leads out is refused, so that nothing is written elsewhere.
+    """
+    folder = out / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+    if leads_out(folder, out):
+        raise RecordError(
+            f"{folder} leads out of {out}, where nothing is drawn; remove that link, or name another --out"
+        )
+    return folder
 
 
 def draw_albums(
@@ -113,7 +131,7 @@ def draw_albums(
     for name in names or FIGURES.names():
         alike.setdefault(FIGURES.load(name).compares, []).append(name)
     parts = [
-        partial(draw_album, groups, out / experiment if several else out, of_settings, width_in, at, formats)
+        partial(draw_album, groups, _below(out, experiment if several else ""), of_settings, width_in, at, formats)
         for experiment, groups in experiments.items()
         for of_settings in alike.values()
     ]
@@ -186,17 +204,25 @@ def save(
     }
     png, pdf, numbers = (stem.with_name(f"{stem.name}.{ending}") for ending in (*FORMATS, "json"))
     try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
         # A date in the file would make every run differ; matplotlib leaves out what is None.
         with look(), _fonts_without_layout():
             if "png" in formats:
-                figure.savefig(png, dpi=PNG_DPI, metadata={"Title": title, "Description": subject, "Software": None})
+                about = {"Title": title, "Description": subject, "Software": None}
+                _write(png, partial(figure.savefig, format="png", dpi=PNG_DPI, metadata=about))
             if "pdf" in formats:
-                figure.savefig(pdf, metadata={"Title": title, "Subject": subject, "CreationDate": None})
-        numbers.write_text(json.dumps(sidecar, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+                about = {"Title": title, "Subject": subject, "CreationDate": None}
+                _write(pdf, partial(figure.savefig, format="pdf", metadata=about))
+        write_json_atomic(numbers, sidecar, sync=False)
     except OSError as error:
         raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
     return [path for path in (png, pdf, numbers) if path is numbers or path.suffix[1:] in formats]
+
+
+def _write(path: Path, draw: Callable[[BinaryIO], object]) -> None:
+    """By rename: what lies there, a link perhaps, is replaced and not written through. Raises OSError."""
+    content = io.BytesIO()
+    draw(content)
+    write_bytes_atomic(path, content.getbuffer(), sync=False)
 
 
 @contextmanager

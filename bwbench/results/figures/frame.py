@@ -181,5 +181,4 @@ def _write(figure: Figure, lines: Sequence[str], top_in: float, size_pt: float, 
     width_in, height_in = figure.get_size_inches()
     for number, line in enumerate(lines):
         y = (top_in - _height_in(number, size_pt)) / height_in
-        figure.text(_MARGIN_IN / width_in, y, line, fontsize=size_pt, color=color, weight=weight, va="top",
-                    parse_math=False)  # fmt: skip
+        figure.text(_MARGIN_IN / width_in, y, line, fontsize=size_pt, color=color, weight=weight, va="top")  # fmt: skip

@@ -106,6 +106,7 @@ def look() -> Iterator[None]:
 
 _SETTINGS: dict[str, object] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture on every machine
+    "text.parse_math": False,  # a dollar sign in a name is one
     "font.size": TEXT_PT,
     "axes.titlesize": TEXT_PT,
     "axes.labelsize": TEXT_PT,

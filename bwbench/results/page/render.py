@@ -23,15 +23,17 @@ SCRIPTS = ("words.js", "statistics.js", "arrivals.js", "state.js", "recommend.js
 def render_page(payload: Mapping[str, object]) -> str:
     """The whole page. Text in ``payload`` is data, never markup."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((_HERE / "page.html").read_text())
+    template = environment.from_string((_HERE / "page.html").read_text(encoding="utf-8"))
     files = importlib.metadata.files(_PLOTLY) or []
     notices = [file for file in files if file.name.startswith("LICENSE") and ".dist-info" in str(file)]
     return template.render(
         title=str(payload["title"]),
-        style=Markup((_HERE / "page.css").read_text()),
+        style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         vendor=Markup(plotly_js()),
         # It has to go along with the script.
-        vendor_license=notices[0].read_text() if notices else "plotly.js: Copyright Plotly, Inc. MIT licence.",
+        vendor_license=notices[0].read_text(encoding="utf-8")
+        if notices
+        else "plotly.js: Copyright Plotly, Inc. MIT licence.",
         script=Markup(_inside_script(scripts())),
         payload=Markup(json_for_script(payload)),
     )
@@ -39,7 +41,7 @@ def render_page(payload: Mapping[str, object]) -> str:
 
 def scripts(names: tuple[str, ...] = SCRIPTS) -> str:
     """The page's own scripts, one after the other."""
-    return "\n".join((_HERE / "js" / name).read_text() for name in names)
+    return "\n".join((_HERE / "js" / name).read_text(encoding="utf-8") for name in names)
 
 
 def json_for_script(value: object) -> str:

@@ -383,7 +383,7 @@ def _marked(results: Path) -> Iterator[tuple[str, str]]:
     with full_disk_said(results):
         results.mkdir(parents=True, exist_ok=True)
         for old in results.glob(f"{_MARKER}*"):
-            with contextlib.suppress(OSError), old.open() as file:
+            with contextlib.suppress(OSError), old.open(encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 old.unlink()
         with marker.open("x", encoding="utf-8") as file:
