@@ -21,6 +21,7 @@ from bwbench.running.machine_turn import THIS_MACHINE, Holder, Machine, asked, l
 # In mean over the cell, of processors that it needs itself: a step of two halves a processor takes longer by a third.
 MOST_TAKEN = 0.5
 _PRESSURE = "/proc/pressure/cpu"
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO: the one that is not a container's, the same on every Linux
 
 
 @dataclass
@@ -124,6 +125,14 @@ def _waited_s() -> float | None:
             return int(file.readline().rpartition("total=")[2]) / 1e6
     except (OSError, ValueError):
         return None
+
+
+def sees_whole_machine() -> bool:
+    """Whether every bwbench of the machine can be met: not from a container, where only its load is seen."""
+    try:
+        return os.readlink("/proc/self/ns/pid") == f"pid:[{_FIRST_PID_NAMESPACE}]"
+    except OSError:
+        return True
 
 
 def disturbed(others: Others, needed_cores: int, *, judges_load: bool) -> str | None:

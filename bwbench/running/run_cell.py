@@ -19,7 +19,7 @@ from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Environment, Event, Others, Status
 from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
 from bwbench.running.launch.local import LocalLauncher
-from bwbench.running.machine_load import disturbed, in_company
+from bwbench.running.machine_load import disturbed, in_company, sees_whole_machine
 from bwbench.running.machine_turn import SHARE, machine_turn, shares_machine
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
@@ -186,8 +186,9 @@ class _Attempt:
             trained = earlier.others.trained if earlier is not None and earlier.others is not None else ()
             others = others.model_copy(update={"trained": tuple(dict.fromkeys((*trained, *others.trained)))})
         write_record(path, self.environment.model_copy(update={"others": others}))
-        padded = config.compute.step_time_s is not None  # whether its steps were late is known by itself
-        why = disturbed(others, config.nodes * config.compute.threads, judges_load=not padded)
+        # Whether padded steps were late is known by itself, and a bwbench that can be met is named, not guessed at.
+        judges_load = config.compute.step_time_s is None and not sees_whole_machine()
+        why = disturbed(others, config.nodes * config.compute.threads, judges_load=judges_load)
         if outcome.status != "done" or shares_machine() or why is None:
             return outcome
         reason = f"{why}; run it again, or accept that others disturb its times with {SHARE}=1 in the environment"
