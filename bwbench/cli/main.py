@@ -81,8 +81,9 @@ def main() -> NoReturn:
     mend_standard_files()
     sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)
     code = _run(sys.argv[1:])
-    with contextlib.suppress(OSError):  # what could not be written has been said
-        sys.stdout.close()
+    if sys.stdout is not None:
+        with contextlib.suppress(OSError):  # what could not be written has been said
+            sys.stdout.close()
     sys.exit(code)
 
 
