@@ -82,8 +82,11 @@ def main() -> NoReturn:
     sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)
     code = _run(sys.argv[1:])
     if sys.stdout is not None:
-        with contextlib.suppress(OSError):  # what could not be written has been said
-            sys.stdout.close()
+        with contextlib.suppress(OSError):  # what could not be written has been said; closed, it is not tried again
+            try:
+                sys.stdout.flush()
+            except OSError:
+                sys.stdout.close()
     sys.exit(code)
 
 

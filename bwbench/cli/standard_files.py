@@ -23,11 +23,12 @@ def mend_standard_files() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)
-    raw = _Lossy(2, "w", closefd=False)
-    sys.stderr = io.TextIOWrapper(
-        io.BufferedWriter(raw), sys.getdefaultencoding(), "backslashreplace", None, True, True
-    )
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is sys.__stderr__:  # else somebody who calls us has put a stream of their own there
+        raw = _Lossy(2, "w", closefd=False)
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(raw), sys.getdefaultencoding(), "backslashreplace", None, True, True
+        )
 
 
 class _Lossy(io.FileIO):

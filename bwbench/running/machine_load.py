@@ -109,7 +109,7 @@ def _busy_s() -> float | None:
     wanted = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     busy = 0
     try:
-        with open("/proc/stat") as file:
+        with open("/proc/stat", encoding="utf-8") as file:
             for name, *ticks in map(str.split, file):
                 if name in wanted:
                     busy += sum(int(ticks[index]) for index in (0, 1, 2, 7))
@@ -121,7 +121,7 @@ def _busy_s() -> float | None:
 def _waited_s() -> float | None:
     """``some avg10=0.00 avg60=0.00 avg300=0.00 total=123``, the total in microseconds."""
     try:
-        with open(_PRESSURE) as file:
+        with open(_PRESSURE, encoding="utf-8") as file:
             return int(file.readline().rpartition("total=")[2]) / 1e6
     except (OSError, ValueError):
         return None

@@ -49,7 +49,7 @@ def _killed() -> int | None:
     """Processes that were killed for want of memory so far: in our cgroup, else on the machine; None: nobody tells."""
     for path in (*_own_counts(), _OF_THE_MACHINE):
         try:
-            lines = path.read_text().splitlines()
+            lines = path.read_text(encoding="utf-8").splitlines()
         except OSError:
             continue
         if found := [line.split()[1] for line in lines if line.startswith("oom_kill ")]:
