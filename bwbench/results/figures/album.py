@@ -204,6 +204,7 @@ def save(
     }
     png, pdf, numbers = (stem.with_name(f"{stem.name}.{ending}") for ending in (*FORMATS, "json"))
     try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
         # A date in the file would make every run differ; matplotlib leaves out what is None.
         with look(), _fonts_without_layout():
             if "png" in formats:
