@@ -23,16 +23,16 @@ def module_command(module: str) -> list[str]:
 
 def module_script(module: str) -> list[str]:
     """As above, for what brings a Python of its own, as torchrun does."""
-    from pathlib import Path
+    from pathlib import Path  # not before the path is clean
 
     return [str(Path(__file__).resolve()), module]
 
 
 def become() -> None:
     """Run the module that the first argument names as the program, with the arguments after it."""
-    import importlib.util
-    import os
-    import runpy
+    import importlib.util  # not before the path is clean
+    import os  # not before the path is clean
+    import runpy  # not before the path is clean
 
     if importlib.util.find_spec(sys.argv[1]) is None:
         sys.exit(f"{sys.executable}: No module named {sys.argv[1]}")  # as Python says it
@@ -43,8 +43,8 @@ def become() -> None:
 
 def _load_own_package() -> None:
     """Import ``bwbench`` from where this file lies, whatever else is called so."""
-    import importlib.util
-    import os
+    import importlib.util  # not before the path is clean
+    import os  # not before the path is clean
 
     folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     spec = importlib.util.spec_from_file_location(
