@@ -114,8 +114,7 @@ def test_one_rank_without_any_environment(tmp_path):
     assert steps[-1]["samples"] == end["samples"] == 1280
     for step in steps:
         assert sum(step["ledger"].values()) == pytest.approx(step["duration_s"], rel=0.02)
-    padded = sorted(step["duration_s"] for step in steps)[len(steps) // 2]
-    assert 0.0045 < padded < 0.008
+    assert 0.0045 < min(step["duration_s"] for step in steps) < 0.008  # a busy machine makes steps longer, not shorter
     evaluations = workers.events(kind="eval")
     assert [e["samples"] for e in evaluations] == [0, 320, 640, 960, 1280, 1280]
     assert [e["split"] for e in evaluations] == ["validation"] * 5 + ["test"]
