@@ -194,7 +194,7 @@ def applying(*words: str, dev: str = "wan0", peer: str = PEER, rate: str = "8 Mb
     return ("bwbench", "link", "apply", "--dev", dev, "--peer", peer, "--bandwidth", rate, *words)
 
 
-def wait_for(reached: Callable[[], bool], limit_s: float = 10.0) -> bool:
+def wait_for(reached: Callable[[], bool], limit_s: float = 60.0) -> bool:
     """Whether it came true within the limit."""
     end_s = time.monotonic() + limit_s
     while not reached():
