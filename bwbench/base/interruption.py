@@ -28,21 +28,29 @@ def handle(numbers: Iterable[int], handler: Handler) -> None:
             signal.signal(number, handler)
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 class Interruption:
     """Makes a KeyboardInterrupt of a signal; what comes within ``PATIENCE_S`` after it is the same wish.
 
     An exception in the midst of a ``finally`` would leave the rest of it undone, and ``timeout -s INT`` and a
     terminal's hang-up send their signal twice within a millisecond. Later ones interrupt whatever the ending waits for.
+
+    Args:
+        interrupt: what is done instead of raising.
     """
 
-    def __init__(self) -> None:
-        self._raised_s = -float("inf")
+    def __init__(self, interrupt: Callable[[], object] = _interrupt) -> None:
+        self._interrupt = interrupt
+        self._asked_s = -float("inf")
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
-        if time.monotonic() - self._raised_s < PATIENCE_S:
+        if time.monotonic() - self._asked_s < PATIENCE_S:
             with contextlib.suppress(OSError):  # not print: it may be what has been interrupted
                 os.write(STDERR, _BEING_ENDED)
             return
-        self._raised_s = time.monotonic()
-        raise KeyboardInterrupt
+        self._asked_s = time.monotonic()
+        self._interrupt()

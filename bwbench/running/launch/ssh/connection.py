@@ -8,12 +8,15 @@ import contextlib
 import json
 import math
 import shlex
+import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, TypeVar
 
 from bwbench.base.errors import ConfigError, LaunchError
+from bwbench.base.interruption import ENDING, Interruption, handle
 from bwbench.base.messages import LineBuffer
 from bwbench.base.start_module import REMOTELY
 from bwbench.experiment.config.hosts import Host
@@ -26,6 +29,8 @@ BEAT_S = 3.0
 RECONNECT_S = 2.0
 CONTACT_S = 10.0  # a connection that holds for so long leads to a host that lives, however little it has to say
 LOST_AFTER_S = HEARTBEAT_LIMIT_S + 15.0  # by then the keeper has ended everything on its host
+
+T = TypeVar("T")
 
 
 class HostError(LaunchError):
@@ -80,6 +85,39 @@ async def connected(hosts: Sequence[Host]) -> AsyncIterator[dict[Host, Any]]:
         for connection in found:
             if not isinstance(connection, BaseException):
                 connection.close()
+
+
+def run_to_its_end(main: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run``, in which a signal that ends a command cancels ``main`` alone. Called in the main thread.
+
+    A KeyboardInterrupt in the event loop would end its other tasks too: the sessions through which ``main`` tells the
+    hosts to end. Raises KeyboardInterrupt once ``main`` has ended so.
+    """
+    came: list[tuple[int, FrameType | None]] = []
+
+    async def interruptible() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "a coroutine of asyncio.run is a task"
+        interruption = Interruption(lambda: loop.call_soon_threadsafe(task.cancel))
+
+        def end(number: int, frame: FrameType | None) -> None:
+            came.append((number, frame))
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                interruption(number, frame)
+
+        handle(ENDING, end)
+        return await main
+
+    before = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came and callable(handler := before[signal.Signals(came[0][0])]):
+            handler(*came[0])  # so that it takes what comes next for the same wish
 
 
 def load_asyncssh() -> Any:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from bwbench.base.errors import LinkError
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
-from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected, load_asyncssh
+from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected, load_asyncssh, run_to_its_end
 from bwbench.running.launch.ssh.host_shaping import BEGIN_LIMIT_S, END_LIMIT_S, SHAPER, ShaperAnswer, ShapingRequest
 from bwbench.running.launch.ssh.preflight import examine, refuse_unfit, shaping_requests
 
@@ -34,7 +34,7 @@ def ask_all(hosts: Sequence[Host], operation: str) -> dict[Host, ShaperAnswer]:
             answers = await asyncio.gather(*(one(host, connections[host]) for host in hosts))
         return dict(zip(hosts, answers, strict=True))
 
-    return asyncio.run(everywhere())
+    return run_to_its_end(everywhere())
 
 
 def hold_link(hosts: Sequence[Host], link: Link, duration_s: float, on_applied: Told) -> dict[Host, ShaperAnswer]:
@@ -52,7 +52,7 @@ def hold_link(hosts: Sequence[Host], link: Link, duration_s: float, on_applied: 
     """
     held = _HeldLink(hosts, link, duration_s, on_applied)
     with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it; on its way here it has released the hosts
-        asyncio.run(held.run())
+        run_to_its_end(held.run())
     return held.ends
 
 

@@ -19,7 +19,7 @@ from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
 from bwbench.running.launch.attempt import LaunchOutcome
 from bwbench.running.launch.deaths import describe_exit
-from bwbench.running.launch.ssh.connection import HostError, HostSession, connected
+from bwbench.running.launch.ssh.connection import HostError, HostSession, connected, run_to_its_end
 from bwbench.running.launch.ssh.keeper import KeeperOrder
 from bwbench.running.launch.ssh.preflight import HostReport, examine, refuse_unfit, shaping_requests
 
@@ -58,7 +58,7 @@ class SshLauncher:
         """
         # With the attempt, where what a killed controller had received is found and goes with it.
         with tempfile.TemporaryDirectory(dir=self._attempt, prefix="received-") as received:
-            return asyncio.run(self._run(Path(received), wall_limit_s, on_event))
+            return run_to_its_end(self._run(Path(received), wall_limit_s, on_event))
 
     async def _run(self, received: Path, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         hosts = [host for host, _ in self._placed]

@@ -16,7 +16,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment
-from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected
+from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected, run_to_its_end
 from bwbench.running.launch.ssh.host_facts import PreflightFacts
 from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapingRequest, host_link
 
@@ -86,7 +86,7 @@ def check_hosts(hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport
         async with connected(hosts) as connections:
             return await examine(connections, hosts, cells)
 
-    return asyncio.run(examined())
+    return run_to_its_end(examined())
 
 
 async def examine(connections: Mapping[Host, Any], hosts: Sequence[Host], cells: Sequence[Cell]) -> list[HostReport]:
