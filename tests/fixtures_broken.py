@@ -79,7 +79,7 @@ def _with_a_broken_line(lines: list[bytes], rng: random.Random) -> bytes:
     number, how = rng.randrange(len(lines)), rng.choice(["change"] * 8 + ["drop", "twice"])
     try:
         broken = [changed(lines[number].decode(), rng)]
-    except ValueError:  # broken before
+    except (ValueError, RecursionError):  # broken before
         broken = [lines[number]]
     new = {"change": broken, "drop": [], "twice": [lines[number]] * 2}[how]
     return b"\n".join([*lines[:number], *new, *lines[number + 1 :], b""])
@@ -90,7 +90,7 @@ def break_document(file: Path, rng: random.Random) -> None:
     text = file.read_text(encoding="utf-8", errors="replace")
     try:
         file.write_bytes(changed(text, rng))
-    except ValueError:  # broken before
+    except (ValueError, RecursionError):  # broken before
         file.write_bytes(text.encode()[: len(text) // 2])
 
 
