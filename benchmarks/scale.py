@@ -48,9 +48,10 @@ import sys
 from pathlib import Path
 from bwbench.cli.sweep_progress import PlainProgress
 from bwbench.experiment.plan import foresee
-from bwbench.records import CellFolder, write_record
+from bwbench.records import CellFolder
 from bwbench.records.schema import Status
 from bwbench.records.environment import capture_environment
+from bwbench.records.files import write_json_atomic
 from bwbench.records.lock import claimed
 from bwbench.running.sweep import freeze_sweep, plan_sweep
 from bwbench.running.sweep.account import Account
@@ -63,13 +64,13 @@ def run(item, wall_limit_s, observer):
     with claimed(item.folder) as claim:
         claim.note(phase="training")
         attempt = CellFolder(item.folder).new_attempt()
-        write_record(attempt / "environment.json", capture_environment(), sync=False)
+        write_json_atomic(attempt / "environment.json", capture_environment().to_json(), sync=False)
         status = Status(
             id=item.cell.id, slug=item.cell.slug, status="done", reason="target", attempt=1, metric="accuracy",
             time_to_target_s=12.5, censored_at_s=None, samples_to_target=20000, final_metric=0.91, test_metric=0.9,
             steps=160, samples=20480, training_clock_s=12.9, evaluation_s=0.4, wall_s=20.0, overhead_s=6.7,
             payload_bytes=10**9, wire_bytes=11 * 10**8, replicas_identical=True)
-        write_record(item.folder / "status.json", status, sync=False)
+        write_json_atomic(item.folder / "status.json", status.to_json(), sync=False)
     return status
 
 sweep = plan_sweep([Path(sys.argv[1])], Path(sys.argv[2]))
