@@ -23,7 +23,7 @@ HIDDEN = (".timing", ".convergence", ".tuning")  # cells that serve others
 
 
 @dataclass(frozen=True)
-class Finding:
+class RecordFinding:
     """One thing that is wrong, or that could not be looked at.
 
     Attributes:
@@ -46,8 +46,8 @@ class Verified:
     """
 
     path: Path
-    findings: tuple[Finding, ...]
-    unchecked: tuple[Finding, ...]
+    findings: tuple[RecordFinding, ...]
+    unchecked: tuple[RecordFinding, ...]
 
 
 def verify(folder: Path) -> Iterator[Verified]:
@@ -84,9 +84,9 @@ def _verified_in(place: Path) -> Iterator[Verified]:
             try:
                 yield _verified(cell)
             except PackedRecordsError as error:
-                yield Verified(cell.path, (Finding(SCHEMA, str(error)),), ())
+                yield Verified(cell.path, (RecordFinding(SCHEMA, str(error)),), ())
     except PackedRecordsError as error:
-        yield Verified(place, (Finding(SCHEMA, str(error)),), ())
+        yield Verified(place, (RecordFinding(SCHEMA, str(error)),), ())
     except RecordError as error:
         raise ConfigError(str(error)) from None
 
@@ -94,15 +94,15 @@ def _verified_in(place: Path) -> Iterator[Verified]:
 def _verified(cell: CellFolder) -> Verified:
     if (problem := cell.problem) is not None:
         check = ID if isinstance(problem, ForeignCellError) else SCHEMA
-        return Verified(cell.path, (Finding(check, str(problem)),), ())
+        return Verified(cell.path, (RecordFinding(check, str(problem)),), ())
     events: EventsByRank = {}
-    findings = [Finding(CHECKSUM, text) for text in _changed(cell)]
+    findings = [RecordFinding(CHECKSUM, text) for text in _changed(cell)]
     try:
         events = cell.events() if cell.composed is None else {}
     except RecordError as error:
-        findings.append(Finding(SCHEMA, str(error)))
+        findings.append(RecordFinding(SCHEMA, str(error)))
     else:
-        findings += [Finding(PLAUSIBILITY, text) for text in doubts(cell, events)]
+        findings += [RecordFinding(PLAUSIBILITY, text) for text in doubts(cell, events)]
     return Verified(cell.path, tuple(findings), tuple(_unchecked(cell, events)))
 
 
@@ -115,21 +115,21 @@ def _changed(cell: CellFolder) -> list[str]:
     return changed(cell.path, recorded) if recorded is not None else []
 
 
-def _unchecked(cell: CellFolder, events: EventsByRank) -> Iterator[Finding]:
+def _unchecked(cell: CellFolder, events: EventsByRank) -> Iterator[RecordFinding]:
     config, status = cell.cell.config, cell.status
     if (why := unchecked_id(config)) is not None:
-        yield Finding(ID, f"{why}, so that its id cannot be computed")
+        yield RecordFinding(ID, f"{why}, so that its id cannot be computed")
     if status is None:
-        yield Finding(PLAUSIBILITY, "it has not ended")
+        yield RecordFinding(PLAUSIBILITY, "it has not ended")
         return
     if isinstance(cell.files, PackedFiles):
         if SEAL not in cell.files.content:
-            yield Finding(CHECKSUM, "it was published without a checksum, by an earlier version")
+            yield RecordFinding(CHECKSUM, "it was published without a checksum, by an earlier version")
     elif status.files_sha256 is None:
-        yield Finding(CHECKSUM, "it has none: it ended under an earlier version")
+        yield RecordFinding(CHECKSUM, "it has none: it ended under an earlier version")
     link = config.get("link")
     asked = isinstance(link, dict) and link.get("shaped", True) is not False
     if status.payload_bytes and asked and capacity_of(config) is None:
-        yield Finding(PLAUSIBILITY, "the rate of its link varies, so that bytes say nothing about times")
+        yield RecordFinding(PLAUSIBILITY, "the rate of its link varies, so that bytes say nothing about times")
     if not events and not cell.is_packed and status.composed is None and status.steps:
-        yield Finding(PLAUSIBILITY, "the events of its last attempt are not there")
+        yield RecordFinding(PLAUSIBILITY, "the events of its last attempt are not there")

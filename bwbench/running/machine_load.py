@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bwbench.records.schema import Others
-from bwbench.running.machine_turn import THIS_MACHINE, Holder, Machine, asked, listening, peer
+from bwbench.running.machine_turn import THIS_MACHINE, Holder, MachineName, asked, listening, peer
 
 # In mean over the cell, of processors that it needs itself: a step of two halves a processor takes longer by a third.
 MOST_TAKEN = 0.5
@@ -47,7 +47,7 @@ class Company:
 
 
 @contextlib.contextmanager
-def in_company(machine: Machine = THIS_MACHINE) -> Iterator[Company]:
+def in_company(machine: MachineName = THIS_MACHINE) -> Iterator[Company]:
     """Be known to others who train meanwhile, and know them.
 
     Everybody listens at a name of its own, and whoever begins connects to all that it finds: the one sees whom it has

@@ -33,7 +33,7 @@ _BACKLOG = 4096  # who asks is never answered but by the kernel, and keeps its p
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineName:
     """By what those who train on a machine know it; never by anything that a user's environment may change.
 
     Attributes:
@@ -44,7 +44,7 @@ class Machine:
     folder: Path = Path("/tmp")  # of a fixed name: TMPDIR may differ between two shells of one user
 
 
-THIS_MACHINE: Final = Machine()
+THIS_MACHINE: Final = MachineName()
 
 
 def shares_machine() -> bool:
@@ -71,7 +71,7 @@ class Holder:
 
 @contextlib.contextmanager
 def machine_turn(
-    waits: Callable[[str], None], limit_s: float = TURN_LIMIT_S, machine: Machine = THIS_MACHINE
+    waits: Callable[[str], None], limit_s: float = TURN_LIMIT_S, machine: MachineName = THIS_MACHINE
 ) -> Iterator[None]:
     """Hold the machine; given back at the end, or by the kernel with the process.
 
@@ -123,7 +123,7 @@ class _Lock(Protocol):
 
 
 @contextlib.contextmanager
-def _both(machine: Machine, which: str) -> Iterator[tuple[_Lock, ...]]:
+def _both(machine: MachineName, which: str) -> Iterator[tuple[_Lock, ...]]:
     """The two locks of one name, not yet taken. All take them in this order, so that no two wait for each other."""
     name = f"{machine.name}-{'machine' if which == 'turn' else which}"
     locks = (_SocketLock(f"\0{name}"), _FileLock(machine.folder / f"{name}.lock"))

@@ -13,14 +13,14 @@ import pytest
 
 from bwbench.records.schema import Others
 from bwbench.running.machine_load import disturbed, in_company
-from bwbench.running.machine_turn import Machine
+from bwbench.running.machine_turn import MachineName
 
 BESIDE = """
 import sys
 from pathlib import Path
 from bwbench.running.machine_load import in_company
-from bwbench.running.machine_turn import Machine
-with in_company(Machine(sys.argv[1], Path(sys.argv[2]))) as company:
+from bwbench.running.machine_turn import MachineName
+with in_company(MachineName(sys.argv[1], Path(sys.argv[2]))) as company:
     print("trains", flush=True)
     sys.stdin.readline()
     print(*company.others().trained)
@@ -28,7 +28,7 @@ with in_company(Machine(sys.argv[1], Path(sys.argv[2]))) as company:
 
 
 def test_both_know_of_one_another_though_neither_looks_meanwhile(tmp_path: Path) -> None:
-    machine = Machine(f"bwbench-test-{uuid.uuid4().hex}", tmp_path)
+    machine = MachineName(f"bwbench-test-{uuid.uuid4().hex}", tmp_path)
     command = [sys.executable, "-c", BESIDE, machine.name, str(tmp_path)]
     with in_company(machine) as company:
         assert company.others().trained == ()
@@ -43,7 +43,7 @@ def test_both_know_of_one_another_though_neither_looks_meanwhile(tmp_path: Path)
 
 
 def test_own_work_is_not_that_of_others(tmp_path: Path) -> None:
-    machine = Machine(f"bwbench-test-{uuid.uuid4().hex}", tmp_path)
+    machine = MachineName(f"bwbench-test-{uuid.uuid4().hex}", tmp_path)
     burn = [sys.executable, "-c", "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"]
     with in_company(machine) as company:
         before = time.monotonic()

@@ -16,27 +16,27 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import UnfitMachineError
-from bwbench.running.machine_turn import SHARE, Machine, machine_turn
+from bwbench.running.machine_turn import SHARE, MachineName, machine_turn
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from bwbench.running.machine_turn import Machine, machine_turn
-with machine_turn(print, machine=Machine(sys.argv[1], Path(sys.argv[2]))):
+from bwbench.running.machine_turn import MachineName, machine_turn
+with machine_turn(print, machine=MachineName(sys.argv[1], Path(sys.argv[2]))):
     print("held", flush=True)
     time.sleep(600)
 """
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineName:
     """A machine of the test's own: nobody else's turn is taken."""
     monkeypatch.delenv(SHARE, raising=False)
-    return Machine(f"bwbench-test-{uuid.uuid4().hex}", tmp_path)
+    return MachineName(f"bwbench-test-{uuid.uuid4().hex}", tmp_path)
 
 
 @contextmanager
-def holder(machine: Machine, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def holder(machine: MachineName, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that has the turn."""
     command = [sys.executable, "-c", HOLD, machine.name, str(machine.folder)]
     env = {**os.environ, **environment}
@@ -48,7 +48,7 @@ def holder(machine: Machine, **environment: str) -> Iterator[subprocess.Popen[st
             process.kill()
 
 
-def test_others_wait_until_it_is_free_or_its_holder_dead(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_wait_until_it_is_free_or_its_holder_dead(machine: MachineName, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[str] = []
     with holder(machine) as process:
         with pytest.raises(UnfitMachineError, match=SHARE), machine_turn(waits.append, 0.3, machine):
@@ -66,16 +66,16 @@ def test_others_wait_until_it_is_free_or_its_holder_dead(machine: Machine, monke
 
 
 @pytest.mark.parametrize("apart", ["folder", "name"])
-def test_either_way_of_seeing_one_another_is_enough(machine: Machine, tmp_path: Path, apart: str) -> None:
+def test_either_way_of_seeing_one_another_is_enough(machine: MachineName, tmp_path: Path, apart: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     waits: list[str] = []
     with holder(machine, TMPDIR=str(elsewhere)) as process:
         # Another folder stands for a private /tmp, a socket of another name for another network namespace. There the
         # file of the same name is made a link to the holder's, which is what a folder that both see comes to.
-        other = Machine(machine.name, elsewhere)
+        other = MachineName(machine.name, elsewhere)
         if apart == "name":
-            other = Machine(f"{machine.name}-other", elsewhere)
+            other = MachineName(f"{machine.name}-other", elsewhere)
             for which in ("machine", "next"):
                 os.link(tmp_path / f"{machine.name}-{which}.lock", elsewhere / f"{other.name}-{which}.lock")
         with pytest.raises(UnfitMachineError), machine_turn(waits.append, 0.3, other):
@@ -83,7 +83,7 @@ def test_either_way_of_seeing_one_another_is_enough(machine: Machine, tmp_path: 
     assert f"process {process.pid} of " in waits[0]
 
 
-def test_a_stopped_holder_is_named_as_such(machine: Machine) -> None:
+def test_a_stopped_holder_is_named_as_such(machine: MachineName) -> None:
     waits: list[str] = []
     with holder(machine) as process:
         process.send_signal(signal.SIGSTOP)
@@ -93,12 +93,12 @@ def test_a_stopped_holder_is_named_as_such(machine: Machine) -> None:
     assert f"kill -CONT {process.pid}" in waits[0]
 
 
-def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(machine: Machine) -> None:
-    with machine_turn(print, machine=Machine(machine.name, machine.folder / "missing")):
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(machine: MachineName) -> None:
+    with machine_turn(print, machine=MachineName(machine.name, machine.folder / "missing")):
         pass
 
 
-def test_who_waits_comes_before_who_asks_again(machine: Machine) -> None:
+def test_who_waits_comes_before_who_asks_again(machine: MachineName) -> None:
     turns, waiting = list[str](), threading.Event()
 
     def other() -> None:
