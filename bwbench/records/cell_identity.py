@@ -62,6 +62,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
 }
+_KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode  # made once: it is slow
 
 
 def identity(config: BaseModel) -> str:
@@ -110,9 +112,8 @@ def unchecked_id(config: JsonObject) -> str | None:
     """Why it cannot be told whether an id is that of a recorded configuration; None where it can be."""
     if config.get("plugins"):
         return "it names plugins, whose versions are no part of the record"
-    link = config.get("link")
     later = [key for key in config if key not in KEYS]
-    later += [f"link.{key}" for key in link if not _is_key_of_link(key)] if isinstance(link, dict) else []
+    later += [f"link.{key}" for key in mapping_at(config, "link") if key not in _KEYS_OF_LINK]
     return f"it has keys of a later version ({', '.join(later)})" if later else None
 
 
@@ -125,17 +126,12 @@ def unlike(recorded: JsonObject, planned: JsonObject) -> bool:
 
 
 def _told(config: JsonObject) -> JsonObject:
-    link: JsonObject = {key: value for key, value in mapping_at(config, "link").items() if _is_key_of_link(key)}
+    link: JsonObject = {key: value for key, value in mapping_at(config, "link").items() if key in _KEYS_OF_LINK}
     return {**{key: value for key, value in config.items() if key in KEYS}, "link": link, "plugins": []}
 
 
-def _is_key_of_link(key: str) -> bool:
-    return key in DEFAULTS["link"] or f"link.{key}" in DEFAULTS
-
-
 def _hashed(counted: JsonObject) -> str:
-    canonical = json.dumps(counted, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:ID_LENGTH]
+    return hashlib.sha256(_canonical(counted).encode()).hexdigest()[:ID_LENGTH]
 
 
 Revision = Callable[[str, str], int]  # of the component of that kind and name
@@ -191,7 +187,10 @@ def _of_link(place: str, content: Json) -> Json:
     if "sha256" in kept:  # the name of the file and the mean rate say nothing more
         kept = {key: value for key, value in kept.items() if key not in ("file", "mean")}
     return {
-        key: _of_link(f"{place}.{'*' if place.endswith('.overrides') else key}", value) for key, value in kept.items()
+        key: _of_link(f"{place}.{'*' if place.endswith('.overrides') else key}", value)
+        if isinstance(value, (dict, list))
+        else value
+        for key, value in kept.items()
     }
 
 

@@ -72,7 +72,7 @@ class FolderFiles:
         found = {}
         with contextlib.suppress(OSError):  # a cell that is only planned may have no folder
             entries = [(_ATTEMPT.fullmatch(entry.name), entry) for entry in os.scandir(self._path)]
-            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and os.path.isdir(entry.path)}
+            found = {int(match[1]): Path(entry.path) for match, entry in entries if match and _is_dir(entry)}
         return [found[number] for number in sorted(found)]
 
     def log_tails(self, reason: str) -> dict[str, list[str]]:
@@ -117,16 +117,14 @@ class CellFolder:
         Raises RecordError where it is missing, broken or of a newer schema, ForeignCellError where its configuration is
         not that of its id, or its id not that of its folder.
         """
-        file = self.path / "cell.json"
         found = self._files.read(CellRecord, "cell.json")
         if found is None:
-            raise RecordError(f"{file}: is missing; {REMEDIES['cell.json']}")
+            raise RecordError(f"{self.path / 'cell.json'}: is missing; {REMEDIES['cell.json']}")
+        problem = id_problem(found.id, found.config)
         if (named := _NAMED.search(self.path.name)) is not None and named[1] != found.id:
-            raise ForeignCellError(
-                f"{file}: id: is {found.id}, in the folder of cell {named[1]}; {REMEDIES['cell.json']}"
-            )
-        if (problem := id_problem(found.id, found.config)) is not None:
-            raise ForeignCellError(f"{file}: {problem}; {REMEDIES['cell.json']}")
+            problem = f"id: is {found.id}, in the folder of cell {named[1]}"
+        if problem is not None:
+            raise ForeignCellError(f"{self.path / 'cell.json'}: {problem}; {REMEDIES['cell.json']}")
         return found
 
     @cached_property
@@ -315,7 +313,7 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
         yield from _cells_of_experiment(folder)
         return
     for child in sorted(
-        entry.path for entry in os.scandir(folder) if os.path.isdir(entry.path) and not entry.name.startswith(".")
+        entry.path for entry in os.scandir(folder) if _is_dir(entry) and not entry.name.startswith(".")
     ):
         if os.path.lexists(os.path.join(child, "cell.json")):
             yield CellFolder(Path(child))
@@ -323,11 +321,19 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
             yield from _cells_of_experiment(Path(child))
 
 
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    """Also of a link that leads nowhere, or to itself, and without asking the disk once more of any other entry."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
 def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
     cells = {
         entry.name: CellFolder(Path(entry.path))
         for entry in os.scandir(folder)
-        if os.path.isdir(entry.path) and os.path.lexists(os.path.join(entry.path, "cell.json"))
+        if _is_dir(entry) and os.path.lexists(f"{entry.path}/cell.json")
     }
     if (packed := read_packed(folder)) is not None:
         names = {id_of(name): name for name in cells}
