@@ -136,7 +136,10 @@ class Lab:
 
     def await_training(self) -> None:
         """Until the program that was started last reports an evaluation."""
-        wait_for(lambda: " of training" in self.said or "failed" in self.said, 120, "the start of training")
+        try:
+            wait_for(lambda: " of training" in self.said or "failed" in self.said, 240, "the start of training")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it said: {self.said}") from None
         assert "failed" not in self.said, self.said
 
     @property
