@@ -41,6 +41,10 @@ class LinkOptions:
         str | None, _option(_LINK, "SIZE", "Before each bottleneck: '64 kB', '100 packets' or '2 bdp'.")
     ] = None
     jitter: Annotated[str | None, _option(_DISTURBANCES, "TIME", "Standard deviation of the delay: '1 ms'.")] = None
+    jitter_kind: Annotated[
+        str | None,
+        _option(_DISTURBANCES, "NAME", "correlated (the delay wanders) or independent (drawn for every frame)."),
+    ] = None
     jitter_distribution: Annotated[
         str | None, _option(_DISTURBANCES, "NAME", "How the delay varies: normal, uniform or pareto.")
     ] = None

@@ -34,6 +34,7 @@ from bwbench.experiment.config.experiment import Experiment, Point
 from bwbench.experiment.config.matrix import COMPONENT_KEYS, Key
 from bwbench.experiment.config.method_names import arm_name, standing_of
 from bwbench.methods.roles import REFERENCE, Role, Topology, topology_by_name
+from bwbench.network.link.link import as_recorded
 from bwbench.records import SCHEMA
 from bwbench.records.schema import PlanAbout
 
@@ -49,6 +50,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "shaped": True,
         "latency": "0 us",
         "jitter": "0 us",
+        "jitter_kind": "independent",
         "jitter_distribution": "normal",
         "reorder": False,
         "loss": 0.0,
@@ -86,6 +88,8 @@ def identity(config: CellConfig) -> str:
 def what_counts(config: CellConfig) -> JsonObject:
     """The settings that an id is made of."""
     content = _counted("", config.model_dump(mode="json", by_alias=True))
+    if not config.link.has_jitter:
+        del content["link"]["jitter_kind"]
     content["link"] = _of_link("link", content["link"])
     for section in ("compute", "evaluate", "limit", "target"):
         if asked := mapping_at(content, section):
@@ -216,13 +220,20 @@ class Cell:
         if missing:
             raise ConfigError(f"cell.json lacks {', '.join(missing)}; plan the experiment again")
         try:
-            config = CellConfig.model_validate(data["config"])
+            config = CellConfig.model_validate(_with_earlier_link(data["config"]))
         except ValidationError as error:
             found = explain(error, CellConfig)
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
             raise ConfigError(problems) from None
         cell_id, slug, experiment, arm = (str(data[key]) for key in ("id", "slug", "experiment", "arm"))
         return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)
+
+
+def _with_earlier_link(config: Json) -> Json:
+    """A recorded configuration whose link means what it meant when it was written."""
+    if not isinstance(config, dict) or not isinstance(link := config.get("link"), dict):
+        return config
+    return {**config, "link": as_recorded(link)}
 
 
 MAX_SLUG = 100  # with the id and ".part" it fits everywhere, encrypted file systems included (143 bytes)

@@ -129,7 +129,7 @@ class Applied(NodeApplied, _OfAllNodes):
         latency_s, jitter_s, loss: of the path between two of them.
         queue_bytes, down_queue_bytes, queue_packets: room before the node's rates.
         up_trace, down_trace: files that rates are played from.
-        jitter_distribution, reorder, burst_loss: how delays and losses vary.
+        jitter_kind, jitter_distribution, reorder, burst_loss: how delays and losses vary.
         medium, air: whether nodes share the air, and how.
         nodes: of nodes that differ from most, by number, in what.
         outages: times without a link.
@@ -139,6 +139,7 @@ class Applied(NodeApplied, _OfAllNodes):
         hosts: across real machines, by host; None for one of which nothing was heard.
     """
 
+    jitter_kind: Text | None = None
     jitter_distribution: Text | None = None
     reorder: Flag | None = None
     burst_loss: JsonObject | None = None
