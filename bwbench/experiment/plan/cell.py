@@ -42,7 +42,11 @@ ID_LENGTH = 10  # hex digits
 _NAMED = ("id", "slug", "experiment", "arm", "repeat")  # of a cell, as cell.json has them
 FIRST_REVISION = 1
 
-_TRACE = {**dict.fromkeys(("measures", "column", "unit", "sha256", "mean")), "format": "auto", "start": "0 us"}
+_TRACE = {
+    **dict.fromkeys(("measures", "column", "unit", "columns", "sha256", "mean")),
+    "format": "auto",
+    "start": "0 us",
+}
 DEFAULTS: dict[str, dict[str, object]] = {
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "queue", "standard", "efficiency", "aggregation")),
