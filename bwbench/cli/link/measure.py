@@ -65,7 +65,7 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
 
 
 def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
-    """asked | applied | achieved | error: goodput of every pair, then round trips, losses, and jitter if any is asked."""
+    """asked | applied | achieved | error: goodput of every pair, then round trips, losses, jitter if asked."""
 
     def goodput(pair: PairMeasurement) -> tuple[str, ...]:
         rates_bps = _of_both(applied, pair, "up_bps", "down_bps")

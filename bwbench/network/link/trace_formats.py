@@ -191,7 +191,10 @@ def parse_csv(
         raise ConfigError(Problem(text, file, header_line))
     header = first if columns is None else columns
     names = _fields(header, _delimiter(header))
-    if len(names) < 2 or not all(names):
+    if not all(names):
+        text = f"column {names.index('') + 1} of {header[:60]!r} has no name; {_EXAMPLE}"
+        raise ConfigError(Problem(text, file, header_line))
+    if len(names) < 2:
         raise ConfigError(Problem(f"{header[:60]!r} does not name two columns or more; {_EXAMPLE}", file, header_line))
     time_index, to_seconds = _time_column(names, file, header_line)
     rate_index, to_bps = _rate_column(names, time_index, column, unit, file, header_line)

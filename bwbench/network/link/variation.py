@@ -81,7 +81,7 @@ class Trace(BaseModel):
             ``mahimahi``; a CSV file has to say.
         column: of a CSV file that has more than one column of rates.
         unit: of a CSV file whose header does not name it.
-        columns: names of a CSV file's columns, such as ``time_s,bytes_per_s``, where its header says less or is missing.
+        columns: names of a CSV file's columns, such as ``time_s,bytes_per_s``, in place of its header.
         start_s: where in the trace to begin.
         sha256: of the file as it was when the experiment was planned; filled in.
         mean_bps: mean rate of frames over the trace; filled in, for prediction and for the probe.

@@ -207,8 +207,7 @@ def loss_told(asked: float) -> float:
 def frames_to_tell(asked: float, dependence: float = 1.0) -> int:
     """Frames after which the interval around the measured loss is that narrow, in all but unlucky cases."""
     deviations = LOSS_TOLD_Z + 3  # half the interval, and what chance takes off the measured loss at most
-    variance = max(asked * (1 - asked), LOSS_SLACK / deviations)
-    return math.ceil(dependence * deviations**2 * variance / loss_told(asked) ** 2)
+    return math.ceil(dependence * deviations**2 * max(asked, LOSS_SLACK) * (1 - asked) / loss_told(asked) ** 2)
 
 
 def loss_flows(link: Link, num_nodes: int, *, thorough: bool = False) -> list[Flow] | None:
@@ -227,7 +226,7 @@ def loss_flows(link: Link, num_nodes: int, *, thorough: bool = False) -> list[Fl
         rates.append(min(LOSS_LARGEST_PPS, by_queue, by_link))
     duration_s = LOSS_QUICK_S
     for pair, pps in zip(pairs, rates, strict=True):
-        if thorough:
+        if thorough and pair.loss:
             wanted_s = frames_to_tell(pair.loss, 2 * (link.loss_burst or 1.0) - 1) / pps
             duration_s = max(duration_s, min(LOSS_THOROUGH_S, wanted_s))
         elif pair.loss:

@@ -202,7 +202,7 @@ def _jitter_reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
 def _unsure(pair: PairMeasurement) -> list[str]:
     """What was measured too shortly to be told, and what would tell it."""
     who, reasons = f"node {pair.src} to node {pair.dst}", []
-    if (interval := pair.loss_interval) is not None:
+    if pair.asked_loss and (interval := pair.loss_interval) is not None:
         told = probe_plan.loss_told(pair.asked_loss)
         if not pair.asked_loss - told <= interval[0] <= interval[1] <= pair.asked_loss + told:
             needed = max(probe_plan.frames_to_tell(pair.asked_loss, pair.loss_dependence), 2 * pair.loss_frames)

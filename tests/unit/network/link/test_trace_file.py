@@ -111,7 +111,7 @@ def test_csv_units_come_from_the_header_or_from_the_declaration(tmp_path, header
 def test_csv_of_camels_and_of_no_header_at_all(tmp_path):
     lines = "0,125000\n0.5,250000\n"
     named = write(tmp_path, f"timeInSeconds,BytesPerSecond\n{lines}")
-    assert load_trace(Trace(file=named, measures="link")).rates_bps == [1e6, 2e6]
+    assert list(load_trace(Trace(file=named, measures="link")).rates_bps) == [1e6, 2e6]
     bare = write(tmp_path, lines)
     assert load_trace(Trace(file=bare, measures="link", columns="time_ms,B/s")).duration_s == 0.001
     refusals = {
