@@ -105,7 +105,7 @@ def finished_in(results: Path) -> list[Finished]:
         if status is None or status.status != "done" or status.composed or status.attempt != 1:
             continue
         try:
-            cell = Cell.from_json(folder.cell.to_json())
+            cell = Cell.from_json(folder.cell.to_json(), plugins=())
         except ConfigError as error:
             print(f"{folder.path}: left out: {error}", file=sys.stderr)
             continue

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from bwbench.records import CellFolder, read_json, write_json_atomic
+from bwbench.records.cell_identity import recorded_identity
 from bwbench.results.analysis.trial import curve_of, summarise_ledger
 
 CONVERGENCE_S, TIMING_S = 7.0, 5.0
@@ -23,7 +24,10 @@ def compose(folder: Path, factor: float = 1.02, whole: bool = False) -> float:
     curve = [{**point.to_json(), "clock_s": factor * point.clock_s} for point in curve_of(events)]
     ledger = summarise_ledger(events)
     assert ledger is not None
-    convergence, timing = f"conv{cell.cell.arm.replace('-', '')}", f"timing{cell.cell.id}"
+    config = cell.cell.config
+    unshaped = {**config, "link": {"shaped": False}, "seed": 0, "evaluate": {"every": "1 samples"}}  # one an arm
+    parts = {recorded_identity(part): part for part in (unshaped, {**config, "accumulate": 2})}
+    convergence, timing = parts
     sources = {"convergence": convergence, "timing": timing, "interval_s": [0.95 * time_s, 1.05 * time_s],
                "timed_steps": 24, "max_payload_ratio": 1.0}  # fmt: skip
     content = {"schema": 1, "id": cell.cell.id, **sources, "time_to_target_s": time_s, "censored_at_s": None,
@@ -36,7 +40,9 @@ def compose(folder: Path, factor: float = 1.02, whole: bool = False) -> float:
                                 (experiment / ".timing", timing, TIMING_S)):  # fmt: skip
         place = store / f"part-{name}"
         place.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(place / "cell.json", {**cell.cell.to_json(), "id": name, "slug": "part"})
+        write_json_atomic(
+            place / "cell.json", {**cell.cell.to_json(), "id": name, "slug": "part", "config": parts[name]}
+        )
         write_json_atomic(
             place / "status.json", {"schema": 1, "id": name, "slug": "part", "status": "done", "wall_s": wall_s}
         )

@@ -5,7 +5,6 @@ python tests/fixtures_records.py DIR     writes the studies of STUDIES into DIR
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import random
@@ -17,6 +16,7 @@ from typing import Any
 
 from bwbench.experiment.config import method_names
 from bwbench.methods.roles import METHOD, Role, standing_by_name
+from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.schema import Event, LinkRecord, parse_event
 from bwbench.results.analysis.trial import summarise
 
@@ -105,7 +105,7 @@ def cell_of(study: Study, arm: str, bandwidth_mbps: float | None, repeat: int) -
         "plugins": [],
         **study.extra,
     }
-    digest = hashlib.sha256(json.dumps([study.name, config], sort_keys=True).encode()).hexdigest()[:10]
+    digest = recorded_identity(config)
     rate = "unshaped" if not shaped else f"{bandwidth_mbps:g}mbps"
     slug = f"{arm}-{study.model}-{rate}-r{repeat}"
     about = {"schema": 1, "id": digest, "slug": slug, "experiment": study.name, "arm": arm, "repeat": repeat}

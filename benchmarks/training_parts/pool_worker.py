@@ -31,7 +31,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for line in sys.stdin:
         job = json.loads(line)
-        cell = Cell.from_json(job["cell"])
+        cell = Cell.from_json(job["cell"], plugins=())
         file = Path(job["events"] or folder) / f"rank{environment.rank}.jsonl"
         file.unlink(missing_ok=True)
         writer = EventWriter(file)

@@ -11,10 +11,11 @@ from typing import Any
 
 from bwbench.experiment.config.experiment import why_not_composed
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import Parts, parts_of
 from bwbench.methods.phases import timing_steps
 from bwbench.records import CellFolder, read_events
+from bwbench.records.cell_identity import identity
 from bwbench.records.schema import Evaluation, Status
 from bwbench.results.analysis.compose import Composition, compose
 from bwbench.running.run_cell import run_cell

@@ -70,6 +70,10 @@ class RecordError(BwbenchError):
     """A result folder cannot be read or written."""
 
 
+class ForeignCellError(RecordError):
+    """A record is not of the cell whose id it has."""
+
+
 class PackedRecordsError(RecordError):
     """A file of published records is broken, or of a newer version."""
 

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem
+from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
 from bwbench.base.registry import DATASETS
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.plan import Cell, Forecast, doubts, foresee
-from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
+from bwbench.experiment.plan.assess import ENDED_UNDONE, UNREADABLE, PlannedCell
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import Status
@@ -124,7 +124,8 @@ _METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
     """Print a table of the cells that are done on stdout, fastest first; what else is to be said of all on stderr."""
     found = [(item, cell_at(item.folder)) for item in planned]
-    cells = [(item, folder, folder.status) for item, folder in found if folder.problem is None]
+    refused = [problem for item, folder in found if (problem := folder.problem or _foreign(item)) is not None]
+    cells = [(item, folder, folder.status) for item, folder in found if not (folder.problem or _foreign(item))]
     done = [(item, folder, status) for item, folder, status in cells if status is not None and status.status == "done"]
     done.sort(key=lambda row: _time_to_target(row[2]))
     if done:
@@ -139,12 +140,17 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
         stderr().print(f"{item.cell.slug}: {status.status}: {status.reason or ''}")
     if len(undone) > MOST_REASONS:
         stderr().print(f"… and {len(undone) - MOST_REASONS} more; `bwbench status` lists all")
-    say_unreadable([folder.problem for _, folder in found if folder.problem is not None])
+    say_unreadable(refused)
     if left := {status: count for status, count in tally.earlier.items() if status in ENDED_UNDONE}:
         again = " ".join(f"--retry {status}" for status in sorted(left))
         stderr().print(
             f"{sum(left.values())} cell(s) had ended badly before and were left alone; {again} runs them again"
         )
+
+
+def _foreign(item: PlannedCell) -> RecordError | None:
+    """Why what lies in a cell's folder is not the planned cell, though it can be read."""
+    return RecordError(item.why) if item.status == UNREADABLE else None
 
 
 def _print_table(done: Sequence[Row], singles: _Singles) -> None:

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USER_INPUT, BwbenchError
-from bwbench.cli import machine_commands, result_commands, run_commands
+from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
 from bwbench.cli.link import LINK_HELP, LinkGroup
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
@@ -47,6 +47,7 @@ for command in (
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
     *(result_commands.status, result_commands.show, result_commands.plot, result_commands.report),
     *(result_commands.compare, result_commands.export, result_commands.merge, result_commands.publish),
+    verify_command.verify,
     *(machine_commands.list_, machine_commands.doctor, machine_commands.clean),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)

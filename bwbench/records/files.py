@@ -221,7 +221,7 @@ def read_last_events(path: Path, tail_bytes: int = 1 << 18) -> list[Event]:
 
 def read_tail(path: Path, tail_bytes: int) -> bytes:
     """The end of a file; empty where it is no regular file, or cannot be read."""
-    with contextlib.suppress(OSError), _regular(path) as file:
+    with contextlib.suppress(OSError), regular_file(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - tail_bytes))
         return file.read(tail_bytes)
     return b""
@@ -230,13 +230,13 @@ def read_tail(path: Path, tail_bytes: int) -> bytes:
 def read_first_event(path: Path) -> Event | None:
     """The first event, the only line that is read of a file that may be long; None where there is none that fits."""
     try:
-        with _regular(path) as file:
+        with regular_file(path) as file:
             return parse_event(file.readline(_LONGEST_LINE), path, REMEDY)
     except (OSError, RecordError):
         return None
 
 
-def _regular(path: Path) -> BinaryIO:
+def regular_file(path: Path) -> BinaryIO:
     """A regular file, open; raises OSError where it is none."""
     file = os.fdopen(os.open(path, _READING), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

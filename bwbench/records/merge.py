@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
+from bwbench.base.errors import ConfigError, ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import JsonObject
 from bwbench.records.files import read_json, read_record, write_json_atomic, write_record
 from bwbench.records.lock import CLAIM, claim_of, locked
@@ -116,6 +116,8 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
 
 def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
     name = path.name
+    if isinstance(problem := CellFolder(path).problem, ForeignCellError):
+        return Merged(source, name, REFUSED, str(problem))
     if why := _unfit(path):
         return Merged(source, name, SKIPPED, why)
     cell = CellFolder(path).cell
@@ -318,7 +320,9 @@ def _contents(packed: PackedExperiment | None) -> dict[str, JsonObject]:
 
 def _outcome(mine: CellFolder, other: CellFolder | None) -> tuple[str, str]:
     """What becomes of a published cell beside the same one in the target, and why."""
-    if (problem := mine.problem) is not None:
+    if isinstance(problem := mine.problem, ForeignCellError):
+        return REFUSED, str(problem)
+    if problem is not None:
         return SKIPPED, f"broken: {problem}"
     try:
         return (COPIED, "") if other is None else _against(mine, other)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from bwbench.base.errors import PackedRecordsError, RecordError
+from bwbench.base.errors import ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject, leaves
+from bwbench.records.cell_identity import id_problem
 from bwbench.records.files import REMEDIES, read_events, read_json, read_record, read_tail
 from bwbench.records.packed import PACKED, PackedFiles, find_packed, id_of, read_packed
 from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
@@ -27,6 +28,7 @@ OF_ATTEMPTS = ("link.json", "environment.json")
 LOG_LINES = 20  # of the end of a log; enough for a traceback's end
 LOG_BYTES = 1 << 20  # a progress bar writes lines that never end
 _ATTEMPT = re.compile(r"attempt-(\d+)")
+_NAMED = re.compile(r"-([0-9a-f]{10})$")  # the folder of a cell
 _RANK = re.compile(r"\brank (\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
 
@@ -106,10 +108,21 @@ class CellFolder:
 
     @cached_property
     def cell(self) -> CellRecord:
-        """The planned cell (cell.json). Raises RecordError where it is missing, broken or of a newer schema."""
+        """The planned cell (cell.json).
+
+        Raises RecordError where it is missing, broken or of a newer schema, ForeignCellError where its configuration is
+        not that of its id, or its id not that of its folder.
+        """
+        file = self.path / "cell.json"
         found = self._files.read(CellRecord, "cell.json")
         if found is None:
-            raise RecordError(f"{self.path / 'cell.json'}: is missing; {REMEDIES['cell.json']}")
+            raise RecordError(f"{file}: is missing; {REMEDIES['cell.json']}")
+        if (named := _NAMED.search(self.path.name)) is not None and named[1] != found.id:
+            raise ForeignCellError(
+                f"{file}: id: is {found.id}, in the folder of cell {named[1]}; {REMEDIES['cell.json']}"
+            )
+        if (problem := id_problem(found.id, found.config)) is not None:
+            raise ForeignCellError(f"{file}: {problem}; {REMEDIES['cell.json']}")
         return found
 
     @cached_property
@@ -146,7 +159,13 @@ class CellFolder:
 
         Raises PackedRecordsError as ``problem``.
         """
-        return self._problem_of("cell", "status", "composed", "environment")
+        return self._problem_of("cell", "status", "composed", "environment") or self._problem_of_ids()
+
+    def _problem_of_ids(self) -> RecordError | None:
+        if self.status is None or self.status.id == self.cell.id:
+            return None
+        text = f"id: is {self.status.id}, where cell.json says {self.cell.id}"
+        return ForeignCellError(f"{self.path / 'status.json'}: {text}; {REMEDIES['status.json']}")
 
     def _problem_of(self, *records: str) -> RecordError | None:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
 from bwbench.records import CellFolder, iter_cells, read_record
+from bwbench.records.checksums import SEAL, seal
 from bwbench.records.lock import locked
 from bwbench.records.packed import PACKED, PackedFiles, columns_of, read_packed, write_packed
 from bwbench.records.schema import Json, JsonObject, PlanRecord, PublishedPlan
@@ -36,7 +37,8 @@ def entry_of(cell: CellFolder) -> JsonObject:
     if cell.composed is None:
         entry |= {"link.json": _slim(cell.raw("link.json"), cell), "environment.json": cell.raw("environment.json")}
         entry |= {"attempts": cell.num_attempts, "digest": _digest(cell), "logs": _logs(cell)}
-    return {key: _without_folders(value) for key, value in entry.items()}
+    content = {key: _without_folders(value) for key, value in entry.items()}
+    return {**content, SEAL: seal(content)}
 
 
 def _without_folders(value: Json) -> Json:

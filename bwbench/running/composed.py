@@ -20,7 +20,8 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, Parts, parts_of
 from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
-from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
+from bwbench.records import CellFolder, read_record, write_record
+from bwbench.records.checksums import with_checksums
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import claim_of, claimed
 from bwbench.records.schema import (
@@ -38,7 +39,7 @@ from bwbench.records.schema import (
 from bwbench.results.analysis.compose import Composition, NotComposableError, compose
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
-from bwbench.running.run_cell import TURN_LIMIT_S, CellObserver, NotingObserver, run_cell
+from bwbench.running.run_cell import TURN_LIMIT_S, CellObserver, NotingObserver, keep_planned, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
 
 LOOK_AT_CLAIMS_S = 0.5
@@ -89,9 +90,9 @@ def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         recorded = read_record(Status, item.folder / "status.json")
         if recorded is not None and recorded.status == "done":
             return recorded  # another process was quicker
-        if not isinstance(read_json(item.folder / "cell.json"), dict):
-            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+        keep_planned(item)
         status = _composed_now(item, wall_limit_s, NotingObserver(item.cell, observer, claim), begun)
+        status = with_checksums(status, item.folder)
         write_record(item.folder / "status.json", status)
         return status
 

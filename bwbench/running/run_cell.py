@@ -17,6 +17,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.checkpoint import delete_unfinished, find_checkpoint
+from bwbench.records.checksums import with_checksums
 from bwbench.records.environment import capture_environment
 from bwbench.records.files import full_disk_said, worker_met_full_disk
 from bwbench.records.lock import Claim, claimed
@@ -84,11 +85,17 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             return recorded
         for torn in (*item.folder.glob(".*.part"), *item.folder.glob("attempt-*/.*.part")):  # of a killed process
             torn.unlink(missing_ok=True)
-        if not isinstance(read_json(item.folder / "cell.json"), dict):
-            write_json_atomic(item.folder / "cell.json", item.cell.to_json())
+        keep_planned(item)
         noting = NotingObserver(item.cell, observer, claim)
         with machine_turn(lambda: noting.cell_phase(item.cell, "waiting for another bwbench on this machine")):
             return _Attempt(item, noting).run(wall_limit_s)
+
+
+def keep_planned(item: PlannedCell) -> None:
+    """Have cell.json hold the cell that was planned, whatever lies there; the cell is claimed. Raises OSError."""
+    planned = item.cell.to_json()
+    if read_json(item.folder / "cell.json") != planned:
+        write_json_atomic(item.folder / "cell.json", planned)
 
 
 def ended_since(item: PlannedCell) -> Status | None:
@@ -162,6 +169,7 @@ class _Attempt:
                 raise  # the next cell would meet the same
         finally:
             status = cell_status(cell, self.folder, outcome, self.link.record, self.resumption)
+            status = with_checksums(status, self.item.folder)
             write_record(self.item.folder / "status.json", status)
             self.resumption.tidy(self.folder, status.status)
         return status

@@ -15,6 +15,7 @@ import pytest
 from bwbench.experiment.config import CellConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import read_events
+from bwbench.records.cell_identity import identity
 
 BASE = {
     "link": "unshaped",
@@ -42,7 +43,7 @@ class Workers:
         self.folder = folder
         config = CellConfig.model_validate({**BASE, **overrides})
         self.cell_file = folder / "cell.json"
-        self.cell_file.write_text(json.dumps(Cell("0" * 10, "slug", "test", "arm", 0, config).to_json()))
+        self.cell_file.write_text(json.dumps(Cell(identity(config), "slug", "test", "arm", 0, config).to_json()))
         self.parents, self.processes = [], []
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -114,8 +115,7 @@ def test_one_rank_without_any_environment(tmp_path):
     assert steps[-1]["samples"] == end["samples"] == 1280
     for step in steps:
         assert sum(step["ledger"].values()) == pytest.approx(step["duration_s"], rel=0.02)
-    padded = sorted(step["duration_s"] for step in steps)[len(steps) // 2]
-    assert 0.0045 < padded < 0.008
+    assert 0.0045 < min(step["duration_s"] for step in steps) < 0.008  # a busy machine makes steps longer, not shorter
     evaluations = workers.events(kind="eval")
     assert [e["samples"] for e in evaluations] == [0, 320, 640, 960, 1280, 1280]
     assert [e["split"] for e in evaluations] == ["validation"] * 5 + ["test"]

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.netns,
     pytest.mark.skipif(None in DAEMONS, reason="there is no Slurm (Debian: slurm-wlm munge)"),
     pytest.mark.skipif(os.geteuid() != 0, reason="slurmd and host names of its own take root"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(450),
 ]
 
 NUM_NODES = 2
@@ -117,7 +117,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made.daemon(0, controller, stack)
         for number in range(1, NUM_NODES + 1):
             made.daemon(number, worker, stack)
-        wait_for(lambda: _idle(made) == NUM_NODES, 60, f"the nodes: {made.logs()}")
+        wait_for(lambda: _idle(made) == NUM_NODES, 150, f"the nodes: {made.logs()}")
         yield made
 
 

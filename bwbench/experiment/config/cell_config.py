@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -173,7 +172,7 @@ class CellConfig(_Section):
             that to torchrun or Slurm on any machines. What is local is not written out, so that records from before
             there was a choice keep their identity.
         hosts: where ``ssh`` starts the workers, in the order of the ranks; no part of the identity, and never written.
-        plugins: absolute paths of Python files that register components; they are imported before validation.
+        plugins: absolute paths of Python files that register components; whoever validates has imported them.
     """
 
     nodes: int = Field(ge=1, le=MAX_NODES)
@@ -197,15 +196,6 @@ class CellConfig(_Section):
     plugins: Annotated[
         tuple[str, ...], BeforeValidator(lambda paths: tuple(paths) if isinstance(paths, list) else paths)
     ] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _load_plugins(cls, value: Any) -> Any:
-        paths = value.get("plugins", ()) if isinstance(value, Mapping) else ()
-        for path in paths if isinstance(paths, (list, tuple)) else ():
-            if isinstance(path, str):
-                registry.load_plugin(Path(path))
-        return value
 
     @model_serializer(mode="wrap")
     def _without_local_launcher(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:

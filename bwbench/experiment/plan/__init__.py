@@ -2,8 +2,9 @@
 
 from bwbench.experiment.plan.assess import PlannedCell, assess, doubts
 from bwbench.experiment.plan.calibration import Forecast, foresee
-from bwbench.experiment.plan.cell import Cell, Plan, build_plan, identity
+from bwbench.experiment.plan.cell import Cell, Plan, build_plan
 from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells
+from bwbench.records.cell_identity import identity
 
 __all__ = [
     "Cell",

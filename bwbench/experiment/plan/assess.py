@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
+from bwbench.base.plain_data import list_at
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig
@@ -18,7 +19,9 @@ from bwbench.methods.roles import averages_gradients
 from bwbench.network.backend_choice import beyond_relay
 from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.netem.shape import beyond_netem
-from bwbench.records import CellFolder, read_record, write_json_atomic, write_record
+from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.cell_identity import unchecked_id, unlike
+from bwbench.records.files import REMEDIES
 from bwbench.records.packed import PackedFiles, find_packed, read_packed
 from bwbench.records.schema import PlanAbout, PlannedEntry, PlanOrder, PlanRecord, Status
 
@@ -81,6 +84,8 @@ def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Coll
         raise
     except RecordError as error:  # it may be a newer version's: it is not written over
         return PlannedCell(cell, folder, UNREADABLE, False, f"unreadable: {error}")
+    if (problem := _foreign(cell, folder)) is not None:
+        return PlannedCell(cell, folder, UNREADABLE, False, f"unreadable: {problem}")
     if recorded is None:
         if folder.is_dir() and CellFolder(folder).attempts:
             return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
@@ -95,6 +100,22 @@ def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Coll
             return PlannedCell(cell, folder, status, True, f"{status} before, to be retried", attempt)
         return PlannedCell(cell, folder, status, False, f"{status} before; --retry {status} runs it again", attempt)
     return PlannedCell(cell, folder, "interrupted", True, "interrupted before", attempt)
+
+
+def _foreign(cell: Cell, folder: Path) -> RecordError | None:
+    """Why what lies in the folder of a cell is another one; what is torn is written anew when the cell runs."""
+    try:
+        there = CellFolder(folder).cell
+    except RecordError as error:
+        return error if isinstance(read_json(folder / "cell.json"), dict) else None
+    named = [Path(str(path)).name for path in list_at(there.config, "plugins")]
+    if named != [Path(path).name for path in cell.config.plugins]:
+        text = f"plugins: are {', '.join(named) or 'none'}, and not those of the experiment"
+    elif unchecked_id(there.config) and unlike(there.config, cell.config.model_dump(mode="json", by_alias=True)):
+        text = "config: is not that of the planned cell"
+    else:
+        return None
+    return RecordError(f"{folder / 'cell.json'}: {text}; {REMEDIES['cell.json']}")
 
 
 def freeze_plan(

@@ -1,22 +1,8 @@
 """The plan of an experiment: its cells in the order in which they run, each a resolved configuration with a short name
-for folders and tables and with an id. Which of the settings count for that, for ever.
-
-Records are found again by their ids, so an id may never change by itself. Every key is hashed, but for those at the
-values of ``DEFAULTS``: all of the link, and every key that is added from now on, with its default at that time. That
-table is frozen, and says nothing about the defaults of today; a test names the keys that are hashed whatever their
-value, all of 0.1 outside the link.
-
-A new key gets a line in ``DEFAULTS``: cells that leave it alone keep their ids. A default that changes later on changes
-no line: the new value is hashed from then on, and cells with it are other cells. Options of a component that has no
-table, because it comes from a plugin, are hashed whatever their value. A component whose arithmetic changes raises its
-class's ``revision``, which is hashed where it is not 1. Host, commit, role and kinship are recorded, and never hashed.
-"""
+for folders and tables and with an id (``records/cell_identity.py``)."""
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,136 +11,21 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bwbench import __version__
-from bwbench.base import registry
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import explain
-from bwbench.base.plain_data import Json, JsonObject, mapping_at
+from bwbench.base.plain_data import Json, JsonObject, list_at
+from bwbench.base.registry import load_plugin
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.experiment import Experiment, Point
-from bwbench.experiment.config.matrix import COMPONENT_KEYS, Key
+from bwbench.experiment.config.matrix import Key
 from bwbench.experiment.config.method_names import arm_name, standing_of
 from bwbench.methods.roles import REFERENCE, Role, Topology, topology_by_name
 from bwbench.network.link.link import as_recorded
 from bwbench.records import SCHEMA
+from bwbench.records.cell_identity import identity
 from bwbench.records.schema import PlanAbout
 
-ID_LENGTH = 10  # hex digits
 _NAMED = ("id", "slug", "experiment", "arm", "repeat")  # of a cell, as cell.json has them
-FIRST_REVISION = 1
-
-_TRACE = {
-    **dict.fromkeys(("measures", "column", "unit", "columns", "sha256", "mean")),
-    "format": "auto",
-    "start": "0 us",
-}
-DEFAULTS: dict[str, dict[str, object]] = {
-    "link": {
-        **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "queue", "standard", "efficiency", "aggregation")),
-        "trace": None,
-        "shaped": True,
-        "latency": "0 us",
-        "jitter": "0 us",
-        "jitter_kind": "independent",
-        "jitter_distribution": "normal",
-        "reorder": False,
-        "loss": 0.0,
-        "loss_in_bad": 1.0,
-        "loss_in_good": 0.0,
-        "medium": "switched",
-        "fairness": "packet",
-        "wired": [],
-        "outages": [],
-        "overrides": {},
-        "seed": 1,
-        "backend": "auto",
-    },
-    "link.tcp": dict.fromkeys(
-        ("congestion_control", "slow_start_after_idle", "receive_buffer", "send_buffer", "rto_max")
-    ),
-    "link.overrides.*": dict.fromkeys(("bandwidth", "up", "down", "latency", "jitter", "loss", "queue", "trace")),
-    "link.outages.*": dict.fromkeys(("every", "nodes")),
-    "link.trace": dict.fromkeys(("up", "down")),
-    "link.overrides.*.trace": dict.fromkeys(("up", "down")),
-    **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
-}
-
-
-def identity(config: CellConfig) -> str:
-    """The id of a configuration: the first digits of the SHA-256 of what counts of it, as canonical JSON.
-
-    A plugin file counts by its name and by the ``__version__`` that it declares, a trace by what is in it, neither by
-    the folder it lies in, so that an experiment can be copied elsewhere and still find its results.
-    """
-    canonical = json.dumps(what_counts(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:ID_LENGTH]
-
-
-def what_counts(config: CellConfig) -> JsonObject:
-    """The settings that an id is made of."""
-    content = _counted("", config.model_dump(mode="json", by_alias=True))
-    if not config.link.has_jitter:
-        del content["link"]["jitter_kind"]
-    content["link"] = _of_link("link", content["link"])
-    for section in ("compute", "evaluate", "limit", "target"):
-        if asked := mapping_at(content, section):
-            content[section] = _counted(section, asked)
-    for kind, known in COMPONENT_KEYS.items():
-        if kind != "compression":
-            content[kind] = _of_component(kind, known, mapping_at(content, kind))
-    content["compression"] = [
-        _of_component("compression", registry.COMPRESSIONS, codec.to_json()) for codec in config.compression
-    ]
-    content["plugins"] = [[Path(path).name, _declared_version(Path(path))] for path in config.plugins]
-    return content
-
-
-def _counted(place: str, content: JsonObject) -> JsonObject:
-    """What counts of the keys at one place."""
-    frozen = DEFAULTS.get(place)
-    if frozen is None:
-        return dict(content)
-    return {key: value for key, value in content.items() if key not in frozen or value != frozen[key]}
-
-
-def _of_component(kind: str, known: registry.Registry, content: JsonObject) -> JsonObject:
-    name = str(content["name"])
-    counted = _counted(f"{kind} {name}", content)
-    if partition := mapping_at(counted, "partition"):
-        counted["partition"] = _of_component("partition", registry.PARTITIONS, partition)
-    revision = getattr(known.load(name), "revision", FIRST_REVISION)
-    return counted if revision == FIRST_REVISION else {**counted, "revision": revision}
-
-
-def _of_link(place: str, content: Json) -> Json:
-    """What counts of a link: what is not at its frozen default, at any depth; of a trace its content alone."""
-    if isinstance(content, list):
-        return [_of_link(f"{place}.*", item) for item in content]
-    if not isinstance(content, dict):
-        return content
-    kept = {
-        key: value
-        for key, value in _counted(place, content).items()
-        if not isinstance(value, dict) or value != DEFAULTS.get(f"{place}.{key}")
-    }
-    if "sha256" in kept:  # the name of the file and the mean rate say nothing more
-        kept = {key: value for key, value in kept.items() if key not in ("file", "mean")}
-    return {
-        key: _of_link(f"{place}.{'*' if place.endswith('.overrides') else key}", value) for key, value in kept.items()
-    }
-
-
-def _declared_version(plugin: Path) -> str | None:
-    """``__version__ = "…"`` of a plugin file, read without running it; None where it has none."""
-    try:
-        tree = ast.parse(plugin.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return None
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == "__version__" for t in node.targets
-        ):
-            return str(node.value.value) if isinstance(node.value, ast.Constant) else None
-    return None
 
 
 @dataclass(frozen=True)
@@ -209,11 +80,16 @@ class Cell:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> Cell:
-        """The cell that ``to_json`` wrote. The id is taken over, never computed anew.
+    def from_json(cls, data: Mapping[str, Json], plugins: Sequence[str]) -> Cell:
+        """The cell that ``to_json`` wrote.
+
+        Args:
+            plugins: of the experiment that the cell is of, which are imported. Those that a cell names itself never
+                are: who has written it is not known.
 
         Raises:
-            ConfigError: a key is missing, the schema is newer than this program, or the configuration does not hold.
+            ConfigError: a key is missing, the schema is newer than this program, the configuration does not hold, it
+                names other plugins, or its id is not the cell's.
         """
         schema = data.get("schema")
         if schema != SCHEMA:
@@ -223,6 +99,14 @@ class Cell:
         missing = [key for key in (*_NAMED, "config") if key not in data]
         if missing:
             raise ConfigError(f"cell.json lacks {', '.join(missing)}; plan the experiment again")
+        if plugins_named(data) != list(plugins):
+            named, known = ", ".join(map(str, plugins_named(data))) or "none", ", ".join(plugins) or "none"
+            raise ConfigError(
+                f"cell.json names plugins that are not those of its experiment ({named}, not {known}); read them, then "
+                "plan the experiment again with them under 'plugins:' of its YAML"
+            )
+        for path in plugins:
+            load_plugin(Path(path))
         try:
             config = CellConfig.model_validate(_with_earlier_link(data["config"]))
         except ValidationError as error:
@@ -230,6 +114,9 @@ class Cell:
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
             raise ConfigError(problems) from None
         cell_id, slug, experiment, arm = (str(data[key]) for key in ("id", "slug", "experiment", "arm"))
+        if (own_id := identity(config)) != cell_id:
+            text = f"cell.json has the id {cell_id}, and its configuration that of {own_id}"
+            raise ConfigError(f"{text}; delete the cell's folder and plan the experiment again")
         return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)
 
 
@@ -238,6 +125,12 @@ def _with_earlier_link(config: Json) -> Json:
     if not isinstance(config, dict) or not isinstance(link := config.get("link"), dict):
         return config
     return {**config, "link": as_recorded(link)}
+
+
+def plugins_named(data: Mapping[str, Json]) -> list[Json]:
+    """The plugins that a cell.json names, for those who know where it comes from."""
+    config = data.get("config")
+    return list_at(config, "plugins") if isinstance(config, dict) else []
 
 
 MAX_SLUG = 100  # with the id and ".part" it fits everywhere, encrypted file systems included (143 bytes)

@@ -17,12 +17,13 @@ from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
-from bwbench.experiment.plan.cell import Cell, identity
+from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
 from bwbench.experiment.plan.estimate import estimate_cells, traffic_of
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
 from bwbench.methods.traffic import transfer_time_s
 from bwbench.network.link import Link
+from bwbench.records.cell_identity import identity
 
 Way = Literal["whole", "composed", "checked"]
 WHOLE: Way = "whole"

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import bwbench
 from bwbench.base.errors import LinkError
 from bwbench.base.messages import MessageReader, encode
-from bwbench.base.plain_data import JsonObject
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.network.link import Link
 from bwbench.network.network import Network, NodeProcess
 from bwbench.network.probe import probe_plan
@@ -118,10 +118,14 @@ class LinkMeasurement:
             "verdict": self.verdict,
             "reasons": list(self.reasons),
             "tolerance": self.tolerance,
-            "pairs": [{**asdict(pair), "loss_interval": pair.loss_interval} for pair in self.pairs],
+            "pairs": [{**asdict(pair), "loss_interval": _as_list(pair.loss_interval)} for pair in self.pairs],
             "alone_asked_goodput_bps": self.alone[0] if self.alone else None,
             "alone_achieved_goodput_bps": self.alone[1] if self.alone else None,
         }
+
+
+def _as_list(interval: tuple[float, float] | None) -> list[Json] | None:
+    return None if interval is None else [*interval]
 
 
 def judge(

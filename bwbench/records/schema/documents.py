@@ -190,10 +190,13 @@ class Status(TrialSummary, _Ended):
         composed: absent where the cell ran whole.
         undone_part: ``ID/attempt-N`` of the convergence or timing run that did not end as it should, where the cell
             cannot be composed for that; else absent.
+        files_sha256: checksums of the other files of the cell and of all its attempts, by their path in its folder, as
+            they were when it ended; None where they were not recorded.
     """
 
     composed: ComposedFrom | None = None
     undone_part: Text | None = None
+    files_sha256: dict[Text, Text] | None = None
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> Any:

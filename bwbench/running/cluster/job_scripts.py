@@ -16,12 +16,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.given_cell import CELL_ID, PLUGINS, planned_environment
 
 _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
 _END_OF_CELL = "END_OF_CELL"
-# Writes the cell's file where it is missing: a cell that has begun stays as it was planned.
-_KEEP_CELL = '  mkdir -p "${cell%/*}" && { [ -s "$cell" ] && cat > /dev/null || cat > "$cell"; } || exit'
+# Says what was planned, which workers check, and writes the cell's file where it is missing.
+_KEEP_CELL = (
+    f'  export {CELL_ID}="${{2##*-}}" {PLUGINS}="${{3:-}}"\n'
+    '  mkdir -p "${cell%/*}" && { [ -s "$cell" ] && cat > /dev/null || cat > "$cell"; } || exit'
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             'HEAD="${HEAD:-127.0.0.1}" NODE="${NODE:-0}" PORT="${PORT:-29400}"',
             *_common(setting),
             'command -v "$PYTHON" > /dev/null || PYTHON=python3  # this file was made on another host',
-            "run() {  # NODES FOLDER, the cell on standard input",
+            "run() {  # NODES FOLDER PLUGINS, the cell on standard input",
             '  local cell="$RESULTS/$2/cell.json" port=$((PORT + count % 2))',
             "  count=$((count + 1))",
             '  [ "$NODE" -lt "$1" ] || { cat > /dev/null; return 0; }',
@@ -129,7 +133,7 @@ def slurm_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             *_common(setting),
             'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
             "export MASTER_ADDR",
-            "run() {  # NODES FOLDER, the cell on standard input",
+            "run() {  # NODES FOLDER PLUGINS, the cell on standard input",
             '  local cell="$RESULTS/$2/cell.json"',
             _KEEP_CELL,
             "  # Another port for every cell: the system keeps the last one for a while.",
@@ -163,6 +167,7 @@ def _common(setting: ScriptSetting) -> list[str]:
 def _cells(cells: Sequence[Cell]) -> list[str]:
     lines = []
     for cell in cells:
-        folder = shlex.quote(f"{cell.experiment}/{cell.folder_name}")
-        lines += [f"run {cell.config.nodes} {folder} <<'{_END_OF_CELL}'", json.dumps(cell.to_json()), _END_OF_CELL]
+        folder, plugins = f"{cell.experiment}/{cell.folder_name}", planned_environment(cell)[PLUGINS]
+        words = shlex.join([str(cell.config.nodes), folder, *([plugins] if plugins else [])])
+        lines += [f"run {words} <<'{_END_OF_CELL}'", json.dumps(cell.to_json()), _END_OF_CELL]
     return [*lines, '[ "$failed" -eq 0 ] || { echo "$failed cell(s) failed" >&2; exit 1; }', ""]

@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 from bwbench.base.errors import BwbenchError, CellTakenError, UnfitMachineError
 from bwbench.base.registry import DATASETS
 from bwbench.experiment.plan.assess import PlannedCell
-from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell import Cell, plugins_named
 from bwbench.experiment.plan.composing import Way
 from bwbench.network.link.trace_file import freeze_link
 from bwbench.records import CellFolder
@@ -67,7 +67,7 @@ def describe_here(marker: str, token: str, cells: Sequence[JsonObject]) -> Machi
     problems: list[str] = []
     for content in cells:
         try:
-            cell = Cell.from_json(content)
+            cell = Cell.from_json(content, _plugins_of(content))
             freeze_link(cell.config.link, Path("/"))
             missing = cell.config.dataset.source.build(DATASETS).missing(data_folder())
             problems += [] if missing is None else [str(missing)]
@@ -85,6 +85,11 @@ def representatives(cells: Iterable[Cell]) -> list[JsonObject]:
         link = config.link.model_dump_json() if any(trace is not None for trace in traces) else ""
         found.setdefault((config.dataset.source.name, config.plugins, link), cell)
     return [cell.to_json() for cell in found.values()]
+
+
+def _plugins_of(content: JsonObject) -> list[str]:
+    """Those of the plan: whoever has started this process has planned the cell, and sent it."""
+    return [str(plugin) for plugin in plugins_named(content)]
 
 
 def _host() -> str:
@@ -145,7 +150,7 @@ def carry_out(work: Work, post: Post) -> Finished | TakenElsewhere | Unfit:
     _die_with_parent()
     if not work.alone:
         os.environ[SHARE] = "1"  # this process runs cells of this sweep alone
-    cell = Cell.from_json(work.cell)
+    cell = Cell.from_json(work.cell, _plugins_of(work.cell))
     with _folder(work) as folder:
         item = PlannedCell(cell, folder, work.status, runs=True, why="", attempt=work.attempt, way=work.way)
         try:

@@ -31,6 +31,7 @@ from bwbench.records.schema import (
     Measurement,
     Resumed,
     Status,
+    TrialSummary,
     Wire,
     WireTraffic,
 )
@@ -136,15 +137,15 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
     folder, wall_s = CellFolder(attempt.parent), resumption.wall_s
     config = cell.config.model_dump(mode="json", by_alias=True)
     try:
-        events = folder.events()
-    except RecordError as error:  # a damaged disk: how it ended is recorded all the same
+        summary = summarise(folder.events(), config, link.wire)
+    except RecordError as error:  # a damaged disk: how it ended is recorded all the same, the rest is not known
         ended = "failed" if outcome.status == "done" else outcome.status
-        events, outcome = {}, LaunchOutcome(ended, f"{outcome.reason}; {error}")
-    summary = summarise(events, config, link.wire)
+        summary, outcome = TrialSummary(), LaunchOutcome(ended, f"{outcome.reason}; {error}")
     declared_s = cell.config.compute.step_time_s
     if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
         reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
         outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
+    trained_s = summary.training_clock_s
     return Status(
         id=cell.id,
         slug=cell.slug,
@@ -154,7 +155,7 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
         resumed_from=resumption.resumed_from,
         resume_refused=resumption.refused,
         wall_s=wall_s,
-        overhead_s=wall_s - (summary.training_clock_s or 0.0) - (summary.evaluation_s or 0.0),
+        overhead_s=None if trained_s is None else wall_s - trained_s - (summary.evaluation_s or 0.0),
         **dict(summary),
     )
 

@@ -19,8 +19,9 @@ from pathlib import Path
 import psutil
 
 from bwbench.base.errors import EXIT_UNFIT_MACHINE, CellTakenError, RecordError
-from bwbench.experiment.plan.cell import Cell
-from bwbench.records import CellFolder, read_json, read_last_events, read_record, write_record
+from bwbench.experiment.plan.given_cell import given_cell
+from bwbench.records import CellFolder, read_last_events, read_record, write_record
+from bwbench.records.checksums import with_checksums
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import (
     End,
@@ -70,7 +71,7 @@ class Companion:
     def __init__(self, connection: socket.socket, cell_file: Path, rank: int, worker: psutil.Process) -> None:
         self._channels = Channels([connection])
         self._folder, self._rank, self._worker = cell_file.parent, rank, worker
-        self._cell = Cell.from_json(read_json(cell_file) or {})
+        self._cell = given_cell(cell_file, os.environ)
         self._resources = contextlib.ExitStack()
         self._claim: Claim | None = None
         self._attempt: Path | None = None
@@ -210,7 +211,7 @@ class Companion:
         status = cell_status(self._cell, self._attempt, outcome, self._record.record, self._resumption)
         text = f"bwbench: {self._cell.slug}: {outcome.status}: {outcome.reason}"
         try:
-            write_record(self._folder / "status.json", status)
+            write_record(self._folder / "status.json", with_checksums(status, self._folder))
         except OSError as error:
             text += f" (and the result cannot be written: {self._folder}: {error.strerror})"
         print(text, file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.network.namespaces.addresses import TORCH_PORT
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
@@ -88,6 +89,7 @@ class LocalLauncher:
                 "BWBENCH_CONTROL_INTERFACE": node.control_interface,
                 "BWBENCH_ATTEMPT_DIR": str(self._attempt),
                 "BWBENCH_CHANNEL_FD": "3",
+                **planned_environment(self._cell),
                 **self._resumption.environment,
                 "PYTHONUNBUFFERED": "1",
             }

@@ -26,11 +26,12 @@ from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import WHOLE
 from bwbench.records import write_record
+from bwbench.records.checksums import with_checksums
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import claim_of, claimed
 from bwbench.records.schema import Event, Status
 from bwbench.running.composed import run_item
-from bwbench.running.run_cell import CellObserver, RunCell, wall_limit_s
+from bwbench.running.run_cell import CellObserver, RunCell, keep_planned, wall_limit_s
 from bwbench.running.sweep.account import Account
 
 POLL_S = 0.5  # also how often to look whether another process still holds a cell
@@ -328,7 +329,8 @@ class Scheduler:
                     with full_disk_said(item.folder):
                         (item.folder / "status.json").unlink(missing_ok=True)
                         unpack(end.bundle, item.folder)
-                        write_record(item.folder / "status.json", end.status)
+                        keep_planned(item)
+                        write_record(item.folder / "status.json", with_checksums(end.status, item.folder))
                 self._account.ended(item, end.status)
             elif isinstance(end, TakenElsewhere):
                 self._taken.append(item)

@@ -25,9 +25,10 @@ from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tuned import with_rate
 from bwbench.experiment.config.tuned_table import RateTrial, Row, setting_of
 from bwbench.experiment.plan.assess import UNREADABLE, PlannedCell, assess
-from bwbench.experiment.plan.cell import MAX_SLUG, UNSAFE, Cell, identity
+from bwbench.experiment.plan.cell import MAX_SLUG, UNSAFE, Cell
 from bwbench.network.link import UNSHAPED
 from bwbench.records import CellFolder
+from bwbench.records.cell_identity import identity
 from bwbench.records.schema import Environment, Status
 from bwbench.results.analysis.trial import evaluations
 from bwbench.running.run_cell import CellObserver, RunCell, RunObserver, run_cell, wall_limit_s

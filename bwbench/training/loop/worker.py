@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -17,8 +16,7 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, ConfigError
-from bwbench.base.plain_data import JsonObject
-from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.given_cell import given_cell
 from bwbench.records import EventWriter
 from bwbench.training.loop.checkpoints import Checkpoints
 from bwbench.training.loop.external import ExternalRun, on_own_interfaces
@@ -44,7 +42,7 @@ def main(arguments: list[str]) -> int:
     try:
         cell_file = Path(arguments[0])
         environment = WorkerEnvironment.read(os.environ)
-        cell = Cell.from_json(_read_json(cell_file))
+        cell = given_cell(cell_file, os.environ)
         if environment.world_size != cell.config.nodes:
             raise ConfigError(
                 f"the cell is for {cell.config.nodes} nodes, WORLD_SIZE is {environment.world_size}; start one worker "
@@ -82,16 +80,6 @@ def main(arguments: list[str]) -> int:
             print(f"the last barrier failed, which changes nothing: {error}", file=sys.stderr)
     _exit(0)
     return 0  # not reached
-
-
-def _read_json(path: Path) -> JsonObject:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as the JSON of a cell: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} holds no JSON object; a cell's file is called cell.json")
-    return content
 
 
 def _new_attempt(folder: Path, groups: Groups) -> Path:

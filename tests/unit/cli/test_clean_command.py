@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fixtures_records import Study, cell_of
 
 from bwbench.cli.machine_commands import clean
 from bwbench.network.probe import machine
@@ -22,14 +23,11 @@ def cell(results: Path, name: str, status: str | None, attempts: int = 2) -> Pat
     folder = results / "study" / name
     for number in range(1, attempts + 1):
         (folder / f"attempt-{number}").mkdir(parents=True)
-    (folder / "cell.json").write_text(
-        json.dumps(
-            {"schema": 1, "id": name, "slug": name, "experiment": "study", "arm": "ring", "config": {"nodes": 1}}
-        )
-    )
+    content = cell_of(Study(), "ring", 10.0, 0)
+    (folder / "cell.json").write_text(json.dumps(content))
     (folder / ".status.json.7.part").write_text("{")
     if status is not None:
-        (folder / "status.json").write_text(json.dumps({"schema": 1, "id": name, "slug": name, "status": status}))
+        (folder / "status.json").write_text(json.dumps({**content, "slug": name, "status": status}))
     return folder
 
 

@@ -17,6 +17,7 @@ from bwbench.cli.result_commands import TableFormat, TableRows, compare, export,
 from bwbench.experiment.plan.assess import assess, freeze_plan
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records import iter_cells, read_json, write_json_atomic
+from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.packed import PACKED, read_packed
 from bwbench.records.schema import PlanAbout, PlanOrder
 from bwbench.results.analysis.results import load_results
@@ -247,7 +248,10 @@ def test_a_better_result_replaces_a_published_one_which_is_kept(
 
     results, cells = as_planned
     name = cells[0].folder_name
-    better = {"cell.json": cells[0].to_json(), "status.json": {"id": "0", "slug": "x", "status": "done", "attempt": 2}}
+    better = {
+        "cell.json": cells[0].to_json(),
+        "status.json": {"id": cells[0].id, "slug": "x", "status": "done", "attempt": 2},
+    }
     write_packed(tmp_path / "other" / "many", "many", {name: better}, [])
     merge([tmp_path / "other"], results)
     assert {cell.status.status for cell in iter_cells(results)} == {"done"}
@@ -262,7 +266,10 @@ def test_says_of_traces_their_names_and_not_where_they_lay(tmp_path: Path) -> No
     content = read_json(folder / "cell.json")
     up = {"file": "/home/somebody/office.tsv", "sha256": "0" * 64, "mean": 5e6}
     content["config"]["link"]["trace"] = {"up": up, "down": None}
-    write_json_atomic(folder / "cell.json", content)
+    own = {"id": recorded_identity(content["config"])}
+    write_json_atomic(folder / "cell.json", {**content, **own})
+    write_json_atomic(folder / "status.json", {**read_json(folder / "status.json"), **own})
+    folder.rename(folder.with_name(f"{content['slug']}-{own['id']}"))
     assert publish(tmp_path / "results") == EXIT_OK
     packed = read_packed(tmp_path / "results" / "office")
     assert packed is not None

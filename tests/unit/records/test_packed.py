@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures_records import Study, cell_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,7 +83,7 @@ def test_the_same_cells_give_the_same_bytes(experiment: Path, tmp_path: Path) ->
 def test_a_folder_with_a_result_stands_before_the_published_cell(experiment: Path) -> None:
     folder = experiment / "ring-a"
     folder.mkdir()
-    (folder / "cell.json").write_text(json.dumps({**content("a")["cell.json"], "arm": "mine"}))
+    (folder / "cell.json").write_text(json.dumps({**cell_of(Study(), "ring", 10.0, 0), "arm": "mine"}))
     assert [cell.is_packed for cell in iter_cells(experiment)] == [True, True]  # planned, nothing to show yet
     (folder / "status.json").write_text(json.dumps({"id": "a", "slug": "ring", "status": "failed"}))
     assert [cell.is_packed for cell in iter_cells(experiment)] == [False, True]

@@ -19,7 +19,7 @@ import psutil
 from bwbench.base.errors import ConfigError
 from bwbench.base.listening import listening_socket
 from bwbench.base.registry import DATASETS
-from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.cell import Cell, plugins_named
 from bwbench.records.environment import capture_environment
 from bwbench.records.schema import Environment, JsonObject, Record
 from bwbench.running.launch.liveness import FOREIGN_PROC, proc_is_own
@@ -70,7 +70,8 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
     missing: list[str] = []
     for content in cells:
         try:
-            lacking = Cell.from_json(content).config.dataset.source.build(DATASETS).missing(data_folder())
+            plugins = [str(plugin) for plugin in plugins_named(content)]  # of the plan, whose controller asks
+            lacking = Cell.from_json(content, plugins).config.dataset.source.build(DATASETS).missing(data_folder())
         except ConfigError as error:
             lacking = error
         missing += [] if lacking is None else [str(lacking)]

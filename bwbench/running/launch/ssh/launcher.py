@@ -14,6 +14,7 @@ from pathlib import Path
 from bwbench.base.errors import LaunchError, RecordError
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.records import read_events, read_json, read_record
 from bwbench.records.schema import Evaluation, Event, Json, Status
 from bwbench.running.launch.attempt import LaunchOutcome, describe_exit
@@ -89,6 +90,7 @@ class SshLauncher:
                 *("-m", "bwbench.training.loop.worker"),
             )
             environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(self._cell.config.compute.threads)}
+            environment |= planned_environment(self._cell)
             if host.interface is not None:
                 environment["BWBENCH_DATA_INTERFACE"] = host.interface
             if host.data is not None:

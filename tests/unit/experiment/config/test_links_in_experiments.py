@@ -9,7 +9,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.load import load_experiment
-from bwbench.experiment.plan.cell import identity
+from bwbench.records.cell_identity import identity
 
 EXPERIMENT = """\
 name: links

@@ -72,7 +72,7 @@ def test_a_plugin_counts_by_name_and_declared_version_not_by_place(tmp_path: Pat
 def test_cell_json_there_and_back(tmp_path: Path) -> None:
     (cell,) = plan(tmp_path, BASE + "target: {accuracy: 0.9}\n").cells
     content = json.loads(json.dumps(cell.to_json()))
-    assert Cell.from_json(content) == cell
+    assert Cell.from_json(content, plugins=[]) == cell
     assert set(content) == {
         "schema",
         "id",
@@ -94,9 +94,14 @@ def test_a_broken_cell_json_says_what_is_wrong(tmp_path: Path) -> None:
         ({key: value for key, value in content.items() if key != "config"}, "lacks config"),
         ({**content, "config": {**content["config"], "nodes": 0}}, "config.nodes: 0 is out of range"),
         ({**content, "config": {**content["config"], "model": {"name": "gone"}}}, "unknown model 'gone'"),
+        (
+            {**content, "config": {**content["config"], "nodes": 3}},
+            f"has the id {content['id']}, and its configuration",
+        ),
+        ({**content, "config": {**content["config"], "plugins": ["/tmp/a.py"]}}, "names plugins that are not those"),
     ):
         with pytest.raises(ConfigError, match=re.escape(words)):
-            Cell.from_json(broken)
+            Cell.from_json(broken, plugins=[])
 
 
 def test_repeats_are_interleaved_in_blocks_and_share_seeds_across_arms(tmp_path: Path) -> None:

@@ -51,3 +51,18 @@ def test_a_job_asks_for_as_many_nodes_as_the_largest_cell_needs(tmp_path: Path) 
     text = slurm_script([small, large], ScriptSetting("python", "/", "results", {}))
     assert f"#SBATCH --nodes={large.config.nodes}\n" in text
     assert f"\nrun {small.config.nodes} " in text and f"\nrun {large.config.nodes} " in text
+
+
+@pytest.mark.parametrize("script", [torchrun_script, slurm_script])
+def test_workers_are_told_which_cell_and_which_plugins_were_planned(tmp_path: Path, script: object) -> None:
+    plain = external(tmp_path)
+    plugged = replace(plain, config=plain.config.model_copy(update={"plugins": (f"/nowhere/{NASTY}.py",)}))
+    for name in ("python", "srun", "scontrol"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$BWBENCH_CELL_ID $BWBENCH_PLUGINS" >> told\n')
+        (tmp_path / name).chmod(0o755)
+    text = script([plugged, plain], ScriptSetting("python", str(tmp_path), "results", {}))  # type: ignore[operator]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "a", "SLURM_JOB_ID": "7"}
+    environment |= {"HEAD": "127.0.0.1", "NODE": "0"}
+    subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, check=True, timeout=120)
+    told = [line for line in (tmp_path / "told").read_text().splitlines() if line.strip()]
+    assert told == [f"{plain.id} /nowhere/{NASTY}.py", f"{plain.id} "] and not list(tmp_path.rglob("stolen"))

@@ -14,6 +14,7 @@ import pytest
 
 from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.schema import Status
 from bwbench.running.cluster import ray_executor
 from bwbench.running.cluster import remote_machine as module
@@ -135,6 +136,7 @@ def test_a_machine_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.Monkey
     (item,) = planned_cells(tmp_path / "results", 1)
     content = item.cell.to_json()
     content["config"]["dataset"]["name"] = "fashion-mnist"
+    content["id"] = recorded_identity(content["config"])
     assert "bwbench data fetch fashion-mnist" in str(describe_here("", "", [content])["problem"])
     content = item.cell.to_json()
     content["config"]["plugins"] = [str(tmp_path / "my_codec.py")]

@@ -22,5 +22,7 @@ def test_a_broken_line_among_the_events_ends_nothing_else(tmp_path: Path, ended:
     (attempt / "rank0.jsonl").write_text('{"event": "st\n{"event": "end"}\n')
     cell = Cell("0123456789", "slug", "study", "ring", 0, config)
     status = cell_status(cell, attempt, LaunchOutcome(ended, "why"), LinkRecord(), Resumption())
-    assert status.status == recorded and status.steps in (None, 0)
+    assert status.status == recorded
+    unknown = (status.steps, status.samples, status.training_clock_s, status.overhead_s, status.payload_bytes)
+    assert unknown == (None,) * 5, "a run of which nothing can be read is not one of nothing"
     assert status.reason is not None and status.reason.startswith("why; ") and "rank0.jsonl" in status.reason

@@ -1,0 +1,234 @@
+"""The id of a cell: which of its settings count, for ever.
+
+Records are found again by their ids, so an id may never change by itself. Every key is hashed, but for those at the
+values of ``DEFAULTS``: all of the link, and every key that is added from now on, with its default at that time. That
+table is frozen, and says nothing about the defaults of today; a test names the keys that are hashed whatever their
+value, all of 0.1 outside the link.
+
+A new key gets a line in ``DEFAULTS``: cells that leave it alone keep their ids. A default that changes later on changes
+no line: the new value is hashed from then on, and cells with it are other cells. Options of a component that has no
+table, because it comes from a plugin, are hashed whatever their value. A component whose arithmetic changes raises its
+class's ``revision``, which is hashed where it is not 1. Host, commit, role and kinship are recorded, and never hashed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from bwbench.base.plain_data import Json, JsonObject, list_at, mapping_at
+
+ID_LENGTH = 10  # hex digits
+FIRST_REVISION = 1
+_COMPONENTS = ("model", "dataset", "algorithm", "collective", "optimizer")  # one each; of compression there is a chain
+_ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # of a configuration that is no whole one
+KEYS = frozenset(  # that a recorded configuration has
+    ("nodes", "link", *_COMPONENTS, "compression", "batch_size", "accumulate", "compute", "evaluate", "target")
+    + ("stop", "limit", "seed", "launcher", "plugins")
+)
+
+_TRACE = {
+    **dict.fromkeys(("measures", "column", "unit", "columns", "sha256", "mean")),
+    "format": "auto",
+    "start": "0 us",
+}
+DEFAULTS: dict[str, dict[str, object]] = {
+    "link": {
+        **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "queue", "standard", "efficiency", "aggregation")),
+        "trace": None,
+        "shaped": True,
+        "latency": "0 us",
+        "jitter": "0 us",
+        "jitter_kind": "independent",
+        "jitter_distribution": "normal",
+        "reorder": False,
+        "loss": 0.0,
+        "loss_in_bad": 1.0,
+        "loss_in_good": 0.0,
+        "medium": "switched",
+        "fairness": "packet",
+        "wired": [],
+        "outages": [],
+        "overrides": {},
+        "seed": 1,
+        "backend": "auto",
+    },
+    "link.tcp": dict.fromkeys(
+        ("congestion_control", "slow_start_after_idle", "receive_buffer", "send_buffer", "rto_max")
+    ),
+    "link.overrides.*": dict.fromkeys(("bandwidth", "up", "down", "latency", "jitter", "loss", "queue", "trace")),
+    "link.outages.*": dict.fromkeys(("every", "nodes")),
+    "link.trace": dict.fromkeys(("up", "down")),
+    "link.overrides.*.trace": dict.fromkeys(("up", "down")),
+    **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
+}
+
+
+def identity(config: BaseModel) -> str:
+    """The id of a resolved configuration: the first digits of the SHA-256 of what counts of it, as canonical JSON.
+
+    A plugin file counts by its name and by the ``__version__`` that it declares, a trace by what is in it, neither by
+    the folder it lies in, so that an experiment can be copied elsewhere and still find its results.
+    """
+    return _hashed(what_counts(config))
+
+
+def what_counts(config: BaseModel) -> JsonObject:
+    """The settings that an id is made of."""
+    recorded = config.model_dump(mode="json", by_alias=True)
+    plugins: list[Json] = [[Path(path).name, _declared_version(Path(path))] for path in recorded["plugins"]]
+    return {**_what_counts(recorded, _revision_of), "plugins": plugins}
+
+
+def recorded_identity(config: JsonObject) -> str:
+    """The id of a configuration as cell.json holds it, with components of the first revision and without plugins.
+
+    Raises AttributeError, KeyError, TypeError, ValueError or RecursionError where it is no whole configuration.
+    """
+    return _hashed(_what_counts(config, lambda kind, name: FIRST_REVISION))
+
+
+def id_problem(cell_id: str, config: JsonObject) -> str | None:
+    """Why a recorded configuration cannot be the cell of this id; None where it is, or where that cannot be told.
+
+    Nothing is imported and no file is read that the record names: of what comes from plugins nothing can be told.
+    """
+    if unchecked_id(config) is not None:
+        return None
+    try:
+        found = recorded_identity(config)
+        if found == cell_id or _hashed(_what_counts(config, _revision_of_built_in)) == cell_id:
+            return None
+    except _NotBuiltInError:
+        return None
+    except _ODD as error:
+        return f"config: gives no id, and not {cell_id} ({type(error).__name__}: {error})"
+    return f"config: gives the id {found}, and not {cell_id}"
+
+
+def unchecked_id(config: JsonObject) -> str | None:
+    """Why it cannot be told whether an id is that of a recorded configuration; None where it can be."""
+    if config.get("plugins"):
+        return "it names plugins, whose versions are no part of the record"
+    link = config.get("link")
+    later = [key for key in config if key not in KEYS]
+    later += [f"link.{key}" for key in link if not _is_key_of_link(key)] if isinstance(link, dict) else []
+    return f"it has keys of a later version ({', '.join(later)})" if later else None
+
+
+def unlike(recorded: JsonObject, planned: JsonObject) -> bool:
+    """Whether two configurations differ in what counts, whatever cannot be told of ids left out."""
+    try:
+        return recorded_identity(_told(recorded)) != recorded_identity(_told(planned))
+    except _ODD:
+        return True
+
+
+def _told(config: JsonObject) -> JsonObject:
+    link: JsonObject = {key: value for key, value in mapping_at(config, "link").items() if _is_key_of_link(key)}
+    return {**{key: value for key, value in config.items() if key in KEYS}, "link": link, "plugins": []}
+
+
+def _is_key_of_link(key: str) -> bool:
+    return key in DEFAULTS["link"] or f"link.{key}" in DEFAULTS
+
+
+def _hashed(counted: JsonObject) -> str:
+    canonical = json.dumps(counted, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:ID_LENGTH]
+
+
+Revision = Callable[[str, str], int]  # of the component of that kind and name
+
+
+def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
+    content = _counted("", config)
+    link = mapping_at(content, "link")
+    if not _has_jitter(link):  # then its kind says nothing
+        link = {key: value for key, value in link.items() if key != "jitter_kind"}
+    content["link"] = _of_link("link", link)
+    for section in ("compute", "evaluate", "limit", "target"):
+        if asked := mapping_at(content, section):
+            content[section] = _counted(section, asked)
+    for kind in _COMPONENTS:
+        content[kind] = _of_component(kind, mapping_at(content, kind), revision)
+    codecs = (codec if isinstance(codec, dict) else {} for codec in list_at(content, "compression"))
+    content["compression"] = [_of_component("compression", codec, revision) for codec in codecs]
+    return content
+
+
+def _counted(place: str, content: JsonObject) -> JsonObject:
+    """What counts of the keys at one place."""
+    frozen = DEFAULTS.get(place)
+    if frozen is None:
+        return dict(content)
+    return {key: value for key, value in content.items() if key not in frozen or value != frozen[key]}
+
+
+def _of_component(kind: str, content: JsonObject, revision: Revision) -> JsonObject:
+    name = str(content["name"])
+    counted = _counted(f"{kind} {name}", content)
+    if partition := mapping_at(counted, "partition"):
+        counted["partition"] = _of_component("partition", partition, revision)
+    number = revision(kind, name)
+    return counted if number == FIRST_REVISION else {**counted, "revision": number}
+
+
+def _revision_of(kind: str, name: str) -> int:
+    from bwbench.base.registry import REGISTRIES  # inside: a list of cells has no need of it
+
+    return int(getattr(REGISTRIES[f"{kind}s"].load(name), "revision", FIRST_REVISION))
+
+
+def _of_link(place: str, content: Json) -> Json:
+    """What counts of a link: what is not at its frozen default, at any depth; of a trace its content alone."""
+    if isinstance(content, list):
+        return [_of_link(f"{place}.*", item) for item in content]
+    if not isinstance(content, dict):
+        return content
+    kept = {
+        key: value
+        for key, value in _counted(place, content).items()
+        if not isinstance(value, dict) or value != DEFAULTS.get(f"{place}.{key}")
+    }
+    if "sha256" in kept:  # the name of the file and the mean rate say nothing more
+        kept = {key: value for key, value in kept.items() if key not in ("file", "mean")}
+    return {
+        key: _of_link(f"{place}.{'*' if place.endswith('.overrides') else key}", value) for key, value in kept.items()
+    }
+
+
+def _has_jitter(link: JsonObject) -> bool:
+    own = [override for override in mapping_at(link, "overrides").values() if isinstance(override, dict)]
+    return any(settings.get("jitter") not in (None, "0 us") for settings in (link, *own))
+
+
+class _NotBuiltInError(Exception):
+    """A component is of another package, which a record is no reason to import."""
+
+
+def _revision_of_built_in(kind: str, name: str) -> int:
+    from bwbench.base.registry import REGISTRIES
+
+    if not any(entry.name == name and entry.provider == "bwbench" for entry in REGISTRIES[f"{kind}s"]):
+        raise _NotBuiltInError
+    return _revision_of(kind, name)
+
+
+def _declared_version(plugin: Path) -> str | None:
+    """``__version__ = "…"`` of a plugin file, read without running it; None where it has none."""
+    try:
+        tree = ast.parse(plugin.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "__version__" for t in node.targets
+        ):
+            return str(node.value.value) if isinstance(node.value, ast.Constant) else None
+    return None

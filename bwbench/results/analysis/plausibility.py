@@ -1,0 +1,169 @@
+"""Whether what status.json says of a cell can be: against its events or curve, its configuration, and its link.
+
+Every doubt is a sentence that names the field. What is exact in records of bwbench is compared exactly, but for the
+rounding of sums; what a machine may blur has a tolerance that stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from pydantic import ValidationError
+
+from bwbench.base.plain_data import mapping_at
+from bwbench.base.units import DURATION
+from bwbench.network.link import Link
+from bwbench.records import CellFolder
+from bwbench.records.schema import CurvePoint, JsonObject, Status, TrialSummary
+from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise, target_of
+
+ROUNDING = 1e-6  # relative
+FASTER_THAN_LINK = 1.1  # payload may cross a link this many times as fast as it allows: what a full queue holds
+OF_CLOCKS = 1.001  # ranks read theirs one after another
+OF_A_STEP = 0.9  # steps may be so much shorter than declared: the first and the last one of a round
+_NEVER_NEGATIVE = (
+    *("time_to_target_s", "censored_at_s", "samples_to_target", "payload_bytes_to_target", "wire_bytes_to_target"),
+    *("steps", "samples", "training_clock_s", "evaluation_s", "payload_bytes", "wire_bytes", "wall_s"),
+    *("compute_median_s", "step_median_s"),
+)
+_FROM_EVENTS = (  # what has meant the same ever since there are records
+    *("time_to_target_s", "censored_at_s", "samples_to_target", "payload_bytes_to_target", "final_metric"),
+    *("test_metric", "steps", "samples", "training_clock_s", "evaluation_s", "payload_bytes", "replicas_identical"),
+)
+
+
+def doubts(cell: CellFolder, events: EventsByRank) -> list[str]:
+    """What cannot be as it is recorded of a cell that can be read; nothing of one that has not ended.
+
+    Args:
+        events: of its last attempt; none of a composed or a published one, whose curve stands for them.
+    """
+    status = cell.status
+    if status is None or status.steps is None:
+        return []
+    curve = curve_of(events) if events else (cell.digest.curve if cell.digest is not None else ())
+    found = [
+        *(f"{name} is {value:g}, below 0" for name, value in _numbers(status, _NEVER_NEGATIVE) if value < 0),
+        *(_against_events(cell, status, events) if events else ()),
+        *_of_the_curve(status, curve, cell.cell.config),
+        *_of_the_samples(status, curve, cell.cell.config),
+        *_of_the_clock(status, cell),
+        *_of_the_link(status, cell),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _numbers(summary: TrialSummary, names: Sequence[str]) -> Iterator[tuple[str, float]]:
+    return ((name, value) for name in names if (value := getattr(summary, name)) is not None)
+
+
+def _differ(one: float, other: float) -> bool:
+    return not math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
+
+
+def _against_events(cell: CellFolder, status: Status, events: EventsByRank) -> Iterator[str]:
+    """Summed up anew."""
+    anew = summarise(events, cell.cell.config, cell.link.wire if cell.link is not None else None)
+    for name in _FROM_EVENTS:
+        told, found = getattr(status, name), getattr(anew, name)
+        if told is None or found is None:
+            differ = told is not found
+        else:
+            differ = _differ(told, found)
+        if differ:
+            yield f"{name} is {_said(told)}, its events give {_said(found)}"
+
+
+def _said(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.6g}"
+
+
+def _of_the_curve(status: Status, curve: Sequence[CurvePoint], config: JsonObject) -> Iterator[str]:
+    arrival = next((point for point in curve if point.target_met), None)
+    told_s = status.time_to_target_s
+    if told_s is not None and arrival is None:
+        yield f"time_to_target_s is {told_s:.6g}, and no evaluation meets the target"
+    elif told_s is not None and arrival is not None and _differ(told_s, arrival.clock_s):
+        yield f"time_to_target_s is {told_s:.6g}, its curve meets the target at {arrival.clock_s:.6g}"
+    elif told_s is None and arrival is not None:
+        yield f"time_to_target_s is missing, its curve meets the target at {arrival.clock_s:.6g}"
+    if arrival is not None and status.samples_to_target != arrival.samples:
+        yield f"samples_to_target is {_said(status.samples_to_target)}, its curve says {arrival.samples}"
+    if told_s is not None and status.censored_at_s is not None:
+        yield f"time_to_target_s is {told_s:.6g}, and censored_at_s {status.censored_at_s:.6g}: one of them at most"
+    for before, point in zip(curve, curve[1:], strict=False):
+        if point.clock_s < before.clock_s or point.samples < before.samples:
+            yield f"its curve goes back in time behind step {before.step}"
+    metric, value = target_of(config) or (None, math.nan)
+    for point in curve if metric is not None else ():
+        reached = point.metrics.get(metric or "")
+        if reached is not None and point.target_met != (reached <= value if metric == "loss" else reached >= value):
+            met = "meets" if point.target_met else "does not meet"
+            yield f"its curve {met} the target of {metric} {value:g} at step {point.step} with {reached:.6g}"
+    last = curve[-1].metrics.get(status.metric) if curve and status.metric is not None else None
+    if last is not None and status.final_metric is not None and _differ(last, status.final_metric):
+        yield f"final_metric is {status.final_metric:.6g}, its curve ends with {last:.6g}"
+
+
+def _of_the_samples(status: Status, curve: Sequence[CurvePoint], config: JsonObject) -> Iterator[str]:
+    sizes = [config.get(name, 1) for name in ("nodes", "batch_size", "accumulate")]
+    if not all(isinstance(size, int) for size in sizes):
+        return
+    a_step = math.prod(size for size in sizes if isinstance(size, int))
+    counted = [("steps", "samples", status.steps, status.samples)]
+    counted += [("its curve's step", "samples", point.step, point.samples) for point in curve]
+    for name, of, steps, samples in counted:
+        if steps is not None and samples is not None and samples != steps * a_step:
+            yield f"{name} is {steps}, {of} {samples}, and a step has {a_step} samples"
+            return
+
+
+def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
+    clock_s, steps = status.training_clock_s, status.steps or 0
+    if clock_s is None:
+        return
+    for name, value in _numbers(status, ("time_to_target_s", "censored_at_s")):
+        if value > OF_CLOCKS * clock_s:
+            yield f"{name} is {value:.6g}, training_clock_s only {clock_s:.6g}"
+    spent_s = clock_s + (status.evaluation_s or 0.0)
+    if status.composed is None and status.wall_s is not None and spent_s > status.wall_s + 1.0:
+        yield f"training_clock_s and evaluation_s are {spent_s:.6g} together, wall_s only {status.wall_s:.6g}"
+    declared = mapping_at(cell.cell.config, "compute").get("step_time")
+    if declared is not None and clock_s < OF_A_STEP * steps * (declared_s := DURATION.parse(str(declared))):
+        yield f"training_clock_s is {clock_s:.6g}, {steps} steps of {declared_s:g} s take longer"
+
+
+def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
+    wire = cell.link.wire if cell.link is not None else None
+    if wire is not None and status.composed is None:
+        if None not in (wire.payload_bytes, status.payload_bytes) and wire.payload_bytes != status.payload_bytes:
+            yield f"payload_bytes is {status.payload_bytes}, link.json says {wire.payload_bytes}"
+        frames = None if wire.bytes is None else wire.bytes - (wire.ack_bytes or 0)
+        if None not in (frames, status.wire_bytes) and frames != status.wire_bytes:
+            yield f"wire_bytes is {status.wire_bytes}, link.json says {frames}"
+    if status.payload_bytes and status.wire_bytes is not None and status.wire_bytes < status.payload_bytes:
+        yield f"wire_bytes is {status.wire_bytes}, less than the payload_bytes in it, {status.payload_bytes}"
+    capacity_bps = capacity_of(cell.cell.config)
+    for seconds, sent in (("time_to_target_s", "payload_bytes_to_target"), ("training_clock_s", "payload_bytes")):
+        clock_s, payload = getattr(status, seconds), getattr(status, sent)
+        if capacity_bps is None or clock_s is None or not payload:
+            continue
+        least_s = 8 * payload / capacity_bps
+        if least_s > FASTER_THAN_LINK * clock_s:
+            yield f"{seconds} is {clock_s:.6g}, its link takes {least_s:.4g} s for {sent}, {payload}"
+
+
+def capacity_of(config: JsonObject) -> float | None:
+    """Bits a second that all nodes together can send over the asked link; None where that is not known, or varies."""
+    try:
+        link = Link.model_validate(mapping_at(config, "link"))
+        if not link.shaped or link.trace is not None or link.wired:
+            return None
+        nodes = link.nodes(int(str(config.get("nodes"))))
+    except (ValidationError, ValueError):
+        return None
+    if any(node.up_trace is not None for node in nodes):
+        return None
+    rates = [node.up_bps for node in nodes]
+    return max(rates) if link.medium == "shared" else sum(rates)

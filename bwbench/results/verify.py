@@ -1,0 +1,135 @@
+"""``bwbench verify``: whether the records of cells are whole, are those of their cells, and can be true.
+
+It reads everything, checksums included, which no other command does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bwbench.base.errors import ConfigError, ForeignCellError, PackedRecordsError, RecordError
+from bwbench.records import CellFolder, iter_cells
+from bwbench.records.cell_identity import unchecked_id
+from bwbench.records.checksums import SEAL, changed, seal
+from bwbench.records.packed import PACKED, PackedFiles
+from bwbench.results.analysis.plausibility import capacity_of, doubts
+from bwbench.results.analysis.trial import EventsByRank
+
+SCHEMA, ID, CHECKSUM, PLAUSIBILITY = "schema", "id", "checksum", "plausibility"
+HIDDEN = (".timing", ".convergence", ".tuning")  # cells that serve others
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or that could not be looked at.
+
+    Attributes:
+        check: ``schema``, ``id``, ``checksum`` or ``plausibility``.
+        text: what, in words.
+    """
+
+    check: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What became of one cell.
+
+    Attributes:
+        path: of its folder, or where that would lie; of a published file that is broken, that file.
+        findings: what is wrong.
+        unchecked: what could not be checked, and why.
+    """
+
+    path: Path
+    findings: tuple[Finding, ...]
+    unchecked: tuple[Finding, ...]
+
+
+def verify(folder: Path) -> Iterator[Verified]:
+    """Look at every cell in ``folder``: a results folder, an experiment, or a cell; hidden ones included.
+
+    Raises ConfigError where there is none.
+    """
+    found = False
+    for place in _places(folder):
+        for one in _verified_in(place):
+            found = True
+            yield one
+    if not found:
+        hint = "name a results folder, an experiment or a cell"
+        raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
+
+
+def _places(folder: Path) -> list[Path]:
+    """One by one, so that one broken published file hides no other; with the folders of cells that serve others."""
+    if not folder.is_dir() or os.path.lexists(folder / "cell.json"):
+        return [folder]
+    inner = sorted(child for child in folder.iterdir() if child.is_dir() and child.name[0] != ".")
+    holds_cells = (folder / PACKED).exists() or any(os.path.lexists(child / "cell.json") for child in inner)
+    shown = [folder] if holds_cells else inner
+    return [
+        *shown,
+        *(parent / name for parent in dict.fromkeys((folder, *shown)) for name in HIDDEN if (parent / name).is_dir()),
+    ]
+
+
+def _verified_in(place: Path) -> Iterator[Verified]:
+    try:
+        for cell in iter_cells(place):
+            try:
+                yield _verified(cell)
+            except PackedRecordsError as error:
+                yield Verified(cell.path, (Finding(SCHEMA, str(error)),), ())
+    except PackedRecordsError as error:
+        yield Verified(place, (Finding(SCHEMA, str(error)),), ())
+    except RecordError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _verified(cell: CellFolder) -> Verified:
+    if (problem := cell.problem) is not None:
+        check = ID if isinstance(problem, ForeignCellError) else SCHEMA
+        return Verified(cell.path, (Finding(check, str(problem)),), ())
+    events: EventsByRank = {}
+    findings = [Finding(CHECKSUM, text) for text in _changed(cell)]
+    try:
+        events = cell.events() if cell.composed is None else {}
+    except RecordError as error:
+        findings.append(Finding(SCHEMA, str(error)))
+    else:
+        findings += [Finding(PLAUSIBILITY, text) for text in doubts(cell, events)]
+    return Verified(cell.path, tuple(findings), tuple(_unchecked(cell, events)))
+
+
+def _changed(cell: CellFolder) -> list[str]:
+    if isinstance(cell.files, PackedFiles):
+        told = cell.files.content.get(SEAL)
+        is_whole = told is None or told == seal(cell.files.content)
+        return [] if is_whole else ["the published cell was changed after it had been published"]
+    recorded = cell.status.files_sha256 if cell.status is not None else None
+    return changed(cell.path, recorded) if recorded is not None else []
+
+
+def _unchecked(cell: CellFolder, events: EventsByRank) -> Iterator[Finding]:
+    config, status = cell.cell.config, cell.status
+    if (why := unchecked_id(config)) is not None:
+        yield Finding(ID, f"{why}, so that its id cannot be computed")
+    if status is None:
+        yield Finding(PLAUSIBILITY, "it has not ended")
+        return
+    if isinstance(cell.files, PackedFiles):
+        if SEAL not in cell.files.content:
+            yield Finding(CHECKSUM, "it was published without a checksum, by an earlier version")
+    elif status.files_sha256 is None:
+        yield Finding(CHECKSUM, "it has none: it ended under an earlier version")
+    link = config.get("link")
+    asked = isinstance(link, dict) and link.get("shaped", True) is not False
+    if status.payload_bytes and asked and capacity_of(config) is None:
+        yield Finding(PLAUSIBILITY, "the rate of its link varies, so that bytes say nothing about times")
+    if not events and not cell.is_packed and status.composed is None and status.steps:
+        yield Finding(PLAUSIBILITY, "the events of its last attempt are not there")

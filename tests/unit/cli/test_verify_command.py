@@ -1,0 +1,163 @@
+"""``bwbench verify``: what it finds in records that were changed, and that it finds nothing in those that were not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from fixtures_records import Study, write_study
+
+from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
+from bwbench.cli.result_commands import publish
+from bwbench.cli.verify_command import verify
+from bwbench.records import read_json, read_record, write_json_atomic, write_record
+from bwbench.records.checksums import checksums, with_checksums
+from bwbench.records.schema import Status
+from bwbench.results.verify import verify as verified
+
+PUBLISHED = Path(__file__).parents[3] / "results"
+STUDY = Study(arms=("ring", "ddp", "single"), repeats=1)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    for cell in write_study(tmp_path / "results", STUDY):
+        status = read_record(Status, cell / "status.json")
+        assert status is not None
+        write_record(cell / "status.json", with_checksums(status, cell))
+    return tmp_path / "results"
+
+
+def cell_of(results: Path, arm: str = "ring") -> Path:
+    return next((results / "study").glob(f"{arm}-*"))
+
+
+def edit(file: Path, **fields: object) -> None:
+    write_json_atomic(file, {**read_json(file), **fields})
+
+
+def findings(folder: Path) -> list[str]:
+    return [f"{finding.check}: {finding.text}" for one in verified(folder) for finding in one.findings]
+
+
+def test_all_that_is_published_passes_but_for_checksums(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify([PUBLISHED]) == EXIT_OK
+    said = capsys.readouterr()
+    assert said.out == "" and "0 with findings" in said.err
+    assert "1267 cell(s): checksum: it was published without a checksum" in said.err
+
+
+def test_untouched_records_pass_as_folders_and_as_a_published_set(results: Path, tmp_path: Path) -> None:
+    assert verify([results]) == EXIT_OK and findings(results) == []
+    publish(results, to=tmp_path / "public")
+    assert verify([tmp_path / "public"]) == EXIT_OK
+    assert not any(one.unchecked for folder in (results, tmp_path / "public") for one in verified(folder))
+
+
+def test_a_planted_time_is_found(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(cell_of(results) / "status.json", time_to_target_s=0.001)
+    assert verify([results]) == EXIT_CELLS_FAILED
+    out = capsys.readouterr().out
+    assert "plausibility: time_to_target_s is 0.001, its events give" in out
+    assert "plausibility: time_to_target_s is 0.001, its curve meets the target at" in out
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"samples": 7}, "a step has 128 samples"),
+        ({"payload_bytes": 10**12}, "its link takes"),
+        ({"training_clock_s": 0.5}, "training_clock_s only 0.5"),
+        ({"final_metric": 0.999}, "its curve ends with"),
+        ({"censored_at_s": 3.0}, "one of them at most"),
+        ({"samples_to_target": 1}, "samples_to_target is 1, its curve says"),
+        ({"time_to_target_s": None}, "time_to_target_s is missing"),
+        ({"wall_s": 0.1}, "wall_s only 0.1"),
+        ({"wire_bytes": 1}, "less than the payload_bytes"),
+        ({"evaluation_s": -1.0}, "evaluation_s is -1, below 0"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_cannot_be_is_found(results: Path, fields: dict[str, object], words: str, packed: bool) -> None:  # noqa: FBT001
+    edit(cell_of(results) / "status.json", **fields)
+    if packed:
+        publish(results)
+        for cell in [path for path in (results / "study").iterdir() if path.is_dir()]:
+            shutil.rmtree(cell)
+    assert any(words in finding for finding in findings(results)), findings(results)
+
+
+def test_a_record_that_was_changed_added_or_removed_is_found(results: Path) -> None:
+    cell = cell_of(results)
+    log, events = cell / "attempt-1" / "rank0.log", cell / "attempt-1" / "rank1.jsonl"
+    log.write_text("nothing to see\n")
+    (cell / "attempt-1" / "notes.txt").write_text("added")
+    link = cell / "attempt-1" / "link.json"
+    found = findings(results)
+    assert "checksum: attempt-1/rank0.log: was changed after the cell had ended" in found
+    assert "checksum: attempt-1/notes.txt: was added after the cell had ended" in found
+    events.unlink()
+    assert "checksum: attempt-1/rank1.jsonl: is missing" in findings(results)
+    link.unlink()
+    os.mkfifo(link)
+    (only,) = findings(results)
+    assert "schema: " in only and "link.json: is a pipe" in only
+
+
+def test_attempts_that_were_cleaned_away_are_no_finding(results: Path) -> None:
+    cell = cell_of(results)
+    shutil.copytree(cell / "attempt-1", cell / "attempt-2")
+    edit(cell / "status.json", attempt=2, files_sha256=checksums(cell))
+    shutil.rmtree(cell / "attempt-1")
+    assert findings(results) == []
+
+
+def test_a_published_cell_that_was_changed_is_found(results: Path) -> None:
+    publish(results)
+    file = results / "study" / "cells.jsonl.gz"
+    text = gzip.decompress(file.read_bytes()).decode()
+    for cell in [path for path in (results / "study").iterdir() if path.is_dir()]:
+        shutil.rmtree(cell)
+    file.write_bytes(gzip.compress(text.replace('"host":"bench-1"', '"host":"bench-2"').encode()))
+    assert len(findings(results)) == 3
+    assert set(findings(results)) == {"checksum: the published cell was changed after it had been published"}
+
+
+def test_wrong_ids_and_broken_records_are_findings_and_hide_nothing(results: Path) -> None:
+    cell = cell_of(results)
+    content = read_json(cell / "cell.json")
+    content["config"]["batch_size"] = 64
+    write_json_atomic(cell / "cell.json", content)
+    (cell_of(results, "ddp") / "status.json").write_text("{")
+    (results / "broken").mkdir()
+    (results / "broken" / "cells.jsonl.gz").write_bytes(b"no gzip")
+    kinds = sorted(finding.partition(":")[0] for finding in findings(results))
+    assert kinds == ["id", "schema", "schema"] and len(list(verified(results))) == 4
+
+
+def test_hidden_cells_are_looked_at(results: Path) -> None:
+    cell = cell_of(results)
+    shutil.copytree(cell, results / "study" / ".timing" / cell.name)
+    edit(results / "study" / ".timing" / cell.name / "status.json", steps=1)
+    assert any("a step has" in finding for finding in findings(results))
+
+
+def test_json_says_what_was_not_checked(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = read_json(cell_of(results) / "status.json")
+    write_json_atomic(cell_of(results) / "status.json", {key: content[key] for key in content if key != "files_sha256"})
+    assert verify([results], json=True) == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["num_cells"], found["num_bad"]) == (3, 0)
+    (unchecked,) = [finding for cell in found["cells"] for finding in cell["unchecked"]]
+    assert unchecked == {"check": "checksum", "text": "it has none: it ended under an earlier version"}
+
+
+def test_a_folder_without_records_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no records"):
+        verify([tmp_path])
+    with pytest.raises(ConfigError, match="nowhere"):
+        verify([tmp_path / "nowhere"])
