@@ -29,7 +29,7 @@ def measure(
     rate_bps: float, payloads: Sequence[int], collectives: Sequence[str], runs: int, with_mpi: bool
 ) -> list[dict[str, Any]]:
     """Rows for every payload and collective at one rate."""
-    with tempfile.TemporaryDirectory() as folder, open_network(link_of(rate_bps), NODES) as network:
+    with tempfile.TemporaryDirectory() as folder, open_network(link_of(rate_bps), NODES, control_path=True) as network:
         times = ranks.times_of(network, collectives, payloads, runs, rate_bps, Path(folder))
         if with_mpi:
             times |= mpi.times_of(network, payloads, runs, Path(folder))

@@ -27,7 +27,10 @@ def main() -> None:
     rates, seconds, runs = ([10e6], 0.5, 3) if options.quick else ([10e6, 100e6], 1.0, 7)
     rows = []
     for rate_bps in rates:
-        with tempfile.TemporaryDirectory() as folder, open_network(link_of(rate_bps), NODES) as network:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            open_network(link_of(rate_bps), NODES, control_path=True) as network,
+        ):
             out, payload = Path(folder) / "waits.json", payload_of_about(seconds, rate_bps)
             run_module(network, "collectives_parts.overlapped_step", json.dumps([str(out), rate_bps, payload, runs]))
             waits = json.loads(out.read_text())

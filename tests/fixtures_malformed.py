@@ -30,7 +30,7 @@ class BadTrace(NamedTuple):
 
 _RATES = ["10", 10, "10 Mbps", "10 MB/s", "-1 Mbit/s", "0 bit/s", "999 Tbit/s", "1 bit/s", "fast", True, ["1 Mbit/s"]]
 _DELAYS = ["5", 5, "5 seconds", "-1 ms", "2 h", "soon", {"ms": 5}]
-_SHARES = [-0.1, 1, 1.5, "1 %", "a lot", math.nan, math.inf, [0.1]]
+_SHARES = [-0.1, 1, 1.5, "100 %", "a lot", math.nan, math.inf, [0.1]]
 _QUEUES = ["10 B", "lots", 100, "0 packets", "1.5 packets", "-1 bdp", "5000 bdp", "1e12 B", ["64 kB"]]
 _BY_FIELD: dict[str, list[Any]] = {
     "bandwidth": _RATES,

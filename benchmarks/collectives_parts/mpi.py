@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, control_address
 from bwbench.network.network import Network, NodeProcess
 
 PYTHON = "BWBENCH_MPI_PYTHON"  # environment variable: a Python that has mpi4py, where this one has not
@@ -44,14 +45,14 @@ def times_of(network: Network, payloads: Sequence[int], runs: int, folder: Path)
     """Seconds of the slowest rank, in each run, under ``"mpi <payload bytes>"``."""
     mailbox, out = folder / "mailbox", folder / "mpi.json"
     mailbox.mkdir()
-    hosts = ",".join(f"{node.control_address}:1" for node in network.nodes)
+    hosts = ",".join(f"{control_address(number)}:1" for number in range(len(network.nodes)))
     node = network.nodes[0]
     settings = {
         "plm_rsh_agent": f"{sys.executable} {Path(__file__).with_name('mpi_agent.py')} {mailbox}",
         "plm_rsh_no_tree_spawn": "1",
         "btl": "tcp,self",  # never shared memory, though all nodes are one machine
         "btl_tcp_if_include": node.data_interface,
-        "oob_tcp_if_include": node.control_interface,
+        "oob_tcp_if_include": CONTROL_INTERFACE,
         "coll": "^sm",
         "pml": "ob1",
     }
@@ -70,7 +71,7 @@ def times_of(network: Network, payloads: Sequence[int], runs: int, folder: Path)
 
 def _deliver(network: Network, starter: NodeProcess, mailbox: Path, environment: dict[str, str]) -> None:
     """Start in the nodes what the agents ask for, until mpirun has ended."""
-    numbers = {node.control_address: number for number, node in enumerate(network.nodes)}
+    numbers = {control_address(number): number for number in range(len(network.nodes))}
     daemons: dict[Path, NodeProcess] = {}
     deadline = time.monotonic() + TIME_LIMIT_S
     while (status := starter.wait(0.05)) is None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, control_address
 from bwbench.network.network import Network
 
 TIME_LIMIT_S = 300.0
@@ -33,10 +34,10 @@ def run_module(network: Network, module: str, argument: str) -> None:
             **os.environ,
             "RANK": str(rank),
             "WORLD_SIZE": str(len(network.nodes)),
-            "MASTER_ADDR": network.nodes[0].control_address,
+            "MASTER_ADDR": control_address(0),
             "MASTER_PORT": "29500",
             "OMP_NUM_THREADS": "1",
-            "CONTROL": node.control_interface,
+            "CONTROL": CONTROL_INTERFACE,
             "DATA": node.data_interface,
             "PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))),
         }

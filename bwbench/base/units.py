@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, WrapValidator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, WrapValidator
 
 from bwbench.base.explain import refused
 
@@ -69,11 +70,11 @@ class Dimension:
 
     def show(self, value: float, digits: int) -> str:
         """For people, rounded to so many digits: 16.1 Mbit/s. It need not parse back to any float."""
-        rounded = float(f"{value:.{digits}g}")
-        unit = self._unit_of(rounded)
+        shown = float(f"{value:.{digits}g}")
+        unit = self._unit_of(shown)
         factor = self.factors[unit]
-        number = rounded / factor if factor >= 1 else rounded * round(1 / factor)
-        return f"{number:.0f} {unit}" if abs(number) >= 10**digits else f"{number:.{digits}g} {unit}"
+        number = shown / factor if factor >= 1 else shown * round(1 / factor)
+        return f"{rounded(number, digits)} {unit}"
 
     def _unit_of(self, value: float) -> str:
         """The largest unit of which ``value`` is at least one."""
@@ -87,6 +88,22 @@ class Dimension:
         """Rounded once: 0.1 ms is 1e-4 s, which 0.1 * 1e-3 is not."""
         factor = self.factors[unit]
         return number * factor if factor >= 1 else number / round(1 / factor)
+
+
+def rounded(number: float, digits: int) -> str:
+    """For people: so many digits, and never an exponent: 17710, where ``g`` makes 1.771e+04."""
+    return format(Decimal(f"{number:.{digits}g}"), "f")
+
+
+def _share_of(value: object) -> object:
+    """``5 %`` as 0.05; whatever is no percentage, unchanged."""
+    match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2] != "%":
+        return value
+    share = Decimal(match[1]) / 100
+    if not 0 <= share <= 1:
+        raise refused(f"{value!r} is out of range: 0 % to 100 %")
+    return float(share)
 
 
 BANDWIDTH = Dimension(
@@ -140,6 +157,16 @@ Memory = _quantity(MEMORY, exclusive=True)
 LinkRate = _quantity(BANDWIDTH, low=1e3, high=1e12)
 LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
+
+
+def _share(number: Any) -> Any:
+    text: Any = Annotated[str, Field(pattern=r"^\s*[0-9.eE+-]+\s*%\s*$")]
+    return Annotated[number, BeforeValidator(_share_of, json_schema_input_type=number | text)]
+
+
+# A number, or a percentage.
+Probability = _share(Annotated[float, Field(ge=0.0, lt=1.0)])
+PositiveShare = _share(Annotated[float, Field(gt=0.0, le=1.0)])
 
 
 # A size in bytes or the word "auto"; a union of both would make two errors out of one mistake.

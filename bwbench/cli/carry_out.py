@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
 from bwbench.base.registry import DATASETS
+from bwbench.base.units import rounded
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
@@ -195,7 +196,7 @@ def _goodput(folder: CellFolder) -> tuple[str, str]:
     if measured is None or not measured.pairs or not (asked_bps := measured.pairs[0].asked_goodput_bps):
         return "-", "-"
     achieved = sorted((pair.achieved_goodput_bps or 0.0) / 1e6 for pair in measured.pairs)
-    return f"{asked_bps / 1e6:.4g} Mbit/s", f"{achieved[0]:.4g}-{achieved[-1]:.4g}"
+    return f"{rounded(asked_bps / 1e6, 4)} Mbit/s", f"{rounded(achieved[0], 4)}-{rounded(achieved[-1], 4)}"
 
 
 def _time_to_target(status: Status | None) -> float:

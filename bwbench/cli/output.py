@@ -89,7 +89,9 @@ def seconds(value: float | None) -> str:
     if value is None:
         return "-"
     if value < 60:
-        return f"{value:.3g} s" if value < 10 else f"{value:.1f} s"
+        from bwbench.base.units import rounded  # inside, as it brings pydantic
+
+        return f"{rounded(value, 3)} s" if value < 10 else f"{value:.1f} s"
     if value < 3600:
         return f"{int(value // 60)} min {int(value % 60)} s"
     return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"
@@ -99,11 +101,13 @@ def size(value: float | None) -> str:
     """A number of bytes for people, in powers of ten: ``1.5 MB``."""
     if value is None:
         return "-"
+    from bwbench.base.units import rounded  # as above
+
     for unit in ("B", "kB", "MB", "GB"):
         if abs(value) < 1000 or unit == "GB":
             break
         value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+    return f"{value:.0f} {unit}" if unit == "B" else f"{rounded(value, 3)} {unit}"
 
 
 def say_unreadable(refused: Sequence[RecordError]) -> None:

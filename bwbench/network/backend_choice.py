@@ -73,6 +73,13 @@ def super_packet_bytes(link: Link, num_nodes: int, backend: str = "relay") -> in
     return None
 
 
+def relay_limit_bps(link: Link, num_nodes: int, num_cores: int | None = None) -> float:
+    """What the relay will hardly carry more of than this, all nodes together."""
+    singly = super_packet_bytes(link, num_nodes) is None
+    most_bps = MOST_SINGLE_TOTAL_BPS if singly else MOST_SUPER_BPS
+    return most_bps / 2 if (num_cores or os.cpu_count() or 1) < 2 else most_bps
+
+
 def beyond_relay(link: Link, num_nodes: int, num_cores: int | None = None) -> str | None:
     """Why the relay will hardly carry a link whose nodes all send at once; None where it should."""
     if not link.shaped or num_nodes < 2:
@@ -82,14 +89,12 @@ def beyond_relay(link: Link, num_nodes: int, num_cores: int | None = None) -> st
     if link.air is not None:
         total_bps = link.air.capacity_bps(link.base.up_bps)
     singly = super_packet_bytes(link, num_nodes) is None
-    most_bps = MOST_SINGLE_TOTAL_BPS if singly else MOST_SUPER_BPS
-    if (num_cores or os.cpu_count() or 1) < 2:
-        most_bps /= 2
+    most_bps = relay_limit_bps(link, num_nodes, num_cores)
     if total_bps <= most_bps:
         return None
     total = BANDWIDTH.show(total_bps, 3)
     most = f"{BANDWIDTH.format(most_bps)} {'packet by packet' if singly else 'in super-packets'}"
     return (
         f"{num_nodes} nodes may send {total} at once, and the relay carries about {most}: cells may end as "
-        "invalid. 'bwbench doctor' measures this machine"
+        "invalid, runs with exit status 3. 'bwbench doctor' measures this machine"
     )

@@ -68,16 +68,15 @@ class Node:
     Attributes:
         rank: its number, from 0.
         address: IPv4 address on the shaped network.
-        control_address: the same on the unshaped network beside it, for what is not to be measured.
         interface: name of its shaped interface.
-        environment: BWBENCH_RANK, BWBENCH_NODES and BWBENCH_ADDRESS, which ``popen`` adds to our own environment.
+        environment: BWBENCH_RANK, BWBENCH_NODES, BWBENCH_ADDRESS, and the interface for gloo and NCCL, which ``popen``
+            adds to our own environment.
     """
 
     def __init__(self, network: Network, rank: int) -> None:
         self._network = network
         self.rank = rank
         self.address = network.nodes[rank].data_address
-        self.control_address = network.nodes[rank].control_address
         self.interface = network.nodes[rank].data_interface
         self.environment = node_environment(rank, network.nodes)
 

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,10 +36,16 @@ __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
 OPEN_LIMIT_S = 120.0  # 254 nodes on a busy machine take nearly a minute
 REQUEST_LIMIT_S = 15.0
 CLOSE_LIMIT_S = 5.0
+LOOK_S = 1.0  # how often to see, while it does not answer, whether the agent is stopped
+STOPPED_LIMIT_S = 4.0  # somebody who stops it for a moment and lets it go on ends nothing
+
+
+class _Stopped(TimeoutError):
+    """The agent does not run: a signal has stopped it."""
 
 
 @contextmanager
-def open_network(link: Link, num_nodes: int) -> Iterator[Network]:
+def open_network(link: Link, num_nodes: int, *, control_path: bool = False) -> Iterator[Network]:
     """A network of ``num_nodes`` nodes with ``link`` between them, for as long as the block lasts.
 
     Everything that it makes (processes, namespaces, interfaces) ends with the block, and with this process however it
@@ -46,11 +53,15 @@ def open_network(link: Link, num_nodes: int) -> Iterator[Network]:
     that started a child, so from another thread the end of a socket has to do, which a forked copy of this process
     would hold open.
 
+    Args:
+        control_path: whether nodes have a second interface, which nothing shapes (``addresses.control_address``): for
+            what an experiment says beside its training. Without it there is no way round the link.
+
     Raises:
         UnfitMachineError: no rights to make namespaces, or the kernel lacks what the link needs.
         ConfigError: the link asks for a back end that cannot carry it, or ``num_nodes`` is out of range.
     """
-    network = Network(link, num_nodes)
+    network = Network(link, num_nodes, control_path=control_path)
     try:
         yield network
     finally:
@@ -67,7 +78,7 @@ class Network:
         applied: the parameters really set, as ``link.json`` has them.
     """
 
-    def __init__(self, link: Link, num_nodes: int) -> None:
+    def __init__(self, link: Link, num_nodes: int, *, control_path: bool = False) -> None:
         if not 1 <= num_nodes <= MAX_NODES:
             raise ConfigError(f"nodes: {num_nodes} is out of range: 1 to {MAX_NODES} on one machine")
         if wrong := unknown_nodes(link, num_nodes):
@@ -75,7 +86,7 @@ class Network:
         self._agent = AgentClient()
         try:
             keys = link.model_dump(mode="json", by_alias=True)
-            opened = self._agent.request(protocol.Open(keys, num_nodes), OPEN_LIMIT_S)
+            opened = self._agent.request(protocol.Open(keys, num_nodes, control_path), OPEN_LIMIT_S)
         except BaseException:
             self._agent.close()
             raise
@@ -93,6 +104,8 @@ class Network:
         stdout: int | None = None,
         stderr: int | None = None,
         pass_fds: Mapping[int, int] | None = None,
+        *,
+        terminal: bool = False,
     ) -> NodeProcess:
         """Start a process in a node, in a session of its own.
 
@@ -103,6 +116,7 @@ class Network:
             cwd: its working directory; None passes on ours.
             stdout, stderr: file descriptors of ours; None is /dev/null, as its standard input always is.
             pass_fds: descriptor numbers in the child to descriptors of ours.
+            terminal: its descriptor 0 is a terminal that becomes its session's own, with Ctrl-C and job control.
 
         Raises LaunchError where the program cannot be started.
         """
@@ -116,6 +130,7 @@ class Network:
                 env=dict(os.environ if env is None else env),
                 cwd=os.fspath(cwd) if cwd is not None else os.getcwd(),
                 targets=list(fds),
+                terminal=terminal,
             )
             spawned = self._agent.request(spawn, REQUEST_LIMIT_S, [exit_write, *fds.values()])
         except BaseException:
@@ -137,6 +152,11 @@ class Network:
         """How well the back end keeps up: ``{"backend", "alive", "lateness_p99_s", "cpu_s", "drops", …}``."""
         return self._agent.request(protocol.AskHealth(), REQUEST_LIMIT_S).health
 
+    def looked_outside(self) -> list[int]:
+        """Nodes in which a program has asked for an address that is no node's, and to which no way leads."""
+        attempts = self._agent.request(protocol.AskUnroutable(), REQUEST_LIMIT_S).attempts
+        return [node for node, number in enumerate(attempts) if number]
+
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
 
@@ -148,6 +168,11 @@ class Network:
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
         self._agent.request(protocol.Play(None), REQUEST_LIMIT_S)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its agent has stopped answering: nothing can be asked of it any more, but ``close`` ends it."""
+        return self._agent.lost is not None
 
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
@@ -215,9 +240,14 @@ class NodeProcess:
 
 
 class AgentClient:
-    """A running agent. Requests may come from any thread, one at a time."""
+    """A running agent. Requests may come from any thread, one at a time.
+
+    Attributes:
+        lost: why it answers no longer, once that is known; it is not asked again then.
+    """
 
     def __init__(self) -> None:
+        self.lost: str | None = None
         ours, theirs = socket.socketpair()
         self._control = protocol.ControlSocket(ours)
         self._lock = threading.Lock()
@@ -248,34 +278,72 @@ class AgentClient:
     def request(self, request: protocol.Request[AnswerT], limit_s: float, fds: Sequence[int] = ()) -> AnswerT:
         """Have the agent do something, and return its answer.
 
-        Raises the error that the agent reports; LinkError where it is gone or takes longer than ``limit_s``.
+        Raises the error that the agent reports; LinkError where it is gone, stopped, or takes longer than ``limit_s``.
         """
         with self._lock:
+            if self.lost is not None:
+                raise LinkError(self.lost)
             number = next(self._numbers)
             try:
                 self._control.connection.settimeout(limit_s)
                 self._control.send({"id": number, "op": request.op, **vars(request)}, fds)
-                while True:
-                    message = self._control.receive()
-                    if message is None:
-                        raise ConnectionError
-                    if message[0].get("id", number) == number:  # else: the reply to a request that was interrupted
-                        break
+                reply = self._reply(number, limit_s)
             except TimeoutError as error:
-                raise LinkError(f"the network's agent did not answer {request.op!r} within {limit_s:.0f} s") from error
+                why = str(error) if isinstance(error, _Stopped) else f"did not answer {request.op!r} in {limit_s:.0f} s"
+                self.lost = f"the network's agent {why}"
+                raise LinkError(self.lost) from error
             except OSError as error:
-                raise LinkError(
-                    f"the network's agent is gone ({request.op!r} was asked of it){self._last_words()}"
-                ) from error
-        reply, _ = message
+                self.lost = f"the network's agent is gone ({request.op!r} was asked of it){self._last_words()}"
+                raise LinkError(self.lost) from error
         if "error" in reply:
             raise protocol.ERRORS.get(reply["error"], LinkError)(reply["message"])
         reply.pop("id", None)
         return cast("AnswerT", request.answer(**reply))
 
+    def _reply(self, number: int, limit_s: float) -> dict[str, Any]:
+        """The answer to request ``number``; raises TimeoutError where it does not come, OSError at the end."""
+        started_s = time.monotonic()
+        stopped_since_s: float | None = None
+        while (waited_s := time.monotonic() - started_s) < limit_s:
+            self._control.connection.settimeout(min(LOOK_S, limit_s - waited_s))
+            try:
+                message = self._control.receive()
+            except TimeoutError:
+                pid = self._stopped_process()
+                if pid is None:
+                    stopped_since_s = None
+                elif stopped_since_s is None:
+                    stopped_since_s = waited_s
+                elif waited_s - stopped_since_s > STOPPED_LIMIT_S:
+                    raise _Stopped(f"is stopped (process {pid}; somebody has sent it SIGSTOP)") from None
+                continue
+            if message is None:
+                raise ConnectionError
+            if message[0].get("id", number) == number:  # else: the reply to a request that was interrupted
+                return message[0]
+        raise TimeoutError
+
+    def _stopped_process(self) -> int | None:
+        """The process of the agent that a signal has stopped, if one has."""
+        import psutil  # inside: wanted only where something is wrong
+
+        with contextlib.suppress(psutil.Error):
+            outer = psutil.Process(self._process.pid)
+            for process in (outer, *outer.children()):
+                if process.status() == psutil.STATUS_STOPPED:
+                    return process.pid
+        return None
+
     def close(self) -> None:
         """End the agent and everything that it holds. Safe to call twice."""
         if self._process.returncode is None:
+            if self.lost is not None:  # it would not hear us; with process 1 the kernel ends all the others
+                import psutil
+
+                with contextlib.suppress(psutil.Error):
+                    for inner in psutil.Process(self._process.pid).children():
+                        inner.kill()
+                    self._process.send_signal(signal.SIGCONT)
             with contextlib.suppress(OSError):
                 self._control.connection.settimeout(CLOSE_LIMIT_S)
                 self._control.send({"id": 0, "op": "close"})

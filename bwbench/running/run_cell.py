@@ -157,7 +157,7 @@ class _Attempt:
             if cell.config.launcher == "ssh":
                 outcome = self._train_on_hosts(wall_limit_s)
             else:
-                with open_network(cell.config.link, cell.config.nodes) as network:
+                with open_network(cell.config.link, cell.config.nodes, control_path=True) as network:
                     outcome = self._train_on(network, wall_limit_s)
             said = "" if cell.config.launcher == "ssh" else outcome.reason  # of their own disks the hosts tell
             if outcome.status == "failed" and (full := worker_met_full_disk(self.folder, said)):

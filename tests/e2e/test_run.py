@@ -43,7 +43,46 @@ def test_wire_bytes_are_the_payload_plus_headers(finished: Path) -> None:
     (ring,) = (finished / "results" / "tiny").glob("*ring*")
     wire = json.loads((ring / "attempt-1" / "link.json").read_text())["wire"]
     assert wire["steps"] == 20
+    assert 0 < wire["control_bytes"] < 20 * 2 * 1_000
     assert 1.0 < wire["ratio"] < 1.35, "a logistic model is 2.6 kB: headers weigh more than on full frames"
+
+
+ROUND_THE_LINK = """
+import time
+
+from bwbench.base.registry import ALGORITHMS
+from bwbench.methods.algorithms import ExchangeReport
+from bwbench.methods.algorithms.buckets import RunningLocally
+from bwbench.methods.algorithms.single import Single
+
+
+class Escape(Single):
+    needs_peers = True
+    role = "method"
+
+    def attach(self, context):
+        return Escaping(context)
+
+
+class Escaping(RunningLocally):
+    def finish(self):
+        ready_mono_s = time.monotonic()
+        for gradients in self._gradients.flat:
+            self._context.control.average(gradients)
+        return ExchangeReport(ready_mono_s=ready_mono_s, exposed_s=time.monotonic() - ready_mono_s)
+
+
+ALGORITHMS.register("escape", Escape, "Averages on the control path.")
+"""
+
+
+def test_a_method_that_goes_round_the_link_is_no_result(tmp_path: Path) -> None:
+    (tmp_path / "escape.py").write_text(ROUND_THE_LINK)
+    (tmp_path / "tiny.yaml").write_text(TINY + "plugins: [escape.py]\nalgorithm: escape\n")
+    result = run("run", "tiny.yaml", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "invalid" and "unshaped control path" in status["reason"]
 
 
 def test_the_same_command_again_runs_nothing(finished: Path) -> None:

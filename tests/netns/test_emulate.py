@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,14 @@ def nodes() -> Iterator[Nodes]:
 
 def test_nodes_are_a_sequence_with_addresses(nodes: Nodes) -> None:
     assert len(nodes) == 2 and [node.rank for node in nodes] == [0, 1]
-    assert nodes[-1].address != nodes[0].address and nodes[1].control_address != nodes[1].address
+    assert nodes[-1].address != nodes[0].address
+
+
+def test_a_node_has_no_way_round_the_link(nodes: Nodes) -> None:
+    shown = nodes[1].run(["cat", "/proc/self/net/dev", "/proc/self/net/fib_trie"], stdout=PIPE, text=True).stdout
+    assert set(re.findall(r"^ *(\w+):", shown, re.MULTILINE)) - {"Main", "Local"} == {"lo", nodes[1].interface}
+    assert "ctl0" not in shown
+    assert set(re.findall(r"10\.7\d\.0\.\d+", shown)) == {"10.77.0.0", nodes[1].address, "10.77.0.255"}
 
 
 def test_run_is_that_of_subprocess(nodes: Nodes, tmp_path: Path) -> None:

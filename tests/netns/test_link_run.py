@@ -55,14 +55,16 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
 def test_every_node_runs_it_and_knows_who_it_is() -> None:
     code = (
         "import os, sys; e = os.environ;"
-        "print(*sys.argv[1:], e['BWBENCH_RANK'], e['BWBENCH_NODES'], e['BWBENCH_ADDRESS'], e.get('RANK'));"
+        "print(*sys.argv[1:], e['GLOO_SOCKET_IFNAME'], end=' ');"
+        "print(e['BWBENCH_RANK'], e['BWBENCH_NODES'], e['BWBENCH_ADDRESS'], e.get('RANK'));"
         "print(os.getcwd(), sys.stdin.read() == '', file=sys.stderr)"
     )
     words = ["{rank}", "{nodes}", "{address}", "{address:0}", '{"a": {"b": 1}}', "{{rank}}"]
     done = run("--nodes", "3", "--", sys.executable, "-c", code, *words)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.decode().splitlines()) == [
-        f'[{rank}] {rank} 3 10.77.0.{rank + 1} 10.77.0.1 {{"a": {{"b": 1}}}} {{rank}} {rank} 3 10.77.0.{rank + 1} None'
+        f'[{rank}] {rank} 3 10.77.0.{rank + 1} 10.77.0.1 {{"a": {{"b": 1}}}} {{rank}} '
+        f"data0 {rank} 3 10.77.0.{rank + 1} None"
         for rank in range(3)
     ]
     *lines, summary = done.stderr.decode().splitlines()
@@ -176,7 +178,7 @@ def test_however_we_end_nothing_is_left(number: int, returncode: int) -> None:
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["touch", "{file}"], "{file} is no placeholder"),
+        (["touch", "{adress}"], "{adress} is no placeholder. Did you mean 'address'?"),
         (["touch", "x{address:4}"], "nodes are numbered 0 to 3"),
         (["no-such-program-{rank}"], "there is no program 'no-such-program-0'"),
         (["--timeout", "3", "true"], "--timeout: '3' has no unit"),

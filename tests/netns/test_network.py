@@ -14,6 +14,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError, LaunchError, LinkError
 from bwbench.network.link import UNSHAPED
+from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, control_address
 from bwbench.network.network import Network, open_network
 from tests.netns.nodes import REPOSITORY, output_of, transfer
 
@@ -26,7 +27,7 @@ def network() -> Iterator[Network]:
         yield opened
 
 
-def test_nodes_reach_each_other_on_both_networks(network: Network) -> None:
+def test_nodes_reach_each_other_on_both_networks() -> None:
     code = """
 import socket, sys
 ends = [socket.create_server((address, 0)) for address in sys.argv[1:]]
@@ -35,15 +36,18 @@ for end in ends:
         pass
     end.close()
 """
-    output_of(network, 1, code, network.nodes[1].data_address, network.nodes[1].control_address)
-    transfer(network, [(0, 1), (2, 0)], 100_000)
+    with open_network(UNSHAPED, 3, control_path=True) as network:
+        output_of(network, 1, code, network.nodes[1].data_address, control_address(1))
+        transfer(network, [(0, 1), (2, 0)], 100_000)
+        interfaces = output_of(network, 2, "print(open('/proc/self/net/dev').read())")
+    assert f"{CONTROL_INTERFACE}:" in interfaces
 
 
 def test_a_node_has_these_interfaces_and_no_ipv6_on_them(network: Network) -> None:
     text = output_of(network, 2, "print(open('/proc/self/net/dev').read(), open('/proc/self/net/if_inet6').read())")
-    for name in ("lo", network.nodes[2].data_interface, network.nodes[2].control_interface):
+    for name in ("lo", network.nodes[2].data_interface):
         assert f"{name}:" in text
-    assert "eth0" not in text
+    assert "eth0" not in text and CONTROL_INTERFACE not in text
     assert "fe80" not in text
 
 

@@ -36,13 +36,17 @@ RUN_HELP = "\n\n".join(
         "The nodes are network namespaces that see only each other. In the command's words {rank} stands for the "
         "node's number (from 0), {nodes} for how many there are, {address} for its own address and {address:K} for "
         "that of node K. Doubled braces stand for single ones there: {{rank}} is the text {rank}. Other braces stay as "
-        "they are: those of JSON, awk, ${HOME}. The environment has BWBENCH_RANK, BWBENCH_NODES and BWBENCH_ADDRESS.",
+        "they are: those of JSON, awk, ${HOME}. The environment has BWBENCH_RANK, BWBENCH_NODES and BWBENCH_ADDRESS, "
+        "and the interface that gloo and NCCL ask for.",
         "Traces and outages begin when all commands have been started.",
         "A server and its client:",
         "\b\nbwbench link run --nodes 2 --bandwidth '10 Mbit/s' --latency '5 ms' -- \\\n  sh -c 'if [ {rank} = 0 ]; "
         "then iperf3 -s -1;\n    else sleep 1; iperf3 -c {address:0}; fi'",
         "Exit status: 0 if all commands end with 0, else the highest of those that failed by themselves (128 + n for "
-        "signal n). When one fails, the others are ended.",
+        "signal n). When one fails, the others are ended. 3 where all went well but the emulator was late, or could "
+        "not carry what was asked.",
+        "Standard input goes to node 0, or to the node of --stdin; a terminal to a node that is alone or named, whose "
+        "own it is then: link run --nodes 1 … -- bash.",
     )
 )
 

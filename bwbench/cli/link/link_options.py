@@ -93,9 +93,19 @@ class NodeRunOptions:
     nodes: Annotated[int, option("How many nodes; each runs the command once.")] = 4
     timeout: Annotated[str | None, option("End all after this time: '30 s'; exit status 124.")] = None
     verify: Annotated[bool, option("Measure the link first; exit status 3 if it is off.", "--verify")] = False
+    stdin: Annotated[
+        str | None,
+        option("Node that gets standard input, or 'none'. [0; none for a terminal and several nodes]", metavar="NODE"),
+    ] = None
+    pcap: Annotated[
+        str | None, option("Capture what each node sends and receives: link-{rank}.pcap.", metavar="FILE")
+    ] = None
+    json_file: Annotated[
+        str | None, option("Write what was achieved into this file, as JSON.", "--json", metavar="FILE")
+    ] = None
     torch_env: Annotated[bool, option("Set RANK, WORLD_SIZE, MASTER_ADDR, … as torchrun does.", "--torch-env")] = False
     no_prefix: Annotated[bool, option("Print lines without the node's number.", "--no-prefix")] = False
-    quiet: Annotated[bool, option("No line about the link at the end.", "--quiet")] = False
+    quiet: Annotated[bool, option("Neither meter nor summary of the link.", "--quiet")] = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import yaml
 from rich.table import Table
 
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
-from bwbench.base.units import BANDWIDTH
+from bwbench.base.units import BANDWIDTH, rounded
 from bwbench.cli.link.link_options import LinkOptions, RecordOptions
 from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import new_table, plain_table, print_json, stderr, stdout
@@ -76,7 +76,7 @@ def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
 
     def round_trip(pair: PairMeasurement) -> tuple[str, ...]:
         latencies_s = _of_both(applied, pair, "latency_s", "latency_s")
-        delay = "-" if latencies_s is None else f"2 x {sum(latencies_s) / 2 * 1e3:.4g} ms"
+        delay = "-" if latencies_s is None else f"2 x {rounded(sum(latencies_s) / 2 * 1e3, 4)} ms"
         return _ms(pair.asked_rtt_s), delay, _ms(pair.achieved_rtt_s), _ms(pair.rtt_error_s, "+")
 
     def lost(pair: PairMeasurement) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def _show(value: float | None, form: str) -> str:
 
 
 def _mbit(value_bps: float | None) -> str:
-    return "-" if value_bps is None else f"{value_bps / 1e6:.4g} Mbit/s"
+    return "-" if value_bps is None else f"{rounded(value_bps / 1e6, 4)} Mbit/s"
 
 
 def _ms(value_s: float | None, sign: str = "") -> str:
@@ -163,7 +163,7 @@ def record_network(options: RecordOptions) -> int:
 
 
 def _print_second(direction: str, second: int, goodput_bps: float) -> None:
-    print(f"{direction} {second} s: {goodput_bps / 1e6:.4g} Mbit/s", file=sys.stderr, flush=True)
+    print(f"{direction} {second} s: {_mbit(goodput_bps)}", file=sys.stderr, flush=True)
 
 
 def _print_summary(summary: RecordSummary, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_OK, BwbenchError, ConfigError
-from bwbench.base.units import BANDWIDTH
+from bwbench.base.units import BANDWIDTH, rounded
 from bwbench.cli.link.link_options import LinkOptions
 from bwbench.cli.link.read_link import read_link
 from bwbench.cli.output import plain_table, print_json, stdout
@@ -210,12 +210,12 @@ def _queue(direction: ExpectedDirection | None) -> str:
     if direction is None:
         return "-"
     packets = direction.queue_packets
-    held = f"{packets} packets" if packets else f"{direction.queue_bytes / 1e3:.4g} kB"
+    held = f"{packets} packets" if packets else f"{rounded(direction.queue_bytes / 1e3, 4)} kB"
     return f"{held}, {_ms(direction.queue_s)}"
 
 
 def _ms(value_s: float) -> str:
-    return f"{value_s * 1e3:.4g} ms"
+    return f"{rounded(value_s * 1e3, 4)} ms"
 
 
 def _rate(value_bps: float | None) -> str:

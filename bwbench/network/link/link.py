@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from bwbench.base.explain import refused
-from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate
+from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott, JitterKind
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
@@ -20,7 +20,6 @@ from bwbench.network.link.node_link import (
     NodeLink,
     NodeOverride,
     Path,
-    Probability,
     QueueSize,
     TcpSettings,
     path_between,
@@ -79,12 +78,12 @@ class Link(BaseModel):
     reorder: bool = False
     loss: Probability = 0.0
     loss_burst: Annotated[float, Field(ge=1.0, le=1e6)] | None = None
-    loss_in_bad: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    loss_in_bad: PositiveShare = 1.0
     loss_in_good: Probability = 0.0
     queue: QueueSize | None = None
     medium: Literal["switched", "shared"] = "switched"
     standard: Standard | None = None
-    efficiency: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    efficiency: PositiveShare | None = None
     aggregation: Annotated[int, Field(ge=1, le=256)] | None = None
     fairness: Fairness = "packet"
     wired: NodeNumbers = ()

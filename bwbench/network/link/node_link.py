@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from bwbench.base.explain import refused
-from bwbench.base.units import MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration
+from bwbench.base.units import MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration, Probability
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.variation import Trace, Traces
 
@@ -94,9 +94,6 @@ QueueSize = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["64 kB", "100 packets", "2 bdp"], "title": "queue"}),
 ]
-
-
-Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class NodeOverride(BaseModel):

@@ -20,17 +20,20 @@ TORCH_PORT = 29500  # torchrun's default; the network is one's own, so that it i
 
 @dataclass(frozen=True)
 class NodeAddresses:
-    """Where a node is reached: over the shaped data network and over the unshaped control network beside it."""
+    """Where a node is reached over the shaped data network."""
 
     data_address: str
-    control_address: str
     data_interface: str = DATA_INTERFACE
-    control_interface: str = CONTROL_INTERFACE
 
 
 def node_addresses(node: int) -> NodeAddresses:
     """Addresses of node number ``node`` (from 0)."""
-    return NodeAddresses(f"10.77.0.{node + 1}", f"10.78.0.{node + 1}")
+    return NodeAddresses(f"10.77.0.{node + 1}")
+
+
+def control_address(node: int) -> str:
+    """Where the node is reached over the unshaped control network beside, where there is one."""
+    return f"10.78.0.{node + 1}"
 
 
 def data_mac(node: int) -> str:
@@ -44,13 +47,22 @@ def data_port(node: int) -> Port:
 
 
 def node_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:
-    """The node's number, how many there are, and its own address on the shaped network."""
-    return {"BWBENCH_RANK": str(rank), "BWBENCH_NODES": str(len(nodes)), "BWBENCH_ADDRESS": nodes[rank].data_address}
+    """Who the node is, for programs: its number, how many there are, its own address on the shaped network.
+
+    And by which interface gloo, NCCL and TensorPipe reach the others: without a word they ask for the host's name,
+    which may belong to no address of a node. Who uses none of them does not notice.
+    """
+    interface = nodes[rank].data_interface
+    return {
+        "BWBENCH_RANK": str(rank),
+        "BWBENCH_NODES": str(len(nodes)),
+        "BWBENCH_ADDRESS": nodes[rank].data_address,
+        **{f"{library}_SOCKET_IFNAME": interface for library in ("GLOO", "NCCL", "TP")},
+    }
 
 
 def torch_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, str]:
-    """What torchrun sets for one process a node, and the interface for gloo and NCCL: all on the shaped network."""
-    interface = nodes[rank].data_interface
+    """What torchrun sets for one process a node, on the shaped network."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(len(nodes)),
@@ -58,6 +70,4 @@ def torch_environment(rank: int, nodes: Sequence[NodeAddresses]) -> dict[str, st
         "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": nodes[0].data_address,
         "MASTER_PORT": str(TORCH_PORT),
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": interface,
     }

@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +29,8 @@ from bwbench.base.errors import BwbenchError, LaunchError, UnfitMachineError
 from bwbench.network.backend_choice import choose
 from bwbench.network.link import Link
 from bwbench.network.namespaces import agent_protocol as protocol
-from bwbench.network.namespaces import isolation
+from bwbench.network.namespaces import isolation, machine_files
+from bwbench.network.namespaces.addresses import node_addresses
 from bwbench.network.namespaces.backend import AbstractBackend
 from bwbench.network.namespaces.wiring import Wiring
 from bwbench.network.netem.kernel_backends import NetemBackend, UnshapedBackend
@@ -122,14 +124,16 @@ class Agent:
 
     def _do(self, request: protocol.Request[Any], fds: list[int]) -> protocol.Done:
         if isinstance(request, protocol.Open):
-            return self._open(Link.model_validate(request.link), request.num_nodes)
+            return self._open(Link.model_validate(request.link), request)
         if isinstance(request, protocol.Spawn):
             return self._spawn(request, fds)
         if isinstance(request, protocol.Signal):
             self._children.reap()
             self._children.signal(request.child, request.number)
             return protocol.Done()
-        assert self._backend is not None
+        assert self._backend is not None and self._wiring is not None
+        if isinstance(request, protocol.AskUnroutable):
+            return protocol.Unroutable(self._wiring.unroutable())
         if isinstance(request, protocol.Count):
             return protocol.Counted(self._backend.counters().to_json())
         if isinstance(request, protocol.AskHealth):
@@ -138,11 +142,12 @@ class Agent:
             self._backend.play(request.at_s)
         return protocol.Done()
 
-    def _open(self, link: Link, num_nodes: int) -> protocol.Opened:
+    def _open(self, link: Link, request: protocol.Open) -> protocol.Opened:
         # Whether this kernel has netem is asked only where the answer matters.
         may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared"
         name, reason = choose(link, netem_available=may_be_netem and netem_available())
-        self._wiring = Wiring(link, num_nodes, name)
+        self._wiring = Wiring(link, request.num_nodes, name, control_path=request.control_path)
+        machine_files.hide_outside([node_addresses(node).data_address for node in range(request.num_nodes)])
         self._backend = _BACKENDS[name](link, self._wiring.ports)
         self._backend.start()
         return protocol.Opened(name, reason, {**self._wiring.settings, **self._backend.applied})
@@ -219,8 +224,11 @@ def _become(namespace_fd: int, asked: protocol.Spawn, fds: Mapping[int, int], re
         os.write(report, outer_pid.encode() + b"\n")
         os.setsid()
         isolation.setns(namespace_fd)
+        machine_files.be_node(asked.node)
         die_with_parent()
         _place_descriptors(fds)
+        if asked.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())

@@ -59,10 +59,15 @@ class Opened(Done):
 
 @dataclass(frozen=True)
 class Open(Request[Opened], op="open", answer=Opened):
-    """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them."""
+    """Make ``num_nodes`` nodes with ``link`` (its keys, every default filled in) between them.
+
+    Attributes:
+        control_path: whether there is a second network, which nothing shapes.
+    """
 
     link: JsonObject
     num_nodes: int
+    control_path: bool
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     Attributes:
         env, cwd: its whole environment, and its working directory.
         targets: under which numbers it finds the descriptors.
+        terminal: whether descriptor 0 is a terminal that is to be its own, with Ctrl-C and job control.
     """
 
     node: int
@@ -87,6 +93,7 @@ class Spawn(Request[Spawned], op="spawn", answer=Spawned):
     env: Mapping[str, str]
     cwd: str
     targets: Sequence[int]
+    terminal: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,18 @@ class Healthy(Done):
 @dataclass(frozen=True)
 class AskHealth(Request[Healthy], op="health", answer=Healthy):
     """Tell how well the back end keeps up."""
+
+
+@dataclass(frozen=True)
+class Unroutable(Done):
+    """``Wiring.unroutable``, node by node."""
+
+    attempts: list[int]
+
+
+@dataclass(frozen=True)
+class AskUnroutable(Request[Unroutable], op="unroutable", answer=Unroutable):
+    """Tell who has looked for something beyond the nodes."""
 
 
 @dataclass(frozen=True)

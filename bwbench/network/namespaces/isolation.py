@@ -17,6 +17,7 @@ from bwbench.base.die_with_parent import prctl
 from bwbench.base.errors import UnfitMachineError
 
 CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000

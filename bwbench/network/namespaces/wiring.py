@@ -1,4 +1,4 @@
-"""Nodes and wires: a namespace a node, a veth pair each to the air for data, another to a plain bridge for control.
+"""Nodes and wires: a namespace a node, and a veth pair each to the air; for experiments another one to a plain bridge.
 
 Runs in the agent, inside the air namespace. Everything here vanishes with the namespaces. What is set on the way is
 recorded: segmentation offloads, by the ethtool ioctl (which works in a user namespace too), and each node's TCP.
@@ -29,6 +29,7 @@ from bwbench.network.namespaces.backend import Port
 
 _MTU = 1500  # of a veth, which nobody changes
 _CONTROL_BRIDGE = "ctl"
+_MULTICAST, _BROADCAST = "224.0.0.0/4", "255.255.255.255/32"
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STSO = 0x0000001F
 _ETHTOOL_SGSO = 0x00000024
@@ -42,6 +43,7 @@ CONGESTION_CONTROLS = ("cubic", "reno")
 # take, which waits in queues, and since TCP gives up after 15 repetitions.
 RTO_MAX_MS = 5_000
 
+_IP_STATISTICS = Path("/proc/self/net/snmp")
 _SETTINGS = Path("/proc/sys/net/ipv4")
 _CONTROL = "tcp_congestion_control"
 _RECORDED = (_CONTROL, "tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_rto_max_ms")
@@ -64,7 +66,7 @@ class Wiring:
             ``super_packet_bytes``), ``mtu``, ``tcp`` (what holds in the nodes, by the names below net.ipv4).
     """
 
-    def __init__(self, link: Link, num_nodes: int, backend: str) -> None:
+    def __init__(self, link: Link, num_nodes: int, backend: str, *, control_path: bool) -> None:
         self.air_fd = isolation.open_network_namespace()
         self.node_fds: list[int] = []
         self.ports: tuple[Port, ...] = tuple(named.data_port(node) for node in range(num_nodes))
@@ -77,6 +79,8 @@ class Wiring:
         }
         try:
             self._build(link, num_nodes, largest_bytes)
+            if control_path:
+                self._add_control_path()
         except OSError as error:
             raise LinkError(_kernel_lacks(error)) from error
         except NetlinkError as error:
@@ -86,21 +90,38 @@ class Wiring:
         _quiet_ipv6()
         with IPRoute() as air:
             air.link("set", index=air.link_lookup(ifname="lo")[0], state="up")
-            air.link("add", ifname=_CONTROL_BRIDGE, kind="bridge")
-            bridge = air.link_lookup(ifname=_CONTROL_BRIDGE)[0]
-            air.link("set", index=bridge, state="up")
             for node in range(num_nodes):
                 with isolation.new_network_namespace(self.air_fd) as fd:
                     _quiet_ipv6()
                 self.node_fds.append(fd)
                 data = named.data_port(node).interface
                 _add_veth(air, data, named.DATA_INTERFACE, named.data_mac(node), fd)
-                control_mac = f"02:00:00:4e:00:{node + 1:02x}"
-                _add_veth(air, f"c{node}", named.CONTROL_INTERFACE, control_mac, fd, master=bridge)
                 set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
                     self.settings["tcp"] = {**configure_tcp(link.tcp)}
+
+    def unroutable(self) -> list[int]:
+        """How often each node's kernel was asked for an address to which no way leads, as to the outside."""
+        found = []
+        for fd in self.node_fds:
+            with isolation.inside(fd, self.air_fd):
+                names, values = (line.split() for line in _IP_STATISTICS.read_text().splitlines()[:2])
+            found.append(int(dict(zip(names, values, strict=True))["OutNoRoutes"]))
+        return found
+
+    def _add_control_path(self) -> None:
+        """A second network, which nothing shapes, for what an experiment says beside its training."""
+        with IPRoute() as air:
+            air.link("add", ifname=_CONTROL_BRIDGE, kind="bridge")
+            bridge = air.link_lookup(ifname=_CONTROL_BRIDGE)[0]
+            air.link("set", index=bridge, state="up")
+            for node, fd in enumerate(self.node_fds):
+                mac = f"02:00:00:4e:00:{node + 1:02x}"
+                _add_veth(air, f"c{node}", named.CONTROL_INTERFACE, mac, fd, master=bridge)
+                with isolation.inside(fd, self.air_fd), IPRoute() as here:
+                    index = here.link_lookup(ifname=named.CONTROL_INTERFACE)[0]
+                    _bring_up(here, index, named.control_address(node))
 
 
 def _add_veth(air: IPRoute, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:
@@ -117,17 +138,21 @@ def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> Non
     with IPRoute() as here:
         here.link("set", index=here.link_lookup(ifname="lo")[0], state="up")
         data = here.link_lookup(ifname=named.DATA_INTERFACE)[0]
-        control = here.link_lookup(ifname=named.CONTROL_INTERFACE)[0]
         set_offloads(named.DATA_INTERFACE, enabled=largest_bytes is not None)
         # Switching gso off leaves super-packets of UDP alone; a limit of one segment does not.
         here.link("set", index=data, **({"gso_max_size": largest_bytes} if largest_bytes else {"gso_max_segs": 1}))
-        for index, address in ((data, addresses.data_address), (control, addresses.control_address)):
-            here.addr("add", index=index, address=address, prefixlen=named.PREFIX_LENGTH)
-            here.link("set", index=index, state="up")
+        _bring_up(here, data, addresses.data_address)
+        for group in (_MULTICAST, _BROADCAST):  # which no address of the interface leads to
+            here.route("add", dst=group, oif=data, scope="link")
         for peer in range(num_nodes):
             if peer != node:  # no ARP on the shaped link: it would be delayed, lost and counted
                 peer_address = named.node_addresses(peer).data_address
                 here.neigh("add", dst=peer_address, lladdr=named.data_mac(peer), ifindex=data, state="permanent")
+
+
+def _bring_up(here: IPRoute, index: int, address: str) -> None:
+    here.addr("add", index=index, address=address, prefixlen=named.PREFIX_LENGTH)
+    here.link("set", index=index, state="up")
 
 
 def _quiet_ipv6() -> None:

@@ -58,6 +58,7 @@ while connection.recv_into(buffer):
 
 _MODULES = ("bwbench.network.namespaces.agent", "bwbench.network.probe.node", "bwbench.training.loop.worker")
 _END_LIMIT_S = 5.0
+_ANSWER_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,13 @@ def examine_machine() -> list[MachineFinding]:
 
 def _namespaces() -> MachineFinding:
     try:
-        with open_network(UNSHAPED, 1):
-            who = "as root" if os.geteuid() == 0 else "without root, in a user namespace"
-            return MachineFinding("namespaces", "ok", f"can be made {who}")
+        with open_network(UNSHAPED, 1) as network:
+            text = f"can be made {'as root' if os.geteuid() == 0 else 'without root, in a user namespace'}"
+            shown = f"/sys/class/net/{network.nodes[0].data_interface}"
+            if network.spawn(0, ["sh", "-c", f"test -e {shown}"]).wait(_ANSWER_LIMIT_S) == 0:
+                return MachineFinding("namespaces", "ok", text)
+            beside = "in them /sys/class/net shows this machine's interfaces, so name data0 to programs that look there"
+            return MachineFinding("namespaces", "limited", f"{text}; {beside}")
     except BwbenchError as error:
         return MachineFinding("namespaces", "unfit", str(error))
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
-from bwbench.base.units import BANDWIDTH, DURATION
+from bwbench.base.units import BANDWIDTH, DURATION, rounded
 from bwbench.network.record import record_session as session
 from bwbench.network.record.record_session import MAX_SECONDS
 
@@ -93,7 +93,7 @@ def rtt_words(samples_s: Sequence[float]) -> str:
     ordered = sorted(samples_s)
     high = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
     middle_ms, high_ms = statistics.median(ordered) * 1e3, high * 1e3
-    return f"median {middle_ms:.3g} ms, 95 % below {high_ms:.3g} ms ({len(ordered)} samples)"
+    return f"median {rounded(middle_ms, 3)} ms, 95 % below {rounded(high_ms, 3)} ms ({len(ordered)} samples)"
 
 
 def whole_seconds(duration_s: float) -> int:

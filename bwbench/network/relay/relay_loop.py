@@ -30,6 +30,7 @@ _LEARNING_RATE = 0.05
 # From this share of a core on bursts are the lesser evil: waking up less often leaves time for more frames.
 _BUSY, _VERY_BUSY = 0.4, 0.7
 
+_GROUP = 1  # of a destination address's first byte: for many
 _PR_SET_TIMERSLACK = 29
 _NICE = -10
 # Of a core: beyond that a real-time relay would keep others from running, who can move to another core if there is one.
@@ -144,7 +145,7 @@ _WATCH_S = 0.1
 
 
 class Relay:
-    """Forwards by destination address; frames for nobody here (broadcast, multicast) are ignored.
+    """Forwards by destination address: to one node, or (broadcast, multicast) to all others; else a frame is ignored.
 
     Args:
         macs: the nodes' addresses as they stand in a frame, one a port.
@@ -222,6 +223,8 @@ class Relay:
             for came_s, frame in port.receive(clock_offset_s):
                 tally = tallies.get(frame[DESTINATION]) or self._find(src, frame)
                 if tally is None:
+                    if frame[VNET_BYTES] & _GROUP:
+                        self._flood(came_s, src, frame)
                     continue
                 if len(frame) >= SMALLEST_DATA_FRAME and not frame[GSO_TYPE]:
                     wire_bytes = len(frame) - VNET_BYTES
@@ -235,8 +238,19 @@ class Relay:
                 came_s = earliest_s if came_s < earliest_s else now_s if came_s > now_s else came_s
                 submit(came_s, src, tally.dst, wire_bytes, frame)
 
+    def _flood(self, now_s: float, src: int, frame: bytes) -> None:
+        """Submit what is for everybody, a copy for each other node, as if the sender had sent them one by one."""
+        frames, wire_bytes, is_ack = charge(frame)
+        for dst in range(len(self._ports)):
+            if dst != src:
+                tally = self._statistics.tally(src, dst)
+                tally.add(frames, wire_bytes, is_ack=is_ack)
+                if not tally.changed:
+                    self._statistics.touch(tally)
+                self._schedule.submit(now_s, src, dst, wire_bytes, frame)
+
     def _find(self, src: int, frame: bytes) -> PairTally | None:
-        """The counters of the pair that a frame belongs to, None where it is for nobody else here."""
+        """The counters of the pair that a frame belongs to, None where it is for no single other node."""
         mac = frame[DESTINATION]
         dst = self._node_of.get(mac)
         if dst is None or dst == src:

@@ -168,6 +168,8 @@ class End(_Event):
         status: ``done`` or ``diverged``.
         reason: ``target``, ``samples`` or ``time``; of a diverged training what was seen.
         step, samples, clock_s: how far training went; payload_bytes: all that this rank sent.
+        control_bytes: frames that left its node by the control path while the clock ran; None where that has no
+            interface of its own, absent in older records.
         replica_sha256: of the parameters.
         evaluation_s: spent evaluating.
         ledger_error: how far the parts of the steps are from adding up, as a share of all steps;
@@ -181,6 +183,7 @@ class End(_Event):
     samples: Whole | None = None
     clock_s: Number | None = None
     payload_bytes: Whole | None = None
+    control_bytes: Whole | None = None
     replica_sha256: Text | None = None
     evaluation_s: Number | None = None
     ledger_error: Number | None = None

@@ -242,6 +242,8 @@ class Wire(Record):
         drops: lost by the link.
         per_step_bytes: without acknowledgements; ratio: that over the payload.
         payload_bytes: what the codecs claim to have sent.
+        control_bytes: what crossed the unshaped control path while the training clock ran; None across real machines,
+            absent in older records.
     """
 
     steps: Whole | None = None
@@ -253,6 +255,7 @@ class Wire(Record):
     per_step_bytes: Number | None = None
     payload_bytes: Whole | None = None
     ratio: Number | None = None
+    control_bytes: Whole | None = None
 
 
 class LinkRecord(Versioned):

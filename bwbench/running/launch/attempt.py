@@ -12,6 +12,7 @@ from typing import Literal
 
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.cell import Cell
+from bwbench.methods.roles import HEADROOM
 from bwbench.network.link import Link
 from bwbench.network.namespaces.backend import lateness_between
 from bwbench.network.network import Network
@@ -43,6 +44,10 @@ Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
 LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
 MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
+# Sent by a node on the unshaped control path while the training clock runs, at most: in a step the question whether
+# anybody has asked to stop, which takes 100 B with TCP's acknowledgements, and the barrier of an evaluation, 200 B for
+# each doubling of the nodes; and some more where training begins and ends. What is beyond that went round the link.
+MOST_CONTROL_BYTES_A_STEP, MOST_CONTROL_BYTES_BESIDE = 1_000, 20_000
 FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
@@ -145,6 +150,9 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
     if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
         reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
         outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
+    may_go_round = cell.role == HEADROOM  # waits at barriers in every step; its averages go off the clock
+    if outcome.status == "done" and not may_go_round and (escaped := went_round(link.wire, cell.config.nodes)):
+        outcome = LaunchOutcome("invalid", escaped)
     trained_s = summary.training_clock_s
     return Status(
         id=cell.id,
@@ -265,12 +273,26 @@ def emulator_unfit(emulator: Emulator) -> str | None:
     return None
 
 
+def went_round(wire: Wire | None, num_nodes: int) -> str | None:
+    """Why a training has used more than its link; None where it has not, or where that was not counted."""
+    if wire is None or wire.control_bytes is None:
+        return None
+    most = num_nodes * (MOST_CONTROL_BYTES_BESIDE + MOST_CONTROL_BYTES_A_STEP * (wire.steps or 0))
+    if wire.control_bytes <= most:
+        return None
+    return (
+        f"{wire.control_bytes} B took the unshaped control path while the training clock ran, where decisions to stop "
+        f"explain {most} B: something that trains has left the link"
+    )
+
+
 def _wire(outcome: LaunchOutcome) -> Wire | None:
     """Bytes per step without acknowledgements, and as a multiple of the payload that the codecs claim."""
     if outcome.wire is None:
         return None
     steps = max((end.step for end in outcome.ends.values()), default=0)
     payload = sum(end.payload_bytes or 0 for end in outcome.ends.values())
+    beside = [end.control_bytes for end in outcome.ends.values() if end.control_bytes is not None]
     sent = outcome.wire.bytes - (outcome.wire.ack_bytes or 0)
     return Wire(
         steps=steps,
@@ -278,4 +300,5 @@ def _wire(outcome: LaunchOutcome) -> Wire | None:
         per_step_bytes=sent / steps if steps else None,
         payload_bytes=payload,
         ratio=sent / payload if payload else None,
+        control_bytes=sum(beside) if beside else None,
     )

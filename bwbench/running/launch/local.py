@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.given_cell import planned_environment
-from bwbench.network.namespaces.addresses import TORCH_PORT
+from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, TORCH_PORT, control_address
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
 from bwbench.records.files import read_tail
@@ -36,7 +36,7 @@ EventHandler = Callable[[int, Event], None]
 
 
 class LocalLauncher:
-    """Runs the workers of one cell in the namespaces of ``network``."""
+    """Runs the workers of one cell in the namespaces of ``network``, which has a control path."""
 
     def __init__(
         self, network: Network, cell: Cell, cell_file: Path, attempt: Path, resumption: Resumption | None = None
@@ -82,11 +82,11 @@ class LocalLauncher:
                 **os.environ,
                 "RANK": str(rank),
                 "WORLD_SIZE": str(self._num_ranks),
-                "MASTER_ADDR": self._network.nodes[0].control_address,
+                "MASTER_ADDR": control_address(0),
                 "MASTER_PORT": str(TORCH_PORT),
                 "OMP_NUM_THREADS": str(self._cell.config.compute.threads),
                 "BWBENCH_DATA_INTERFACE": node.data_interface,
-                "BWBENCH_CONTROL_INTERFACE": node.control_interface,
+                "BWBENCH_CONTROL_INTERFACE": CONTROL_INTERFACE,
                 "BWBENCH_ATTEMPT_DIR": str(self._attempt),
                 "BWBENCH_CHANNEL_FD": "3",
                 **planned_environment(self._cell),

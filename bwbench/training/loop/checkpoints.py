@@ -50,6 +50,7 @@ class SavedProgress(TypedDict):
 
     steps: int
     payload_bytes: int
+    control_bytes: int
     evaluation_s: float
     ledger: dict[str, float]
 
@@ -61,7 +62,7 @@ class Progress:
     Attributes:
         global_batch: samples of one optimizer step over all nodes.
         steps: optimizer steps.
-        payload_bytes: sent by this rank.
+        payload_bytes: sent by this rank; control_bytes: by its control path, while the training clock ran.
         evaluation_s: spent evaluating.
         step_end_s: training clock at the end of the last step.
         ledger_check: of all steps.
@@ -70,6 +71,7 @@ class Progress:
     global_batch: int
     steps: int = 0
     payload_bytes: int = 0
+    control_bytes: int = 0
     evaluation_s: float = 0.0
     step_end_s: float = 0.0
     ledger_check: LedgerCheck = field(default_factory=LedgerCheck)
@@ -84,6 +86,7 @@ class Progress:
         return {
             "steps": self.steps,
             "payload_bytes": self.payload_bytes,
+            "control_bytes": self.control_bytes,
             "evaluation_s": self.evaluation_s,
             "ledger": asdict(self.ledger_check),
         }
@@ -91,6 +94,7 @@ class Progress:
     def load_state_dict(self, state: SavedProgress, clock_s: float) -> None:
         """Go on from there, at ``clock_s`` of the training clock."""
         self.steps, self.payload_bytes = state["steps"], state["payload_bytes"]
+        self.control_bytes = state["control_bytes"]
         self.evaluation_s, self.step_end_s = state["evaluation_s"], clock_s
         self.ledger_check = LedgerCheck(**state["ledger"])
 

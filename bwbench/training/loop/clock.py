@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -12,15 +12,25 @@ class TrainingClock:
 
     Each rank has its own. All are started and held right after a barrier on the control path, so that they agree to
     within the time of such a barrier; nothing is sent to read them.
+
+    Args:
+        tally: a number that only grows; read where the clock stands, so that reading it takes no training time.
+
+    Attributes:
+        tallied: by how much it has grown while the clock ran, up to when the clock was last held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Callable[[], int] = int) -> None:
+        self._tally = tally
+        self._tally_before = tally()
+        self.tallied = 0
         self._zero_mono_s = time.monotonic()
         self._held_s = 0.0
         self._held_since_mono_s: float | None = None
 
-    def start(self, at_s: float = 0.0) -> float:
-        """Let the clock go on from ``at_s``; returns the monotonic time of this moment."""
+    def start(self, at_s: float = 0.0, tallied: int = 0) -> float:
+        """Let the clock go on from ``at_s`` and ``tallied``; returns the monotonic time of this moment."""
+        self.tallied, self._tally_before = tallied, self._tally()
         self._held_s, self._held_since_mono_s = 0.0, None
         now = time.monotonic()
         self._zero_mono_s = now - at_s
@@ -38,8 +48,10 @@ class TrainingClock:
             yield
             return
         self._held_since_mono_s = time.monotonic()
+        self.tallied += self._tally() - self._tally_before
         try:
             yield
         finally:
+            self._tally_before = self._tally()
             self._held_s += time.monotonic() - self._held_since_mono_s
             self._held_since_mono_s = None

@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from bwbench.training.loop.interfaces import counters_of
+
 _STOP_KEY = "bwbench/stop"
 
 
@@ -26,14 +28,24 @@ class ControlPath:
     Args:
         group: process group on the control network.
         store: key-value store of the control network.
+        interface: of the control network, where that is the node's own and carries nothing else.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None = None, store: dist.Store | None = None) -> None:  # type: ignore[name-defined]
-        self._group, self._store = group, store
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        store: dist.Store | None = None,  # type: ignore[name-defined]
+        interface: str | None = None,
+    ) -> None:
+        self._group, self._store, self.interface = group, store, interface
         self._local_stop: tuple[int | None, Stop] | None = None
         self._step: tuple[int, int | None] = (0, 0)
         self.rank = group.rank() if group is not None else 0
         self.size = group.size() if group is not None else 1
+
+    def sent_bytes(self) -> int:
+        """What has left by the control network's own interface, whoever sent it; 0 where there is none."""
+        return counters_of(self.interface)[0] if self.interface is not None else 0
 
     def barrier(self) -> None:
         """Wait until every rank is here."""

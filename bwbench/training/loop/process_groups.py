@@ -15,6 +15,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from bwbench.base.errors import ConfigError
+from bwbench.network.namespaces.addresses import CONTROL_INTERFACE
 from bwbench.training.loop.control import ControlPath
 
 # A backstop: one large message may rightly take minutes at 1 Mbit/s, and whether anyone still lives is the parent's
@@ -116,8 +117,10 @@ class Groups:
 
 def connect(environment: WorkerEnvironment) -> Groups:
     """Meet the other ranks. Raises RuntimeError (torch's) where they do not come."""
+    # One by another name is a host's, and carries what other programs send.
+    interface = CONTROL_INTERFACE if environment.control_interface == CONTROL_INTERFACE else None
     if environment.world_size == 1:
-        return Groups(ControlPath())
+        return Groups(ControlPath(interface=interface))
     served = dist.TCPStore(  # type: ignore[attr-defined]
         environment.master_address,
         environment.master_port,
@@ -134,7 +137,7 @@ def connect(environment: WorkerEnvironment) -> Groups:
     with _gloo_interface(environment.data_interface):
         data = dist.new_group(backend="gloo", timeout=GROUP_TIMEOUT)
     assert dist.group.WORLD is not None
-    return Groups(ControlPath(dist.group.WORLD, store), data, store)
+    return Groups(ControlPath(dist.group.WORLD, store, interface), data, store)
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class TrainingLoop:
             tcp=tcp_settings(),
         )
         self._meet()
-        self._recorder.begin(facts, self._clock.start(clock_s))
+        self._recorder.begin(facts, self._clock.start(clock_s, self._progress.control_bytes))
         self._trial.method.resume()
 
     def _meet(self) -> None:
@@ -160,6 +160,7 @@ class TrainingLoop:
         waited_s = self._clock.now_s() - self._progress.step_end_s
         with self._clock.held():
             clock_s = self._clock.now_s()
+            self._progress.control_bytes = self._clock.tallied
             event = self._evaluator.score("validation", clock_s).model_copy(update={"waited_s": waited_s})
             self._recorder.show(event)
             self._recorder.writer.flush()
@@ -191,6 +192,7 @@ class TrainingLoop:
                 samples=self._progress.samples,
                 clock_s=clock_s,
                 payload_bytes=self._progress.payload_bytes,
+                control_bytes=None if self._control.interface is None else self._clock.tallied,
                 replica_sha256=fingerprint(self._trial.model),
                 evaluation_s=self._progress.evaluation_s,
                 ledger_error=finite(self._progress.ledger_check.error),

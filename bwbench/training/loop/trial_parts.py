@@ -101,7 +101,7 @@ def prepare(config: CellConfig, groups: Groups) -> Trial:
     model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec())
     seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
     schedule: AbstractOptimizer = config.optimizer.build(registry.OPTIMIZERS)
-    clock = TrainingClock()
+    clock = TrainingClock(groups.control.sent_bytes)
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
     collective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:

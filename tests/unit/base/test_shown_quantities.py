@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.base.units import BANDWIDTH
+from bwbench.base.units import BANDWIDTH, DURATION, rounded
+from bwbench.cli.output import size
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,10 @@ from bwbench.base.units import BANDWIDTH
 )
 def test_a_rounded_rate_keeps_its_unit(value: float, digits: int, text: str) -> None:
     assert BANDWIDTH.show(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    "text", [rounded(17_712.3, 4), rounded(1e7, 3), rounded(2e-6, 2), size(4.2e15), DURATION.show(1e-12, 3)]
+)
+def test_people_read_no_exponents(text: str) -> None:
+    assert "e" not in text.lower()

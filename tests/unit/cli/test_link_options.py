@@ -68,6 +68,20 @@ def test_every_option_means_the_key_of_its_name() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("text", ["5%", "5 %", "0.05", "5e-2", "5.0%"])
+def test_shares_may_be_percentages(text: str) -> None:
+    link = read_link(
+        LinkOptions(bandwidth="10 Mbit/s", loss=text, override=[f"1:loss={text}"], medium="shared", efficiency=text), 2
+    )
+    assert (link.loss, link.overrides[1].loss, link.efficiency) == (0.05, 0.05, 0.05)
+
+
+@pytest.mark.parametrize("text", ["100%", "-1 %", "5 %%", "five %", "%"])
+def test_percentages_have_the_range_of_shares(text: str) -> None:
+    with pytest.raises(ConfigError, match="--loss"):
+        read_link(LinkOptions(bandwidth="10 Mbit/s", loss=text), 2)
+
+
 def test_options_of_a_shared_air() -> None:
     air = {"standard": "802.11n", "efficiency": "0.5", "aggregation": "8", "fairness": "airtime"}
     found = link(bandwidth="54 Mbit/s", medium="shared", wired=["0", "2"], **air)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.cli.link.run_in_nodes import fill_in
+from bwbench.cli.link.placeholders import fill_in
 
 ADDRESSES = ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
 
@@ -24,7 +24,7 @@ def filled(word: str, rank: int = 1) -> str:
         ("{{rank}}", "{rank}"),
         ("{{address:0}}", "{address:0}"),
         ("{{{rank}}}", "{{rank}}"),
-        ("{{print}}", "{print}"),
+        ("{{rnk}}", "{rnk}"),
     ],
 )
 def test_placeholders(word: str, expected: str) -> None:
@@ -35,7 +35,8 @@ def test_placeholders(word: str, expected: str) -> None:
     "word",
     [
         '{"a": 1}', '{"a": {"b": {}}}', "{'rank': 1}", "{}", "{ rank }", "{1..3}", "{a,b}", "{print $1}", "${HOME}",
-        "${rank}", "x{0}", "[0-9]{3}", "{{.Names}}", "{{ x }}", "}}{{", "{", "}", "{:2}", "{é}", "{rank", "rank}",
+        "${rank}", "x{0}", "{print}", "{next}", "/x/ {exit}", "NR==1{print}", "{n:1}", "{file}", "{{x}}", "{{name}}",
+        "[0-9]{3}", "{{.Names}}", "{{ x }}", "}}{{", "{", "}", "{:2}", "{é}", "{rank", "rank}",
         '{"x":{"y":"{z"}}',
     ],
 )  # fmt: skip
@@ -47,8 +48,8 @@ def test_other_braces_stay_as_they_are(word: str) -> None:
     "word, words",
     [
         ("{rnk}", "'rank'"),
-        ("{print}", "{{print}}"),
-        ("{a:1}", "{address:K}"),
+        ("{rnk}", "{{rnk}}"),
+        ("{addr:1}", "{address:K}"),
         ("{address:3}", "0 to 2"),
         ("{address:-1}", "0 to 2"),
         ("{address:x}", "no node 'x'"),

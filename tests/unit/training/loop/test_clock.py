@@ -57,3 +57,23 @@ def test_start_forgets_what_was_held(time):
         time.now += 5
     clock.start()
     assert clock.now_s() == 0
+
+
+def test_a_tally_counts_while_the_clock_runs(time):
+    sent = [1000]
+    clock = TrainingClock(lambda: sent[0])
+    sent[0] += 500
+    clock.start()
+    sent[0] += 7
+    with clock.held():
+        assert clock.tallied == 7
+        sent[0] += 500
+        with clock.held():
+            sent[0] += 500
+    sent[0] += 2
+    with clock.held():
+        assert clock.tallied == 9
+    clock.start(3.0, tallied=40)
+    sent[0] += 1
+    with clock.held():
+        assert clock.tallied == 41

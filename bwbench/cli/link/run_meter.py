@@ -1,0 +1,45 @@
+"""A table of what every node sends, receives and loses, drawn anew each second below whatever else is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bwbench.base.units import BANDWIDTH, rounded
+from bwbench.cli.output import new_table, stderr
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from bwbench.cli.link.run_verdict import NodeTraffic
+
+_SHOWN_NODES = 8
+
+
+class RunMeter:
+    """Drawn on stderr; does nothing unless ``is_shown``."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        self._live: Live | None = None
+
+    def draw(self, nodes: Sequence[NodeTraffic]) -> None:
+        """Show what the nodes did in the last second."""
+        if not self._is_shown:
+            return
+        from rich.live import Live
+
+        self.hide()
+        table = new_table("node", "up", "down", "lost", right=("node", "up", "down", "lost"))
+        for row in nodes[:_SHOWN_NODES]:
+            lost = row.dropped_frames / max(row.sent_frames, 1)
+            rates = (BANDWIDTH.show(rate_bps, 3) for rate_bps in (row.sent_bps, row.received_bps))
+            table.add_row(str(row.node), *rates, f"{rounded(100 * lost, 2)} %")
+        self._live = Live(table, console=stderr(), auto_refresh=False, transient=True)
+        self._live.start(refresh=True)
+
+    def hide(self) -> None:
+        """Take it off the screen, so that something else can be printed. Safe to call at any time."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
