@@ -140,7 +140,11 @@ def test_packet_fairness_differs_from_airtimes_where_single_frames_are_sent(stan
         asked = air(standard=standard, fairness=fairness, **slow)
         fast_bps[fairness] = carried_bps(run(asked, UP), UP, 0)
     by_airtime = fast_bps["airtime"] / fast_bps["packet"]
-    assert (by_airtime > 2.5) if standard == "802.11g" else (by_airtime == pytest.approx(1.0, abs=0.1))
+    assert (
+        (by_airtime == pytest.approx(3.0, rel=0.05))
+        if standard == "802.11g"
+        else (by_airtime == pytest.approx(1.0, abs=0.1))
+    )
 
 
 @pytest.mark.parametrize("fairness, share", [("packet", 1 / 5 / 4), ("airtime", 1 / 8)])
