@@ -35,7 +35,13 @@ def cases(options: Options) -> list[Case]:
 
 
 def _measure(options: Options, distribution: Distribution, each: int) -> list[Row]:
-    link = options.link(bandwidth="100 Mbit/s", latency=LATENCY, jitter=JITTER, jitter_distribution=distribution)
+    link = options.link(
+        bandwidth="100 Mbit/s",
+        latency=LATENCY,
+        jitter=JITTER,
+        jitter_kind="independent",
+        jitter_distribution=distribution,
+    )
     with open_network(link, 2 * len(PAIRS)) as network:
         sparse = exchange(network, PAIRS, each, SPARSE_S)
         dense = exchange(network, PAIRS, each, DENSE_S)
@@ -53,7 +59,7 @@ def _measure(options: Options, distribution: Distribution, each: int) -> list[Ro
 
 
 def _overtaking(options: Options, each: int) -> list[Row]:
-    link = options.link(bandwidth="100 Mbit/s", latency=LATENCY, jitter=JITTER, reorder=True)
+    link = options.link(bandwidth="100 Mbit/s", latency=LATENCY, jitter=JITTER, jitter_kind="independent", reorder=True)
     with open_network(link, 2 * len(PAIRS)) as network:
         flows = exchange(network, PAIRS, each, DENSE_S)
     return [_count(f"reorder: true, overtaken at {DENSE_S * 1e3:g} ms", link.backend, flows, wanted=True)]

@@ -32,7 +32,11 @@ KEYS = frozenset(  # that a recorded configuration has
     + ("stop", "limit", "seed", "launcher", "plugins")
 )
 
-_TRACE = {**dict.fromkeys(("measures", "column", "unit", "sha256", "mean")), "format": "auto", "start": "0 us"}
+_TRACE = {
+    **dict.fromkeys(("measures", "column", "unit", "columns", "sha256", "mean")),
+    "format": "auto",
+    "start": "0 us",
+}
 DEFAULTS: dict[str, dict[str, object]] = {
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "queue", "standard", "efficiency", "aggregation")),
@@ -40,6 +44,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "shaped": True,
         "latency": "0 us",
         "jitter": "0 us",
+        "jitter_kind": "independent",
         "jitter_distribution": "normal",
         "reorder": False,
         "loss": 0.0,
@@ -139,7 +144,10 @@ Revision = Callable[[str, str], int]  # of the component of that kind and name
 
 def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
     content = _counted("", config)
-    content["link"] = _of_link("link", content["link"])
+    link = mapping_at(content, "link")
+    if not _has_jitter(link):  # then its kind says nothing
+        link = {key: value for key, value in link.items() if key != "jitter_kind"}
+    content["link"] = _of_link("link", link)
     for section in ("compute", "evaluate", "limit", "target"):
         if asked := mapping_at(content, section):
             content[section] = _counted(section, asked)
@@ -192,6 +200,11 @@ def _of_link(place: str, content: Json) -> Json:
         else value
         for key, value in kept.items()
     }
+
+
+def _has_jitter(link: JsonObject) -> bool:
+    own = [override for override in mapping_at(link, "overrides").values() if isinstance(override, dict)]
+    return any(settings.get("jitter") not in (None, "0 us") for settings in (link, *own))
 
 
 class _NotBuiltInError(Exception):

@@ -85,7 +85,7 @@ def test_the_rate_holds_beside_the_latency(machine: Machine) -> None:
 
 
 def test_jitter_varies_the_round_trip(machine: Machine) -> None:
-    machine.apply("--latency", "20 ms", "--jitter", "4 ms")
+    machine.apply("--latency", "20 ms", "--jitter", "4 ms", "--jitter-kind", "independent")
     times_ms = pings(machine, PEER, number=150)
     low_ms, middle_ms, high_ms = statistics.quantiles(times_ms, n=4)
     assert middle_ms == pytest.approx(40, abs=4)
@@ -110,7 +110,18 @@ def test_a_full_queue_delays_as_long_as_it_is(machine: Machine) -> None:
 
 
 def test_what_the_kernel_does_is_what_tc_would_do(machine: Machine) -> None:
-    words = ("--latency", "20 ms", "--jitter", "2 ms", "--loss", "0.02", "--loss-burst", "4")
+    words = (
+        "--latency",
+        "20 ms",
+        "--jitter",
+        "2 ms",
+        "--jitter-kind",
+        "independent",
+        "--loss",
+        "0.02",
+        "--loss-burst",
+        "4",
+    )
     machine.apply(*words)
     text = machine.output_of("tc", "qdisc", "show")
     assert text.count("netem") == 2

@@ -18,7 +18,14 @@ pytestmark = [pytest.mark.netem, pytest.mark.netns, pytest.mark.timeout(120)]
 
 JITTER_S = 0.004
 # Wide enough for no queue ever to fill, and far enough for no delay to be cut at 0.
-BASE = {"bandwidth": "50 Mbit/s", "latency": "30 ms", "jitter": "4 ms", "queue": "4 MB", "backend": "netem"}
+BASE = {
+    "bandwidth": "50 Mbit/s",
+    "latency": "30 ms",
+    "jitter": "4 ms",
+    "jitter_kind": "independent",
+    "queue": "4 MB",
+    "backend": "netem",
+}
 TRIES = 3  # a machine that does other work makes frames late; a wrong table spoils every try
 GAP_S = 0.3e-3  # far below the jitter: nearly every second packet would overtake another
 Z = 3.3  # one false alarm in a thousand

@@ -36,11 +36,18 @@ class LinkOptions:
         str | None,
         _option(_LINK, "FILE", "Rate over time: office.tsv, or 'office.csv,measures=tcp-goodput,start=10 s'."),
     ] = None
+    columns: Annotated[
+        str | None, _option(_LINK, "NAMES", "Of the trace's CSV columns, in place of a header: 'time_s,bytes_per_s'.")
+    ] = None
     latency: Annotated[str | None, _option(_LINK, "TIME", "One-way delay between two nodes: '2.5 ms'.")] = None
     queue: Annotated[
         str | None, _option(_LINK, "SIZE", "Before each bottleneck: '64 kB', '100 packets' or '2 bdp'.")
     ] = None
     jitter: Annotated[str | None, _option(_DISTURBANCES, "TIME", "Standard deviation of the delay: '1 ms'.")] = None
+    jitter_kind: Annotated[
+        str | None,
+        _option(_DISTURBANCES, "NAME", "correlated (the delay wanders) or independent (drawn for every frame)."),
+    ] = None
     jitter_distribution: Annotated[
         str | None, _option(_DISTURBANCES, "NAME", "How the delay varies: normal, uniform or pareto.")
     ] = None

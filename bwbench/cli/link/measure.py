@@ -16,6 +16,7 @@ from bwbench.cli.link.link_options import LinkOptions, RecordOptions
 from bwbench.cli.link.read_link import as_duration, read_link
 from bwbench.cli.output import new_table, plain_table, print_json, stderr, stdout
 from bwbench.network.network import open_network
+from bwbench.network.probe.probe_plan import thorough_s
 from bwbench.network.probe.verification import LinkMeasurement, PairMeasurement, verify
 from bwbench.network.record import DEFAULT_PORT, IPERF3_PORT, RecordSummary, listen, record, record_with_iperf3
 from bwbench.network.record.recording import rtt_words
@@ -33,8 +34,9 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
         raise ConfigError(f"--tolerance: {tolerance} is out of range: more than 0 and less than 1, such as 0.05")
     link = read_link(options, nodes)
     with open_network(link, nodes) as network:
-        stderr().print(f"measuring {link.describe()} between {nodes} node(s) on {network.backend} …")
-        measured = verify(network, link, nodes, tolerance)
+        about = f"for {thorough_s(link, nodes):.0f} s or so" if link.shaped else "for a second or so"
+        stderr().print(f"measuring {link.describe()} between {nodes} node(s) on {network.backend} {about} …")
+        measured = verify(network, link, nodes, tolerance, thorough=True)
         health = network.health()
     if as_json:
         print_json(
@@ -53,8 +55,8 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
         out.print(measured_table(Applied.model_validate(network.applied), measured))
         out.print(f"verdict   {measured.verdict} (tolerance {tolerance:.3g})")
     for reason in measured.reasons:
-        stderr().print(f"out of tolerance: {reason}")
-    if measured.verdict != "ok":
+        stderr().print(f"{measured.verdict.replace('-', ' ')}: {reason}")
+    if measured.verdict == "out-of-tolerance":
         stderr().print(
             "the machine may be too busy or too slow for this link: look at 'bwbench doctor', close other programs, or "
             "ask for less bandwidth"
@@ -63,7 +65,7 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
 
 
 def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
-    """asked | applied | achieved | error: the goodput of every pair, then the round trips, then the losses."""
+    """asked | applied | achieved | error: goodput of every pair, then round trips, losses, jitter if asked."""
 
     def goodput(pair: PairMeasurement) -> tuple[str, ...]:
         rates_bps = _of_both(applied, pair, "up_bps", "down_bps")
@@ -82,7 +84,15 @@ def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
         loss = None if ends is None else 1 - math.sqrt((1 - ends[0]) * (1 - ends[1]))
         error = None if pair.achieved_loss is None else pair.achieved_loss - pair.asked_loss
         losses = (_show(share, "{:.2%}") for share in (pair.asked_loss, loss, pair.achieved_loss))
-        return *losses, _show(error, "{:+.2%}")
+        sure = "" if pair.loss_interval is None else " ({:.2%} to {:.2%})".format(*pair.loss_interval)
+        return *losses, _show(error, "{:+.2%}") + sure
+
+    def varies(pair: PairMeasurement) -> tuple[str, ...]:
+        ends_s = _of_both(applied, pair, "jitter_s", "jitter_s")
+        jitter_s = None if ends_s is None else math.hypot(*ends_s) / math.sqrt(2)
+        error_s = None if pair.achieved_jitter_s is None else pair.achieved_jitter_s - pair.asked_jitter_s
+        known = f" (known to {pair.jitter_uncertainty:.0%})" if math.isfinite(pair.jitter_uncertainty) else ""
+        return _ms(pair.asked_jitter_s), _ms(jitter_s), _ms(pair.achieved_jitter_s), _ms(error_s, "+") + known
 
     numbers = ("asked", "applied", "achieved", "error")
     table = new_table("pair", "quantity", *numbers, right=numbers)
@@ -90,7 +100,10 @@ def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
         asked_bps, achieved_bps = measured.alone
         alone = PairMeasurement(0, 1, asked_goodput_bps=asked_bps, achieved_goodput_bps=achieved_bps)
         table.add_row("0 > 1 alone", "UDP goodput", *goodput(alone))
-    for quantity, row in (("UDP goodput", goodput), ("round trip", round_trip), ("loss", lost)):
+    rows = [("UDP goodput", goodput), ("round trip", round_trip), ("loss", lost)]
+    if any(pair.asked_jitter_s for pair in measured.pairs):
+        rows.append(("jitter", varies))
+    for quantity, row in rows:
         for pair in measured.pairs:
             table.add_row(f"{pair.src} > {pair.dst}", quantity, *row(pair))
     return table

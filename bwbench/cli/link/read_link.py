@@ -23,7 +23,7 @@ from bwbench.network.link.named_links import absolute_preset, expand_preset, on_
 from bwbench.network.link.trace_file import freeze_link
 
 _RATES = ("bandwidth", "up", "down", "trace")
-_ELSEWHERE = {"link_file", "trace", "outage", "override", "congestion_control"}
+_ELSEWHERE = {"link_file", "trace", "columns", "outage", "override", "congestion_control"}
 _Parsed = TypeVar("_Parsed")
 _OPTION_OF_KEY = {"outages": "--outage", "overrides": "--override"}
 _NO_RATE = (
@@ -70,8 +70,10 @@ class _Said:
             self.values["tcp"] = {"congestion_control": options.congestion_control}
             self.option_at["tcp", "congestion_control"] = "--congestion-control"
         for trace in self._parsed("--trace", as_trace, [options.trace] if options.trace is not None else []):
-            self.values["trace"] = trace
+            self.values["trace"] = trace if options.columns is None else {**trace, "columns": options.columns}
             self.option_at[("trace",)] = "--trace"
+        if options.columns is not None and options.trace is None:
+            self.problems.append(Problem("--columns names those of a CSV trace; give its file: --trace office.csv"))
         as_outage = partial(key_values, example="at=5 s,duration=2 s")
         for index, outage in enumerate(self._parsed("--outage", as_outage, options.outage or [])):
             self.values.setdefault("outages", []).append(outage)

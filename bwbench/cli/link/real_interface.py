@@ -43,7 +43,7 @@ def apply_link(shaping: Shaping, options: LinkOptions) -> int:
         raise ConfigError("which interface? Give --dev wlan0, or --hosts FILE for those of other machines")
     duration_s = _duration_s(shaping)
     traffic = PeerTraffic.parse(shaping.peer or [], shaping.port or [], shaping.except_port or [])
-    link = read_link(options, 1)
+    link = of_a_kernel(read_link(options, 1))
     if not shaping.dry_run:
         _require_rights()
     with DeferredInterrupts() as interrupts, Kernel() as kernel:
@@ -65,6 +65,14 @@ def apply_link(shaping: Shaping, options: LinkOptions) -> int:
         if shaping.hold:
             stderr().print(f"{dev} is as it was")
     return EXIT_OK
+
+
+def of_a_kernel(link: Link) -> Link:
+    """``link`` with the kind of jitter that a kernel can do, which is said, unless the other was asked for by name."""
+    if not link.wanders or "jitter_kind" in link.model_fields_set:
+        return link
+    stderr().print("note: the jitter is independent: netem draws every frame's delay anew, and cannot let it wander")
+    return link.model_copy(update={"jitter_kind": "independent"})
 
 
 def _duration_s(shaping: Shaping) -> float:
@@ -200,7 +208,7 @@ def apply_to_hosts(file: Path, options: LinkOptions, duration_s: float, *, as_js
     hosts = inventory(file)
     if len(hosts) < 2:
         raise ConfigError(f"--hosts {file}: a link needs two hosts at least")
-    link = read_link(options, len(hosts))
+    link = of_a_kernel(read_link(options, len(hosts)))
     # Whether the hosts' kernels have netem is for each of them to say.
     check_link(link.model_copy(update={"overrides": {}}), netem=True)
     for rank in range(len(hosts)):

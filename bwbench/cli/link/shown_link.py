@@ -17,6 +17,7 @@ from bwbench.cli.link.read_link import read_link
 from bwbench.cli.output import plain_table, print_json, stdout
 from bwbench.network.backend_choice import choose
 from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.link.air import LONGEST_TRANSMISSION_S
 from bwbench.network.link.named_links import named_links
 from bwbench.network.link.node_link import NodeLink
 from bwbench.network.link.variation import Trace
@@ -152,6 +153,11 @@ def _print_settings(link: Link) -> None:
             f"air       {air.efficiency:.3g} of the PHY rate for full transmissions of {air.aggregation} frame(s); "
             f"each takes {air.overhead_s * 1e3:.3g} ms and then its frames; {air.fairness}-fair"
         )
+        if air.fairness == "packet" and math.isfinite(most := air.longest_share(link.base.up_bps)):
+            stdout().print(
+                f"fairness  no transmission is longer than {LONGEST_TRANSMISSION_S * 1e3:.4g} ms, so a slow station "
+                f"gets at most {most:.2g} times the airtime of others: hardly what 'packet' means without aggregation"
+            )
     settings = link.tcp.sysctls()
     if link.tcp.congestion_control is not None:
         settings = {"congestion control": link.tcp.congestion_control, **settings}

@@ -254,6 +254,9 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
     for name in (name for name, is_asked in beyond.items() if is_asked):
         text = f"link.{name}: launcher 'ssh' has the hosts' kernels shape their interfaces, which cannot do this; "
         yield Finding(("link", name), text + "leave it out, or emulate the nodes with launcher: local")
+    if link.wanders and link.backend != "netem":  # of which ``_check_link`` says it
+        text = "link.jitter: launcher 'ssh' has the hosts' kernels shape their interfaces, where no delay can wander; "
+        yield Finding(("link", "jitter"), text + "add 'jitter_kind: independent', or emulate with launcher: local")
 
 
 _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (

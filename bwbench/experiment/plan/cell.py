@@ -20,6 +20,7 @@ from bwbench.experiment.config.experiment import Experiment, Point
 from bwbench.experiment.config.matrix import Key
 from bwbench.experiment.config.method_names import arm_name, standing_of
 from bwbench.methods.roles import REFERENCE, Role, Topology, topology_by_name
+from bwbench.network.link.link import as_recorded
 from bwbench.records import SCHEMA
 from bwbench.records.cell_identity import identity
 from bwbench.records.schema import PlanAbout
@@ -107,7 +108,7 @@ class Cell:
         for path in plugins:
             load_plugin(Path(path))
         try:
-            config = CellConfig.model_validate(data["config"])
+            config = CellConfig.model_validate(_with_earlier_link(data["config"]))
         except ValidationError as error:
             found = explain(error, CellConfig)
             problems = [Problem(f"cell.json: {'.'.join(map(str, ('config', *loc)))}: {text}") for loc, text in found]
@@ -117,6 +118,13 @@ class Cell:
             text = f"cell.json has the id {cell_id}, and its configuration that of {own_id}"
             raise ConfigError(f"{text}; delete the cell's folder and plan the experiment again")
         return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)
+
+
+def _with_earlier_link(config: Json) -> Json:
+    """A recorded configuration whose link means what it meant when it was written."""
+    if not isinstance(config, dict) or not isinstance(link := config.get("link"), dict):
+        return config
+    return {**config, "link": as_recorded(link)}
 
 
 def plugins_named(data: Mapping[str, Json]) -> list[Json]:

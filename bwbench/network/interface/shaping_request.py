@@ -134,6 +134,11 @@ def _beyond_an_interface(link: Link) -> list[str]:
         found.append(f"--medium: one interface has no air to share; {instead}")
     if link.varies:
         found.append(f"--trace, --outage: what is applied to an interface stays as it is; {instead}")
+    if link.wanders:
+        found.append(
+            "--jitter: netem draws the delay of every frame anew, and cannot let it wander; add --jitter-kind "
+            f"independent (jitter_kind: independent). {instead[0].upper()}{instead[1:]}"
+        )
     if link.overrides:
         found.append(
             "--override: one interface has no other nodes; run 'bwbench link apply' on the machine that differs"

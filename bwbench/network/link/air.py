@@ -70,6 +70,16 @@ class Air:
         fitting = int(LONGEST_TRANSMISSION_S * phy_bps / (ETHERNET_FRAME_BYTES * 8))
         return max(1, min(self.aggregation, fitting))
 
+    def longest_share(self, phy_bps: float) -> float:
+        """How many times the airtime of a station at ``phy_bps`` one that is however slow gets under packet fairness.
+
+        Infinite without aggregation, where a frame takes what it takes: there one slow station slows all others down.
+        Else the slow one aggregates fewer frames, and is nearly as short on the air.
+        """
+        if self.aggregation == 1:
+            return float("inf")
+        return (self.overhead_s + LONGEST_TRANSMISSION_S) / self.full_s(phy_bps)
+
     def full_s(self, phy_bps: float) -> float:
         """Airtime of a transmission of ``most_frames`` full frames."""
         return self.transmission_s(self.most_frames(phy_bps) * ETHERNET_FRAME_BYTES, phy_bps)

@@ -1,18 +1,22 @@
-"""What is left to chance: how a delay varies, as tables of quantiles, and losses in bursts, as a chain of two states.
+"""What is left to chance: how a delay varies, as tables of quantiles and over time, and losses in bursts, as a chain.
 
-Both back ends draw from these, so that they agree: ``relay/schedule.py`` by itself, netem as ``netem/shape.py`` has it
-told. The chain is the model of Gilbert (1960) and Elliott (1963), in terms that can be measured.
+Both back ends draw from these, so that they agree: the relay by itself, netem as ``netem/shape.py`` has it told; only
+the relay can let a delay wander. The chain of two states is the model of Gilbert (1960) and Elliott (1963), in terms
+that can be measured.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 Distribution = Literal["normal", "uniform", "pareto"]
+JitterKind = Literal["correlated", "independent"]
 
 SCALE = 8192  # one standard deviation in a table of netem (NETEM_DIST_SCALE in the kernel)
 ENTRIES = 4096  # as many as iproute2's tables have; the kernel takes up to 16384
@@ -38,6 +42,68 @@ def quantiles(distribution: Distribution) -> tuple[int, ...]:
         mean, deviation = statistics.fmean(values), statistics.pstdev(values)
         values = [min((value - mean) / deviation, LARGEST / SCALE) for value in values]
     return tuple(round(SCALE * value) for value in values)
+
+
+# A delay that wanders goes from one random value to the next in this many standard deviations. Its slope then has a
+# deviation of pi / 2 / 20 = 0.08 s a second: too flat for a frame to catch up with the one before it (which would take
+# 1), and for most of what a link of 80 % load has left (0.2). A shorter time would push frames back, a longer one take
+# longer to measure.
+INTERVAL_JITTERS = 20.0
+# From one value to the next along a quarter of a circle: the integral of the autocorrelation, in such intervals.
+_CORRELATION_INTERVALS = 8 / math.pi**2
+
+
+def correlation_s(jitter_s: float) -> float:
+    """How long a delay that wanders remembers itself (the integral of its autocorrelation): 16 standard deviations.
+
+    So a mean over T seconds is as sure as one of T / (2 x this) delays drawn anew.
+    """
+    return _CORRELATION_INTERVALS * INTERVAL_JITTERS * jitter_s
+
+
+class Wander:
+    """A random function of time: at every time a standard normal number, that changes smoothly.
+
+    Every ``interval_s`` it has a value of its own, and between two of them it is cos(a) x one + sin(a) x the next, with
+    an angle from 0 to a right one. As cos^2 + sin^2 = 1, the distribution is the same at all times, and however often
+    one looks. Values two intervals apart have nothing to do with each other.
+
+    Args:
+        seed: two functions with equal ones are equal.
+    """
+
+    __slots__ = ("_before", "_interval_s", "_next", "_number", "_seed")
+
+    def __init__(self, seed: str, interval_s: float) -> None:
+        self._seed = seed
+        self._interval_s = interval_s
+        self._number = -1  # of the interval that ``_before`` and ``_next`` begin and end
+        self._before = self._next = 0.0
+
+    def at(self, time_s: float) -> float:
+        """The value at ``time_s``, which is not negative."""
+        place = time_s / self._interval_s
+        number = int(place)
+        if number != self._number:
+            self._before = self._next if number == self._number + 1 > 0 else self._value(number)
+            self._next = self._value(number + 1)
+            self._number = number
+        angle = math.pi / 2 * (place - number)
+        return self._before * math.cos(angle) + self._next * math.sin(angle)
+
+    def _value(self, number: int) -> float:
+        return random.Random(f"{self._seed} {number}").gauss(0.0, 1.0)
+
+
+def quantile_at(table: Sequence[float], normal: float) -> float:
+    """What ``table`` has in the place that ``normal`` has among standard normal numbers, between its entries too."""
+    place = (1 + math.erf(normal / math.sqrt(2))) / 2 * len(table) - 0.5
+    if place <= 0:
+        return table[0]
+    entry = int(place)
+    if entry >= len(table) - 1:
+        return table[-1]
+    return table[entry] + (place - entry) * (table[entry + 1] - table[entry])
 
 
 @dataclass(frozen=True)

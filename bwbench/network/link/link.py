@@ -11,17 +11,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from bwbench.base.explain import refused
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
-from bwbench.network.link.chance import Distribution, GilbertElliott
+from bwbench.network.link.chance import Distribution, GilbertElliott, JitterKind
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
-from bwbench.network.link.named_links import expand_preset
+from bwbench.network.link.named_links import expand_preset, is_nothing
 from bwbench.network.link.node_link import (
+    DEFAULT_QUEUE,
     MINIMUM_QUEUE_BYTES,
     NodeLink,
     NodeOverride,
     Path,
     QueueSize,
     TcpSettings,
-    default_queue_bytes,
     path_between,
 )
 from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
@@ -39,15 +39,17 @@ class Link(BaseModel):
         up_bps, down_bps: rates from and to a node where the two differ; None is ``bandwidth_bps``.
         latency_s: one-way delay between two nodes; half of it belongs to each of them.
         jitter_s: standard deviation of the one-way delay.
+        jitter_kind: ``correlated`` is a delay that wanders, as on real links; ``independent`` is drawn anew for every
+            frame, which keeps mean and deviation only where frames come further apart than it varies, or overtake.
         jitter_distribution: ``normal``, ``uniform`` or ``pareto``; never below a delay of 0.
         reorder: whether a frame may overtake another; without it what one node sends keeps its order.
         loss: share of the frames that are lost between two nodes.
         loss_burst: mean number of frames that the bad state of a Gilbert-Elliott chain lasts; None loses each frame
             independently of the others.
         loss_in_bad, loss_in_good: probability with which that chain loses a frame in either state.
-        queue: drop-tail queue before each bottleneck: bytes, packets or multiples of the bandwidth-delay product. None
-            takes the larger of one bandwidth-delay product and 64 kB (but no more than a second's worth of those), on
-            a shared air no less than two transmissions.
+        queue: drop-tail queue before each bottleneck: bytes, packets or multiples of the bandwidth-delay product, of
+            which no less than 64 kB (but no more than a second's worth of those), and on a shared air no less than two
+            transmissions. None takes one such product.
         medium: ``switched`` gives each node a full-duplex link of its own; ``shared`` is one half-duplex air, which a
             frame from station to station crosses twice (up to the access point, down again).
         standard: of a shared air; sets the defaults of ``efficiency`` and ``aggregation``.
@@ -71,6 +73,7 @@ class Link(BaseModel):
     down_bps: LinkRate | None = Field(None, alias="down")
     latency_s: LinkDelay = Field(0.0, alias="latency")
     jitter_s: LinkDelay = Field(0.0, alias="jitter")
+    jitter_kind: JitterKind = "correlated"
     jitter_distribution: Distribution = "normal"
     reorder: bool = False
     loss: Probability = 0.0
@@ -110,6 +113,21 @@ class Link(BaseModel):
             here = ", ".join(asked)
             raise refused(f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {here})")
         return self
+
+    @classmethod
+    def recorded(cls, content: Mapping[str, Any]) -> Link:
+        """The link of a record; raises ValidationError. See ``as_recorded``."""
+        return cls.model_validate(as_recorded(content))
+
+    @property
+    def has_jitter(self) -> bool:
+        """Whether the delay varies anywhere."""
+        return any([self.jitter_s, *(override.jitter_s for override in self.overrides.values())])
+
+    @property
+    def wanders(self) -> bool:
+        """Whether it varies slowly, and not from frame to frame."""
+        return self.has_jitter and self.jitter_kind == "correlated"
 
     @property
     def rtt_s(self) -> float:
@@ -186,8 +204,9 @@ class Link(BaseModel):
         if self.fairness == "airtime":
             words.append("airtime-fair")
         if self.jitter_s:
-            kind = "" if self.jitter_distribution == "normal" else f" ({self.jitter_distribution})"
-            words.append(f"jitter {DURATION.format(self.jitter_s)}{kind}")
+            usual = ("correlated", "normal")
+            kind = ", ".join(word for word in (self.jitter_kind, self.jitter_distribution) if word not in usual)
+            words.append(f"jitter {DURATION.format(self.jitter_s)}" + (f" ({kind})" if kind else ""))
         if self.loss:
             words.append(f"loss {self.loss:.3g}" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else ""))
         if self.queue is not None:
@@ -221,10 +240,11 @@ class Link(BaseModel):
         def queue_bytes(rate_bps: float) -> int:
             if math.isnan(rate_bps):
                 return MINIMUM_QUEUE_BYTES
-            if queue is not None:
-                return queue.num_bytes(rate_bps, rtt_s)
+            num_bytes = (queue or DEFAULT_QUEUE).num_bytes(rate_bps, rtt_s)
+            if queue is not None and queue.unit != "bdp":
+                return num_bytes
             # On a shared air a queue that cannot hold two aggregates would leave them half empty.
-            return max(default_queue_bytes(rate_bps, rtt_s), 2 * self._aggregation * ETHERNET_FRAME_BYTES)
+            return max(num_bytes, 2 * self._aggregation * ETHERNET_FRAME_BYTES)
 
         return NodeLink(
             up_bps=up_bps,
@@ -272,11 +292,15 @@ def _check_random(link: Link) -> None:
             _ = link.burst_loss
         except ValueError as error:
             raise refused(f"loss {link.loss:g} in bursts of {link.loss_burst:g}: {error}") from None
-    if (link.reorder or link.jitter_distribution != "normal") and not any(
-        [link.jitter_s, *(override.jitter_s for override in link.overrides.values())]
-    ):
-        key = "reorder" if link.reorder else "jitter_distribution"
-        raise refused(f"'{key}' without 'jitter' changes nothing; give the standard deviation: 'jitter: 1 ms'")
+    if not link.has_jitter:
+        for key in ("reorder", "jitter_distribution", "jitter_kind"):
+            if getattr(link, key) != Link.model_fields[key].default:
+                raise refused(f"'{key}' without 'jitter' changes nothing; give the standard deviation: 'jitter: 1 ms'")
+    elif link.reorder and link.wanders:
+        raise refused(
+            "'reorder' changes nothing where the delay wanders: no frame catches up with another; "
+            "add 'jitter_kind: independent', or leave 'reorder' out"
+        )
 
 
 def _check_medium(link: Link) -> None:
@@ -307,6 +331,14 @@ def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
     if link.wired and len(set(link.wired)) >= num_nodes:
         found.append(("wired", "all nodes are wired, so that nobody is on the air; write 'medium: switched'"))
     return found
+
+
+def as_recorded(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A link as a record holds it, with what held before a key was there where the record does not have it."""
+    overrides = content.get("overrides") or {}
+    given = [content.get("jitter"), *(own.get("jitter") for own in overrides.values() if isinstance(own, Mapping))]
+    varies = any(jitter is not None and not is_nothing(jitter) for jitter in given)
+    return {**({"jitter_kind": "independent"} if varies else {}), **content}
 
 
 UNSHAPED = Link(shaped=False)

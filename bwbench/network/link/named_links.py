@@ -156,7 +156,7 @@ _FIELDS = {
 }
 _OF_A_SHARED_AIR = ("standard", "efficiency", "aggregation", "fairness", "wired")
 _OF_BURSTS = ("loss_burst", "loss_in_bad", "loss_in_good")
-_OF_JITTER = ("jitter_distribution", "reorder")
+_OF_JITTER = ("jitter_kind", "jitter_distribution", "reorder")
 
 
 def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
@@ -176,9 +176,9 @@ def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[st
         dropped += ["efficiency", "aggregation"]
     if own.get("medium") == "switched":
         dropped += _OF_A_SHARED_AIR
-    if _is_nothing(own.get("loss")):
+    if is_nothing(own.get("loss")):
         dropped += _OF_BURSTS
-    if _is_nothing(own.get("jitter")):
+    if is_nothing(own.get("jitter")):
         dropped += _OF_JITTER
     kept = {key: value for key, value in kept.items() if key not in dropped}
     if "trace" in kept:
@@ -219,7 +219,7 @@ def _by_direction(trace: object) -> dict[str, object]:
     return {"up": trace, "down": trace}
 
 
-def _is_nothing(value: object) -> bool:
+def is_nothing(value: object) -> bool:
     """Whether a loss or a jitter says 0: ``0``, ``0.0``, ``0 ms``."""
     if isinstance(value, str):
         return re.fullmatch(r"[-+]?(0+\.?0*|\.0+)([eE][-+]?\d+)?", (value.split() or [""])[0]) is not None

@@ -70,18 +70,22 @@ class Queue:
         return int(self.amount) if self.unit == "packets" else None
 
     def num_bytes(self, rate_bps: float, rtt_s: float) -> int:
-        """Bytes of Ethernet frames that it holds before a bottleneck of ``rate_bps``; packets count as full frames."""
+        """Bytes of Ethernet frames that it holds before a bottleneck of ``rate_bps``; packets count as full frames.
+
+        Of bandwidth-delay products no less than 64 kB, unless that would take more than a second to send: on a short
+        way even several of them would not hold the burst of one sender.
+        """
         if self.unit == "packets":
             return int(self.amount) * ETHERNET_FRAME_BYTES
         if self.unit == "bdp":
-            return max(ETHERNET_FRAME_BYTES, int(self.amount * rate_bps / 8 * rtt_s))
+            minimum = max(
+                min(MINIMUM_QUEUE_BYTES, rate_bps / 8 * LONGEST_MINIMUM_S), FEWEST_FRAMES * ETHERNET_FRAME_BYTES
+            )
+            return int(max(self.amount * rate_bps / 8 * rtt_s, minimum))
         return int(self.amount)
 
 
-def default_queue_bytes(rate_bps: float, rtt_s: float) -> int:
-    """One bandwidth-delay product, and no less than 64 kB unless that would take more than a second to send."""
-    minimum = max(min(MINIMUM_QUEUE_BYTES, rate_bps / 8 * LONGEST_MINIMUM_S), FEWEST_FRAMES * ETHERNET_FRAME_BYTES)
-    return int(max(rate_bps / 8 * rtt_s, minimum))
+DEFAULT_QUEUE = Queue(1.0, "bdp")
 
 
 QueueSize = Annotated[

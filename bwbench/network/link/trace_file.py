@@ -114,8 +114,7 @@ def _read(path: str, version: tuple[int, ...], trace: Trace) -> TraceFile:
         if measures is None:
             allowed = "'measures: link' (whole frames) or 'measures: tcp-goodput' (what TCP made of it)"
             raise ConfigError(Problem(f"a CSV trace has to say what it measures: {allowed}", shown))
-    elif trace.column is not None or trace.unit is not None:
-        key = "column" if trace.column is not None else "unit"
+    elif key := next((key for key in ("column", "unit", "columns") if getattr(trace, key) is not None), None):
         raise ConfigError(Problem(f"'{key}' belongs to CSV traces; this one is {kind}: leave it out", shown))
     if kind == "wifi":
         measures = measures or "tcp-goodput"
@@ -126,7 +125,7 @@ def _read(path: str, version: tuple[int, ...], trace: Trace) -> TraceFile:
         parsed = parse_mahimahi(text, shown, packet_bytes)
     else:
         assert measures is not None
-        parsed = parse_csv(text, shown, trace.column, trace.unit)
+        parsed = parse_csv(text, shown, trace.column, trace.unit, trace.columns)
     scale = ETHERNET_FRAME_BYTES / TCP_PAYLOAD_BYTES if measures == "tcp-goodput" else 1.0
     rates = _checked(parsed, scale, shown)
     return TraceFile(rates, hashlib.sha256(raw).hexdigest(), kind, measures, parsed.notes)

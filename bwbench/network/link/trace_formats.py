@@ -156,44 +156,53 @@ _TIME_UNITS = {
     60.0: ("min", "minute", "minutes"),
 }
 _SECONDS = {name: factor for factor, names in _TIME_UNITS.items() for name in names}
-_TIME_WORDS = {"time", "t", "timestamp", "elapsed", "at", "start", "since", "unix", "epoch"}
+_TIME_WORDS = {"time", "t", "timestamp", "elapsed", "at", "in", "start", "since", "unix", "epoch"}
 # Mbit/s, mbit_s, Mbps, kb/s, bits_per_second; B, as in MB/s and KBps, is bytes. MBPS could be either.
 _RATE = re.compile(
-    r"(?<![A-Za-z])(?P<prefix>[kKmMgG]?)(?P<what>(?i:bits?)|(?i:bytes?)|b|B)"
-    r"(?:/s|/sec|/second|ps|[ _]?per[ _]?s(?:ec|econd)?|_s)(?![A-Za-z])"
+    r"(?<![A-Za-z])(?P<prefix>(?i:kilo|mega|giga)|[kKmMgG]?)(?P<what>(?i:bits?)|(?i:bytes?)|b|B)"
+    r"(?:/s|/sec|/second|ps|[ _]?(?i:per[ _]?s(?:ec|econd)?)|_s)(?![A-Za-z])"
 )
-_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "kilo": 1e3, "mega": 1e6, "giga": 1e9}
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of timeInSeconds and BytesPerSecond
 _EXAMPLE = "name the columns with their units in the first line, such as 'time_s,rate_mbit_s'"
 
 
-def parse_csv(text: str, file: str, column: str | None, unit: str | None) -> Parsed:
-    """Rates in bit/s of a file with a header line; stamps must rise.
+def parse_csv(
+    text: str, file: str, column: str | None = None, unit: str | None = None, columns: str | None = None
+) -> Parsed:
+    """Rates in bit/s of a file whose columns have names; stamps must rise.
 
     Args:
         text: the file's content; columns are parted by comma, semicolon or tab.
         file: the name for messages.
         column: of the rate; None takes the only one that can be it.
-        unit: of the rate; None takes what the header says.
+        unit: of the rate; None takes what its name says.
+        columns: their names, instead of a header, which is passed over where there is one; None takes the header's.
 
     Raises:
         ConfigError: with the line, the value and what is allowed.
     """
-    lines = content_lines(text)
-    header_line, header = next(lines, (1, ""))
-    delimiter = next((mark for mark in ";\t," if mark in header), ",")
-    names = _fields(header, delimiter)
-    if len(names) < 2 or not any(re.search("[A-Za-z]", name) for name in names):
-        raise ConfigError(Problem(f"{header[:60]!r} is no header; {_EXAMPLE}", file, header_line))
+    lines = list(content_lines(text))
+    header_line, first = lines[0] if lines else (1, "")
+    delimiter = _delimiter(first)
+    has_header = not any(map(_NUMBER.fullmatch, _fields(first, delimiter)))
+    if columns is None and not has_header:
+        text = f"{first[:60]!r} names no columns: say what they are, such as columns: 'time_s,bytes_per_s' (--columns)"
+        raise ConfigError(Problem(text, file, header_line))
+    header = first if columns is None else columns
+    names = _fields(header, _delimiter(header))
     if not all(names):
         text = f"column {names.index('') + 1} of {header[:60]!r} has no name; {_EXAMPLE}"
         raise ConfigError(Problem(text, file, header_line))
+    if len(names) < 2:
+        raise ConfigError(Problem(f"{header[:60]!r} does not name two columns or more; {_EXAMPLE}", file, header_line))
     time_index, to_seconds = _time_column(names, file, header_line)
     rate_index, to_bps = _rate_column(names, time_index, column, unit, file, header_line)
     stamps_s, rates_bps = list[float](), list[float]()
-    for number, line in lines:
+    for number, line in lines[1:] if has_header else lines:
         values = _fields(line, delimiter)
         if len(values) != len(names):
-            raise ConfigError(Problem(f"{len(values)} column(s), the header names {len(names)}", file, number))
+            raise ConfigError(Problem(f"{len(values)} column(s), {len(names)} have a name", file, number))
         stamp_s = to_seconds * read_number(values[time_index], names[time_index], file, number)
         if stamps_s and stamp_s <= stamps_s[-1]:
             shown = f"{names[time_index]} {values[time_index]}"
@@ -202,8 +211,12 @@ def parse_csv(text: str, file: str, column: str | None, unit: str | None) -> Par
         high = FASTEST_BPS / to_bps
         rates_bps.append(to_bps * read_number(values[rate_index], names[rate_index], file, number, high))
     if not stamps_s:
-        raise ConfigError(Problem("has a header and no values; a trace needs at least one line of them", file))
+        raise ConfigError(Problem("has names of columns and no values; a trace needs at least one line of them", file))
     return hold(stamps_s, rates_bps)
+
+
+def _delimiter(line: str) -> str:
+    return next((mark for mark in ";\t," if mark in line), ",")
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -213,7 +226,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 def _time_column(names: list[str], file: str, line: int) -> tuple[int, float]:
     without_unit = None
     for index, name in enumerate(names):
-        words = re.findall(r"[a-z]+", name.lower())
+        words = re.findall(r"[a-z]+", _HUMP.sub(" ", name).lower())
         units = [word for word in words if word in _SECONDS]
         if not words or any(word not in _TIME_WORDS and word not in _SECONDS for word in words):
             continue
@@ -261,7 +274,7 @@ def _rate_column(
 
 def _rate_unit(name: str) -> float | None:
     """Bits per second in one of what a column's name says; None where it says no unit."""
-    match = _RATE.search(name)
+    match = _RATE.search(name) or _RATE.search(_HUMP.sub(" ", name))
     if match is None:
         return None
     bits = 8.0 if match["what"] == "B" or match["what"].lower().startswith("byte") else 1.0

@@ -81,6 +81,7 @@ class Trace(BaseModel):
             ``mahimahi``; a CSV file has to say.
         column: of a CSV file that has more than one column of rates.
         unit: of a CSV file whose header does not name it.
+        columns: names of a CSV file's columns, such as ``time_s,bytes_per_s``, in place of its header.
         start_s: where in the trace to begin.
         sha256: of the file as it was when the experiment was planned; filled in.
         mean_bps: mean rate of frames over the trace; filled in, for prediction and for the probe.
@@ -95,6 +96,7 @@ class Trace(BaseModel):
     measures: Measures | None = None
     column: str | None = None
     unit: RateUnit | None = None
+    columns: str | None = None
     start_s: Duration = Field(0.0, alias="start")
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     mean_bps: Bandwidth | None = Field(None, alias="mean")
@@ -110,7 +112,7 @@ class Trace(BaseModel):
             allowed = "'measures: link' (whole frames) or 'measures: tcp-goodput'"
             raise refused(f"a CSV trace has to say what it measures: {allowed}")
         if self.format in ("wifi", "mahimahi"):
-            for key in ("unit", "column"):
+            for key in ("unit", "column", "columns"):
                 if getattr(self, key) is not None:
                     raise refused(f"'{key}' belongs to 'format: csv'; {self.format} traces have none, leave it out")
         return self

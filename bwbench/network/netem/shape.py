@@ -204,6 +204,8 @@ def beyond_netem(link: Link) -> str:
         return "outages (its qdiscs stay as they are set)"
     if link.varies:
         return "a trace (its qdiscs stay as they are set)"
+    if link.wanders:
+        return "a delay that wanders (it draws every frame's anew: 'jitter_kind: independent' asks for that)"
     kinds = [link.base, *(link.node(node) for node in sorted(link.overrides))]
     longest_s = max(kind.jitter_s for kind in kinds)
     if longest_s > MAX_JITTER_S:
@@ -332,6 +334,7 @@ def applied_netem(link: Link, shapes: Sequence[NodeShape], *, seed_applied: bool
         "down_bps": down_bps,
         "latency_s": sum(stage.delay_us for stage in stages) / 1e6,
         "jitter_s": math.hypot(*(stage.jitter_us for stage in stages)) / 1e6,
+        "jitter_kind": link.jitter_kind if link.has_jitter else None,
         "jitter_distribution": link.jitter_distribution,
         "reorder": link.reorder,
         "loss": losses[0] if len(losses) == 1 else 1 - math.prod(1 - loss for loss in losses),

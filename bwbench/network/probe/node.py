@@ -182,12 +182,15 @@ class ProbeNode:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 return False
 
-    def ping(self, peer: str, count: int, payload_bytes: int, timeout_s: float, budget_s: float) -> list[float]:
+    def ping(
+        self, peer: str, count: int, payload_bytes: int, timeout_s: float, budget_s: float, every_s: float
+    ) -> list[float]:
         """Round trips to ``peer`` in seconds, one after another; the first few are not counted.
 
         Args:
             timeout_s: how long to wait for an answer before the next one is sent.
             budget_s: no more are sent after this time.
+            every_s: from one to the next, unless an answer takes longer.
         """
         sent_s: dict[int, float] = {}
         round_trips_s = []
@@ -198,13 +201,14 @@ class ProbeNode:
             sent_s[number] = time.time()
             self._ping.sendto(_PING.pack(number, 0.0).ljust(payload_bytes, b"\0"), (peer, ECHO_PORT))
             deadline_s = time.monotonic() + timeout_s
+            next_s = started_s + (number + 1) * every_s
             while self.wait(self._ping, deadline_s - time.monotonic()):
                 data, arrived_s = _receive(self._ping)
                 answered, turnaround_s = _PING.unpack_from(data)
                 if answered in sent_s and answered >= _WARM_UP_PINGS:
                     round_trips_s.append(arrived_s - sent_s.pop(answered) - turnaround_s)
                 if answered == number:
-                    break
+                    deadline_s = next_s  # others are answered meanwhile, and late answers taken
         return round_trips_s
 
     def flow(self, peer: str, start_mono_s: float, flow: Flow) -> FlowReport:

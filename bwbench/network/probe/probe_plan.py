@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
 from bwbench.network.link.air import Air
+from bwbench.network.link.chance import correlation_s
 from bwbench.network.link.node_link import Path
 from bwbench.network.probe.node import Flow
 
 HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32
 NUM_PINGS, FEWEST_PINGS = 20, 6
+THOROUGH_PINGS, THOROUGH_PINGS_S = 120, 30.0  # a deviation to 17 % (99 %), and no longer for all pairs
+PINGS_PER_VALUE = 5  # of a delay that wanders
 LONG_PINGS_S = 2.0  # a pair's round trips take this long before some are left out
 SEQUENTIAL_PINGS_S = 0.3  # what the pairs' round trips may take one after another; beyond, some go at the same time
 
@@ -42,6 +45,10 @@ LOSS_LONGEST_S = 3.0
 LOSS_PATIENCE_S = 0.5  # late is not lost
 LOSS_FRAMES = 1000
 LOSS_EXPECTED = 20  # lost frames, for an interval that says something
+LOSS_THOROUGH_S = 60.0
+LOSS_SLACK = 2e-3  # a frame or two lost by the machine and not by the link
+LOSS_TOLD = 0.5  # a loss is told where it is known to half of itself, or to LOSS_SLACK
+LOSS_TOLD_Z = 2.576  # of a 99 % interval
 
 UNSHAPED_S = 0.3
 LATE_S = 0.05  # by which frames may be late on a busy machine
@@ -132,6 +139,34 @@ def _crossing_s(link: Link, src: int, dst: int, frame_bytes: int) -> float:
     return up_s + (0.0 if dst in link.air.wired else link.air.transmission_s(frame_bytes, down_bps))
 
 
+@dataclass(frozen=True)
+class Pings:
+    """Round trips of one node: how many, how far apart, and no more after so long.
+
+    Attributes:
+        independent: as many as what is measured says as much as; fewer where a delay that wanders is seen often.
+    """
+
+    count: int
+    every_s: float
+    budget_s: float
+    independent: float
+
+
+def pings(pair: Pair | None, *, wanders: bool, thorough: bool, num_groups: int = 1) -> Pings:
+    """The round trips that tell latency, and where ``thorough`` jitter too."""
+    rtt_s, jitter_s = (pair.rtt_s, pair.jitter_s) if pair else (1e-3, 0.0)
+    count = num_pings(pair)
+    if not jitter_s or not (wanders or thorough):
+        return Pings(count, 0.0, max(1.0, 2 * count * rtt_s), float(count))
+    one_s = max(rtt_s, 2 * correlation_s(jitter_s) if wanders else 0.0)  # for one that owes nothing to the one before
+    longest_s = THOROUGH_PINGS_S / num_groups if thorough else LONG_PINGS_S
+    span_s = min(longest_s, (THOROUGH_PINGS if thorough else NUM_PINGS) * one_s)
+    every_s = max(rtt_s, one_s / PINGS_PER_VALUE)
+    count = max(count, int(span_s / every_s))
+    return Pings(count, every_s, max(1.0, span_s, 2 * num_pings(pair) * rtt_s), min(count, count * every_s / one_s))
+
+
 def num_pings(pair: Pair | None) -> int:
     """How many round trips to measure: fewer where each takes long, since their spread does not grow with them."""
     rtt_s = pair.rtt_s if pair else 0.0
@@ -164,8 +199,23 @@ def alone_flow(link: Link, num_nodes: int) -> tuple[Pair, Flow] | None:
     return pairs[0], _full_frames(pairs[:1], [pairs[0].alone_sent_bps], link.air, most_segments)[0]
 
 
-def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
-    """For each node: small frames, far fewer than the link carries; None where nothing is shaped."""
+def loss_told(asked: float) -> float:
+    """How far from the loss that was asked the interval of a measured one may reach, for a verdict on it."""
+    return max(LOSS_TOLD * asked, LOSS_SLACK)
+
+
+def frames_to_tell(asked: float, dependence: float = 1.0) -> int:
+    """Frames after which the interval around the measured loss is that narrow, in all but unlucky cases."""
+    deviations = LOSS_TOLD_Z + 3  # half the interval, and what chance takes off the measured loss at most
+    return math.ceil(dependence * deviations**2 * max(asked, LOSS_SLACK) * (1 - asked) / loss_told(asked) ** 2)
+
+
+def loss_flows(link: Link, num_nodes: int, *, thorough: bool = False) -> list[Flow] | None:
+    """For each node: small frames, far fewer than the link carries; None where nothing is shaped.
+
+    Args:
+        thorough: as many frames as tell the loss that was asked, for up to ``LOSS_THOROUGH_S``.
+    """
     pairs = pairs_of(link, num_nodes)
     if not pairs:
         return None
@@ -176,7 +226,10 @@ def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
         rates.append(min(LOSS_LARGEST_PPS, by_queue, by_link))
     duration_s = LOSS_QUICK_S
     for pair, pps in zip(pairs, rates, strict=True):
-        if pair.loss:
+        if thorough and pair.loss:
+            wanted_s = frames_to_tell(pair.loss, 2 * (link.loss_burst or 1.0) - 1) / pps
+            duration_s = max(duration_s, min(LOSS_THOROUGH_S, wanted_s))
+        elif pair.loss:
             wanted_s = max(LOSS_FRAMES, LOSS_EXPECTED / pair.loss) / pps
             duration_s = max(duration_s, min(LOSS_LONGEST_S, wanted_s))
     flows = []
@@ -186,6 +239,16 @@ def loss_flows(link: Link, num_nodes: int) -> list[Flow] | None:
         listen_s = pair.latency_s + 4 * pair.jitter_s + queue_s + LOSS_PATIENCE_S
         flows.append(Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s))
     return flows
+
+
+def thorough_s(link: Link, num_nodes: int) -> float:
+    """About how long a thorough measurement of a shaped link takes."""
+    pairs, flows = pairs_of(link, num_nodes), loss_flows(link, num_nodes, thorough=True) or []
+    groups = ping_groups(pairs, num_nodes, is_shared=link.medium == "shared")
+    each = [pings(pair, wanders=link.wanders, thorough=True, num_groups=len(groups)) for pair in pairs]
+    pings_s = max(plan.count * max(plan.every_s, pair.rtt_s) for plan, pair in zip(each, pairs, strict=True))
+    rates_s = max(flow.duration_s for flow in rate_flows(link, num_nodes))
+    return len(groups) * pings_s + max(flow.duration_s for flow in flows) + rates_s
 
 
 def drain_s(link: Link, flows: Sequence[Flow]) -> float:

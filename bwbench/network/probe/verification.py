@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from bwbench.base.errors import LinkError
 from bwbench.base.messages import MessageReader, encode
-from bwbench.base.plain_data import JsonObject
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.network import Network, NodeProcess
@@ -25,9 +25,10 @@ from bwbench.network.probe import probe_plan
 from bwbench.network.probe.node import CHANNEL_FD, Flow, FlowReport
 
 RTT_SLACK_S = 1e-3  # what a busy machine adds to a round trip at most; below 20 ms this is more than 5 %
-LOSS_SLACK = 2e-3  # a frame or two lost by the machine and not by the link
 LOSS_Z = 3.5  # of the interval around the measured loss: one false alarm in 2000 pairs
-Verdict = Literal["ok", "out-of-tolerance"]
+JITTER_SLACK_S = 2e-4  # by which a busy machine varies a delay
+JITTER_TOLD = 0.25  # a jitter is told where it is known to so much of itself
+Verdict = Literal["ok", "unsure", "out-of-tolerance"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ class PairMeasurement:
         asked_rtt_s: both latencies and the serialisation of the probe's own frames.
         loss_frames: frames on which ``achieved_loss`` rests.
         rate_frames: frames on which ``achieved_goodput_bps`` rests.
-        asked_jitter_s: standard deviation of the one-way delay.
+        asked_jitter_s, achieved_jitter_s: standard deviation of the one-way delay; measured is that of round trips,
+            which take two such delays.
+        jitter_values: round trips that owe nothing to each other, on which it rests; 0 where it was not looked at.
         asked_burst: mean number of frames lost in a row; chance varies more with bursts than with single frames.
     """
 
@@ -56,7 +59,26 @@ class PairMeasurement:
     loss_frames: int = 0
     rate_frames: int = 0
     asked_jitter_s: float = 0.0
+    achieved_jitter_s: float | None = None
+    jitter_values: float = 0.0
     asked_burst: float = 1.0
+
+    @property
+    def loss_interval(self) -> tuple[float, float] | None:
+        """Where the loss lies with 99 % certainty; None where it was not measured."""
+        if self.achieved_loss is None:
+            return None
+        return loss_interval(self.achieved_loss, self.loss_frames / self.loss_dependence, probe_plan.LOSS_TOLD_Z)
+
+    @property
+    def loss_dependence(self) -> float:
+        """So many frames say as much as one that is lost by itself."""
+        return 2 * self.asked_burst - 1
+
+    @property
+    def jitter_uncertainty(self) -> float:
+        """Of the measured jitter, relative: half of its 99 % interval."""
+        return probe_plan.LOSS_TOLD_Z / math.sqrt(2 * self.jitter_values) if self.jitter_values else math.inf
 
     @property
     def goodput_error(self) -> float | None:
@@ -76,7 +98,7 @@ class LinkMeasurement:
     """All pairs with the verdict.
 
     Attributes:
-        reasons: a line for each thing out of tolerance.
+        reasons: a line for each thing out of tolerance, or for each that cannot be told where that is the verdict.
         alone: on a shared air, the goodput of one pair alone, (asked, achieved) in bit/s.
     """
 
@@ -94,10 +116,14 @@ class LinkMeasurement:
             "verdict": self.verdict,
             "reasons": list(self.reasons),
             "tolerance": self.tolerance,
-            "pairs": [asdict(pair) for pair in self.pairs],
+            "pairs": [{**asdict(pair), "loss_interval": _as_list(pair.loss_interval)} for pair in self.pairs],
             "alone_asked_goodput_bps": self.alone[0] if self.alone else None,
             "alone_achieved_goodput_bps": self.alone[1] if self.alone else None,
         }
+
+
+def _as_list(interval: tuple[float, float] | None) -> list[Json] | None:
+    return None if interval is None else [*interval]
 
 
 def judge(
@@ -106,30 +132,39 @@ def judge(
     pairs: Sequence[PairMeasurement],
     tolerance: float,
     alone: tuple[float, float] | None = None,
+    *,
+    thorough: bool = False,
 ) -> LinkMeasurement:
     """Compare what was achieved with what was asked; an unshaped link is always ok.
 
     Args:
         tolerance: relative, of the goodput and of the round-trip time. The latter is allowed ``RTT_SLACK_S`` in any
             case, and the jitter that was asked for; the former what chance makes of the loss that was asked for. Loss
-        must lie within the binomial interval of the measured one.
+            must lie within the binomial interval of the measured one.
+        thorough: also judge the jitter, and be ``unsure`` where loss or jitter cannot be told from what was measured.
     """
     reasons = [reason for pair in pairs for reason in _reasons(pair, tolerance)] if link.shaped else []
+    unsure: list[str] = []
+    if thorough and link.shaped:
+        reasons += [reason for pair in pairs for reason in _jitter_reasons(pair, tolerance)]
+        unsure = [reason for pair in pairs for reason in _unsure(pair)]
     if alone is not None and abs(alone[1] / alone[0] - 1) > tolerance:
         reasons.append(
             f"one pair alone: goodput is {alone[1] / 1e6:.3f} Mbit/s instead of {alone[0] / 1e6:.3f} Mbit/s "
             f"({alone[1] / alone[0] - 1:+.1%}, allowed {tolerance:.1%})"
         )
-    verdict: Verdict = "out-of-tolerance" if reasons else "ok"
-    return LinkMeasurement(backend, tuple(pairs), verdict, tuple(reasons), tolerance, alone)
+    verdict: Verdict = "out-of-tolerance" if reasons else "unsure" if unsure else "ok"
+    return LinkMeasurement(backend, tuple(pairs), verdict, tuple(reasons or unsure), tolerance, alone)
 
 
 def _reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
     reasons = []
     who = f"node {pair.src} to node {pair.dst}"
     asked_s, error = pair.asked_rtt_s or 0.0, pair.goodput_error
-    allowed_s = max(tolerance * asked_s, RTT_SLACK_S) + pair.asked_jitter_s
-    dependence = 2 * pair.asked_burst - 1  # so many frames say as much as one that is lost by itself
+    # Both ways have a delay that varies, and the mean of few values of it is no more than that.
+    by_chance_s = LOSS_Z * pair.asked_jitter_s * math.sqrt(2 / pair.jitter_values) if pair.jitter_values else 0.0
+    allowed_s = max(tolerance * asked_s, RTT_SLACK_S) + max(pair.asked_jitter_s, by_chance_s)
+    dependence = pair.loss_dependence
     if pair.asked_loss and pair.rate_frames:
         tolerance += LOSS_Z * math.sqrt(pair.asked_loss / (1 - pair.asked_loss) * dependence / pair.rate_frames)
     if error is not None and abs(error) > tolerance:
@@ -146,10 +181,43 @@ def _reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
         )
     if pair.achieved_loss is not None:
         low, high = loss_interval(pair.achieved_loss, pair.loss_frames / dependence)
-        if not low - LOSS_SLACK <= pair.asked_loss <= high + LOSS_SLACK:
+        if not low - probe_plan.LOSS_SLACK <= pair.asked_loss <= high + probe_plan.LOSS_SLACK:
             reasons.append(
                 f"{who}: loss is {pair.achieved_loss:.2%} of {pair.loss_frames} frames instead of {pair.asked_loss:.2%}"
             )
+    return reasons
+
+
+def _jitter_reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
+    asked_s, found_s = pair.asked_jitter_s, pair.achieved_jitter_s
+    if not asked_s or found_s is None or not pair.jitter_values:
+        return []
+    allowed_s = asked_s * (tolerance + LOSS_Z / math.sqrt(2 * pair.jitter_values)) + JITTER_SLACK_S
+    if abs(found_s - asked_s) <= allowed_s:
+        return []
+    return [
+        f"node {pair.src} to node {pair.dst}: jitter is {found_s * 1e3:.2f} ms instead of {asked_s * 1e3:.2f} ms "
+        f"(allowed {allowed_s * 1e3:.2f} ms more or less)"
+    ]
+
+
+def _unsure(pair: PairMeasurement) -> list[str]:
+    """What was measured too shortly to be told, and what would tell it."""
+    who, reasons = f"node {pair.src} to node {pair.dst}", []
+    if pair.asked_loss and (interval := pair.loss_interval) is not None:
+        told = probe_plan.loss_told(pair.asked_loss)
+        if not pair.asked_loss - told <= interval[0] <= interval[1] <= pair.asked_loss + told:
+            needed = max(probe_plan.frames_to_tell(pair.asked_loss, pair.loss_dependence), 2 * pair.loss_frames)
+            reasons.append(
+                f"{who}: {pair.loss_frames} frames say that the loss is {interval[0]:.2%} to {interval[1]:.2%} (99 %), "
+                f"and {pair.asked_loss:.2%} was asked; about {needed} would tell: a link of more bandwidth "
+                "carries them in the time"
+            )
+    if pair.asked_jitter_s and pair.jitter_uncertainty > JITTER_TOLD:
+        reasons.append(
+            f"{who}: the jitter is known to {pair.jitter_uncertainty:.0%} only, from {pair.jitter_values:.0f} round "
+            "trips that owe nothing to each other; fewer nodes are measured longer"
+        )
     return reasons
 
 
@@ -169,11 +237,17 @@ LEAD_S = 0.03  # from telling the nodes to start until they do
 LATENCY_ROOM = 12  # a link that is this many times as late as asked is still measured
 
 
-def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05) -> LinkMeasurement:
+def verify(
+    network: Network, link: Link, num_nodes: int, tolerance: float = 0.05, *, thorough: bool = False
+) -> LinkMeasurement:
     """Measure the link between neighbours and compare it with what was asked.
 
     Takes about 1.5 s from 10 Mbit/s on, 4 s at 1 Mbit/s, and wants the data network idle. What it returns as achieved
     comes from the measurement alone. Raises LinkError where the probe itself cannot run.
+
+    Args:
+        thorough: measure long enough to tell the loss and the jitter that were asked, as far as
+            ``LOSS_THOROUGH_S`` and ``THOROUGH_PINGS_S`` allow; see ``judge``.
     """
     if num_nodes == 1:
         return judge(network.backend, link, [], tolerance)
@@ -181,8 +255,8 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
     probe = _Probe(network, num_nodes)
     try:
         probe.start()
-        round_trips_s = _round_trips(probe, pairs, is_shared=link.medium == "shared")
-        losses = _losses(probe, link)
+        round_trips = _round_trips(probe, link, pairs, thorough=thorough)
+        losses = _losses(probe, link, thorough=thorough)
         alone = _alone(probe, link)
         flows = probe_plan.rate_flows(link, num_nodes)
         rates = probe.flow(flows)
@@ -194,7 +268,9 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
             src,
             (src + 1) % num_nodes,
             achieved_goodput_bps=rates[(src + 1) % num_nodes].goodput_bps,  # the receiver tells
-            achieved_rtt_s=statistics.median(round_trips_s[src]) if round_trips_s[src] else None,
+            achieved_rtt_s=round_trips[src].median_s,
+            achieved_jitter_s=round_trips[src].one_way_deviation_s,
+            jitter_values=round_trips[src].independent,
             achieved_loss=losses[src][0],
             loss_frames=losses[src][1],
             rate_frames=rates[(src + 1) % num_nodes].received,
@@ -211,33 +287,58 @@ def verify(network: Network, link: Link, num_nodes: int, tolerance: float = 0.05
             asked_jitter_s=pair.jitter_s,
             asked_burst=link.loss_burst or 1.0,
         )
-    return judge(network.backend, link, measured, tolerance, alone)
+    return judge(network.backend, link, measured, tolerance, alone, thorough=thorough)
 
 
-def _round_trips(probe: _Probe, pairs: Sequence[probe_plan.Pair], *, is_shared: bool) -> list[list[float]]:
-    """Round-trip times from each node to the next, in seconds."""
-    found: list[list[float]] = [[] for _ in range(probe.num_nodes)]
-    for group in probe_plan.ping_groups(pairs, probe.num_nodes, is_shared=is_shared):
-        limits_s = {}
+@dataclass(frozen=True)
+class RoundTrips:
+    """Round-trip times from a node to the next, in seconds.
+
+    Attributes:
+        independent: so many values owe nothing to each other.
+    """
+
+    seconds: Sequence[float]
+    independent: float
+
+    @property
+    def median_s(self) -> float | None:
+        """None where nothing was answered."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def one_way_deviation_s(self) -> float | None:
+        """Of the delay of one of the two ways, which vary alike and independently of each other."""
+        return statistics.stdev(self.seconds) / math.sqrt(2) if len(self.seconds) > 1 else None
+
+
+def _round_trips(
+    probe: _Probe, link: Link, pairs: Sequence[probe_plan.Pair], *, thorough: bool
+) -> dict[int, RoundTrips]:
+    found: dict[int, RoundTrips] = {}
+    groups = probe_plan.ping_groups(pairs, probe.num_nodes, is_shared=link.medium == "shared")
+    for group in groups:
+        limits_s, independent = {}, {}
         for node in group:
             pair = pairs[node] if pairs else None
             asked_s = pair.rtt_s if pair else 1e-3
             timeout_s = max(0.1, (3 if pair and pair.loss else LATENCY_ROOM) * asked_s)
-            count = probe_plan.num_pings(pair)
-            budget_s = max(1.0, 2 * count * asked_s)
-            limits_s[node] = budget_s + timeout_s
+            plan = probe_plan.pings(pair, wanders=link.wanders, thorough=thorough, num_groups=len(groups))
+            limits_s[node] = plan.budget_s + timeout_s
+            independent[node] = plan.independent / plan.count if pair and pair.jitter_s else 0.0
             probe.ask(
-                node, "ping", peer=probe.neighbour(node), count=count,
-                payload_bytes=probe_plan.PING_PAYLOAD_BYTES, timeout_s=timeout_s, budget_s=budget_s,
+                node, "ping", peer=probe.neighbour(node), count=plan.count, every_s=plan.every_s,
+                payload_bytes=probe_plan.PING_PAYLOAD_BYTES, timeout_s=timeout_s, budget_s=plan.budget_s,
             )  # fmt: skip
         for node in group:
-            found[node] = probe.reply(node, limits_s[node])["round_trips_s"]
+            seconds = probe.reply(node, limits_s[node])["round_trips_s"]
+            found[node] = RoundTrips(seconds, independent[node] * len(seconds))
     return found
 
 
-def _losses(probe: _Probe, link: Link) -> list[tuple[float | None, int]]:
+def _losses(probe: _Probe, link: Link, *, thorough: bool) -> list[tuple[float | None, int]]:
     """Share of the frames lost from each node to the next, and on how many frames that rests."""
-    flows = probe_plan.loss_flows(link, probe.num_nodes)
+    flows = probe_plan.loss_flows(link, probe.num_nodes, thorough=thorough)
     if flows is None:
         return [(None, 0)] * probe.num_nodes
     replies = probe.flow(flows)

@@ -24,11 +24,11 @@ from typing import Generic, Protocol, TypeVar
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 from bwbench.network.link.air import Air
-from bwbench.network.link.chance import ENTRIES, SCALE, quantiles
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Trace
+from bwbench.network.relay.delays import delays_of
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,7 @@ def applied_relay(model: RelayModel, priority: str) -> JsonObject:
     return {
         "bandwidth_bps": link.base.slowest_bps,
         **usual,
+        "jitter_kind": link.jitter_kind if model.has_jitter else None,
         "jitter_distribution": link.jitter_distribution,
         "reorder": link.reorder,
         "burst_loss": asdict(link.burst_loss) if link.burst_loss else None,
@@ -186,48 +187,6 @@ FrameT = TypeVar("FrameT")
 NEVER = float("inf")
 
 _LostT = TypeVar("_LostT", contravariant=True)
-
-
-class Delays:
-    """Draws how long a frame is under way between two nodes, from the distribution's table; never less than 0 s.
-
-    Without ``reorder`` the frames from one node to another keep their order: one that would overtake arrives together
-    with the one before it.
-
-    Attributes:
-        shortest_s: no delay is shorter, on whichever path.
-    """
-
-    def __init__(self, model: RelayModel) -> None:
-        table = quantiles(model.link.jitter_distribution)
-        self._table = [entry / SCALE for entry in table]
-        self._paths = [[(path.latency_s, path.jitter_s) for path in row] for row in model.paths]
-        self._random = [random.Random(f"{model.link.seed} jitter {src}").random for src in range(model.num_nodes)]
-        self._keeps_order = not model.link.reorder
-        self._last_s: dict[tuple[int, int], float] = {}
-        lowest = min(self._table)
-        self.shortest_s = max(0.0, min(latency + jitter * lowest for row in self._paths for latency, jitter in row))
-
-    def arrival_s(self, sent_s: float, src: int, dst: int) -> float:
-        """When a frame that was sent at ``sent_s`` arrives; calls for one pair come in the order of sending."""
-        latency_s, jitter_s = self._paths[src][dst]
-        delay_s = latency_s + jitter_s * self._table[int(self._random[src]() * ENTRIES)]
-        return self.in_order(sent_s + delay_s if delay_s > 0 else sent_s, src, dst)
-
-    def in_order(self, arrival_s: float, src: int, dst: int) -> float:
-        """When a frame arrives that would by itself at ``arrival_s``: not before those of its pair before it."""
-        if not self._keeps_order:
-            return arrival_s
-        pair = src, dst
-        last_s = self._last_s.get(pair, 0.0)
-        if arrival_s < last_s:
-            return last_s
-        self._last_s[pair] = arrival_s
-        return arrival_s
-
-    def forget(self) -> None:
-        """Times have moved: who is under way is told anew by ``in_order``."""
-        self._last_s.clear()
 
 
 class Losses:
@@ -274,7 +233,7 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         self._model = model
         self._on_drop = on_drop
         self._latency_s = [[path.latency_s for path in row] for row in model.paths]
-        self._delays = Delays(model) if model.has_jitter else None
+        self._delays = delays_of(model.link, model.paths) if model.has_jitter else None
         self._losses = Losses(model) if model.has_loss else None
         self._outages = [
             [outage for outage in model.link.outages if outage.nodes is None or node in outage.nodes]

@@ -20,8 +20,11 @@ class MeasuredPair(Record):
         asked_goodput_bps, achieved_goodput_bps: UDP payload (across real machines TCP payload) while all nodes send.
         asked_rtt_s: both latencies and the serialisation of the probe's own frames; achieved_rtt_s: measured.
         asked_loss, achieved_loss: shares of the frames; loss_frames: frames that the latter rests on.
+        loss_interval: where the loss lies with 99 % certainty.
         rate_frames: frames that the achieved goodput rests on.
-        asked_jitter_s: standard deviation of the one-way delay; asked_burst: mean number of frames lost in a row.
+        asked_jitter_s, achieved_jitter_s: standard deviation of the one-way delay; jitter_values: round trips that owe
+            nothing to each other, which the latter rests on.
+        asked_burst: mean number of frames lost in a row.
     """
 
     src: Whole
@@ -34,8 +37,11 @@ class MeasuredPair(Record):
     asked_loss: Number | None = None
     achieved_loss: Number | None = None
     loss_frames: Whole = 0
+    loss_interval: tuple[Number, Number] | None = None
     rate_frames: Whole = 0
     asked_jitter_s: Number | None = None
+    achieved_jitter_s: Number | None = None
+    jitter_values: Number = 0
     asked_burst: Number | None = None
 
 
@@ -129,7 +135,7 @@ class Applied(NodeApplied, _OfAllNodes):
         latency_s, jitter_s, loss: of the path between two of them.
         queue_bytes, down_queue_bytes, queue_packets: room before the node's rates.
         up_trace, down_trace: files that rates are played from.
-        jitter_distribution, reorder, burst_loss: how delays and losses vary.
+        jitter_kind, jitter_distribution, reorder, burst_loss: how delays and losses vary.
         medium, air: whether nodes share the air, and how.
         nodes: of nodes that differ from most, by number, in what.
         outages: times without a link.
@@ -139,6 +145,7 @@ class Applied(NodeApplied, _OfAllNodes):
         hosts: across real machines, by host; None for one of which nothing was heard.
     """
 
+    jitter_kind: Text | None = None
     jitter_distribution: Text | None = None
     reorder: Flag | None = None
     burst_loss: JsonObject | None = None

@@ -97,7 +97,7 @@ def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
         latency_s = _quantity(DURATION.parse, link.get("latency"))
         if bandwidth_bps is None:  # the slower direction of a link that gives both, or the mean of a trace
             with contextlib.suppress(ValidationError):
-                bandwidth_bps = Link.model_validate(link).bottleneck_bps
+                bandwidth_bps = Link.recorded(link).bottleneck_bps
     return bandwidth_bps, None if latency_s is None else 2 * latency_s, describe_link(link)
 
 
@@ -133,7 +133,7 @@ def describe_link(link: JsonObject) -> str:
     if not _shaped(link):
         return "unshaped link"
     try:
-        asked = Link.model_validate(link)
+        asked = Link.recorded(link)
     except ValidationError:  # a kind of link that this version does not know
         return ", ".join(f"{key} {value}" for key, value in link.items() if value not in (None, True))
     return asked.describe(short=True)

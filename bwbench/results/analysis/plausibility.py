@@ -157,7 +157,7 @@ def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
 def capacity_of(config: JsonObject) -> float | None:
     """Bits a second that all nodes together can send over the asked link; None where that is not known, or varies."""
     try:
-        link = Link.model_validate(mapping_at(config, "link"))
+        link = Link.recorded(mapping_at(config, "link"))
         if not link.shaped or link.trace is not None or link.wired:
             return None
         nodes = link.nodes(int(str(config.get("nodes"))))

@@ -52,14 +52,15 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_option_means_the_key_of_its_name() -> None:
     found = link(
-        up="1 Mbit/s", down="16 Mbit/s", latency="20 ms", jitter="2 ms", jitter_distribution="uniform", reorder=True,
+        up="1 Mbit/s", down="16 Mbit/s", latency="20 ms", jitter="2 ms", jitter_kind="independent",
+        jitter_distribution="uniform", reorder=True,
         loss="0.01", loss_burst="4", queue="100 packets", seed="7", backend="relay", congestion_control="reno",
         override=["3:bandwidth=2 Mbit/s,latency=40 ms", "1:jitter=0 ms"], outage=["at=5 s,duration=2 s,every=30 s"],
     )  # fmt: skip
     assert found == Link.model_validate(
         {
             "up": "1 Mbit/s", "down": "16 Mbit/s", "latency": "20 ms", "jitter": "2 ms", "reorder": True,
-            "jitter_distribution": "uniform",
+            "jitter_kind": "independent", "jitter_distribution": "uniform",
             "loss": 0.01, "loss_burst": 4, "queue": "100 packets", "seed": 7, "backend": "relay",
             "tcp": {"congestion_control": "reno"}, "outages": [{"at": "5 s", "duration": "2 s", "every": "30 s"}],
             "overrides": {3: {"bandwidth": "2 Mbit/s", "latency": "40 ms"}, 1: {"jitter": "0 ms"}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -14,8 +15,10 @@ PAIR = PairMeasurement(0, 1, 10e6, 9.72e6, 9.6e6, 0.01, 0.0103, 0.01, 0.012, 100
 APPLIED: dict[str, Any] = {"up_bps": 10e6, "down_bps": 20e6, "latency_s": 0.005, "loss": 0.01}
 
 
-def rows(applied: dict[str, Any], alone: tuple[float, float] | None = None) -> list[list[str]]:
-    table = measured_table(Applied.model_validate(applied), LinkMeasurement("relay", (PAIR,), "ok", (), 0.05, alone))
+def rows(
+    applied: dict[str, Any], alone: tuple[float, float] | None = None, pair: PairMeasurement = PAIR
+) -> list[list[str]]:
+    table = measured_table(Applied.model_validate(applied), LinkMeasurement("relay", (pair,), "ok", (), 0.05, alone))
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(table)
@@ -26,7 +29,7 @@ def test_a_pair_of_equal_nodes() -> None:
     assert rows(APPLIED) == [
         ["0 > 1", "UDP goodput", "9.72 Mbit/s", "10 Mbit/s of frames", "9.6 Mbit/s", "-1.23%"],
         ["0 > 1", "round trip", "10.00 ms", "2 x 5 ms", "10.30 ms", "+0.30 ms"],
-        ["0 > 1", "loss", "1.00%", "1.00%", "1.20%", "+0.20%"],
+        ["0 > 1", "loss", "1.00%", "1.00%", "1.20%", "+0.20% (0.58% to 2.46%)"],
     ]
 
 
@@ -47,3 +50,9 @@ def test_nothing_was_set() -> None:
 def test_a_shared_air_is_shown_alone_too() -> None:
     first = rows({**APPLIED, "medium": "shared"}, alone=(30e6, 29e6))[0]
     assert first == ["0 > 1 alone", "UDP goodput", "30 Mbit/s", "10 Mbit/s PHY", "29 Mbit/s", "-3.33%"]
+
+
+def test_a_jitter_that_was_asked_has_a_row_and_says_how_sure_it_is() -> None:
+    pair = replace(PAIR, asked_jitter_s=3e-3, achieved_jitter_s=2.9e-3, jitter_values=120.0)
+    row = ["0 > 1", "jitter", "3.00 ms", "3.00 ms", "2.90 ms", "-0.10 ms (known to 17%)"]
+    assert rows({**APPLIED, "jitter_s": 3e-3}, pair=pair)[-1] == row

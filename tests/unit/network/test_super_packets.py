@@ -25,7 +25,7 @@ FAST: dict[str, Any] = {"bandwidth": "300 Mbit/s", "latency": "2 ms"}
         ({"overrides": {2: {"jitter": "1 ms"}}}, False),
         ({"loss": 0.01}, False),
         ({"jitter": "1 ms"}, False),
-        ({"jitter": "1 ms", "reorder": True}, False),
+        ({"jitter": "1 ms", "jitter_kind": "independent", "reorder": True}, False),
         ({"bandwidth": None, "trace": {"file": "t", "mean": "300 Mbit/s"}}, True),
         ({"bandwidth": None, "trace": {"file": "t", "mean": "30 Mbit/s"}}, False),
         ({"medium": "shared"}, True),

@@ -12,7 +12,7 @@ from typing import TypedDict, cast
 
 from bwbench.base.messages import MessageReader, encode
 from bwbench.base.start_module import module_command
-from bwbench.network.link import Link
+from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.link.link import MAX_SEED
 from bwbench.network.link.node_link import Queue
 from bwbench.records.schema import JsonObject, Record
@@ -80,13 +80,15 @@ def host_link(link: Link, rank: int) -> Link:
     """
     node = link.node(rank)
     queue = Queue(node.queue_packets, "packets") if node.queue_packets else None
+    varying = link if node.jitter_s else UNSHAPED  # how a delay varies is refused where it does not
     return Link(
         up_bps=f"{node.up_bps!r} bit/s",
         down_bps=f"{node.down_bps!r} bit/s",
         latency_s=f"{node.latency_s / 2!r} s",
         jitter_s=f"{node.jitter_s / math.sqrt(2)!r} s",
-        jitter_distribution=link.jitter_distribution,
-        reorder=link.reorder,
+        jitter_kind=varying.jitter_kind,
+        jitter_distribution=varying.jitter_distribution,
+        reorder=varying.reorder,
         loss=1 - math.sqrt(1 - node.loss),
         loss_burst=link.loss_burst,
         loss_in_bad=link.loss_in_bad,

@@ -55,6 +55,8 @@ SHAPED = BASE.replace("link: unshaped", "link: {LINK}")
         ("{bandwidth: 10 Mbit/s, medium: shared}", "[a, b]", "link.medium: launcher 'ssh'"),
         ("{bandwidth: 10 Mbit/s, outages: [{at: 1 s, duration: 1 s}]}", "[a, b]", "link.outages: launcher 'ssh'"),
         ("{bandwidth: 10 Mbit/s, backend: relay}", "[a, b]", "link.backend: launcher 'ssh'"),
+        ("{bandwidth: 10 Mbit/s, jitter: 1 ms}", "[a, b]", "add 'jitter_kind: independent'"),
+        ("{bandwidth: 10 Mbit/s, jitter: 1 ms, backend: netem}", "[a, b]", "'jitter_kind: independent' asks"),
         ("{bandwidth: 10 Mbit/s, tcp: {congestion_control: reno}}", "[a, b]", "link.tcp: launcher 'ssh'"),
         ("{bandwidth: 10 Mbit/s}", "[a, {address: b, workers: 2}]", "b has 2 workers"),
     ],

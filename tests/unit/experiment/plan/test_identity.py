@@ -8,9 +8,12 @@ import pytest
 from pydantic import BaseModel
 
 from bwbench.base import registry
+from bwbench.base.plain_data import mapping_at
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
 from bwbench.experiment.config.matrix import COMPONENT_KEYS
+from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
+from bwbench.network.link.link import as_recorded
 from bwbench.network.link.node_link import NodeOverride, TcpSettings
 from bwbench.network.link.variation import Outage, Trace, Traces
 from bwbench.records import iter_cells
@@ -101,10 +104,34 @@ def config(**changes: object) -> CellConfig:
 
 def test_every_published_cell_has_the_id_that_it_was_published_with() -> None:
     cells = list(iter_cells(RESULTS))
-    changed = [
-        folder.cell.id for folder in cells if identity(CellConfig.model_validate(folder.cell.config)) != folder.cell.id
-    ]
+    content = [mapping_at(folder.cell.config, "link") for folder in cells]
+    configs = [{**cell.cell.config, "link": as_recorded(link)} for cell, link in zip(cells, content, strict=True)]
+    again = [identity(CellConfig.model_validate(config)) for config in configs]
+    changed = [folder.cell.id for folder, found in zip(cells, again, strict=True) if found != folder.cell.id]
     assert len(cells) >= 1267 and not changed
+
+
+def test_a_jitter_of_today_has_another_id_than_one_of_before() -> None:
+    """Before there were kinds every delay was drawn by itself; a link without jitter is what it was."""
+    link = {"bandwidth": "10 Mbit/s", "jitter": "1 ms"}
+    today, before = config(link=link), config(link=as_recorded(link))
+    assert (today.link.jitter_kind, before.link.jitter_kind) == ("correlated", "independent")
+    assert identity(today) != identity(before)
+    assert what_counts(today)["link"] == {**mapping_at(what_counts(before), "link"), "jitter_kind": "correlated"}
+    assert "jitter_kind" not in mapping_at(what_counts(config(link={"bandwidth": "10 Mbit/s"})), "link")
+
+
+def test_a_cell_that_was_planned_before_there_were_kinds_of_jitter_keeps_its_meaning() -> None:
+    planned = config(
+        link={"bandwidth": "10 Mbit/s", "overrides": {1: {"jitter": "1 ms"}}, "jitter_kind": "independent"}
+    )
+    content = Cell(identity(planned), "any", "any", "any", 0, planned).to_json()
+    written = dict(mapping_at(content, "config"))
+    link = {key: value for key, value in mapping_at(written, "link").items() if key != "jitter_kind"}
+    again = Cell.from_json({**content, "config": {**written, "link": link}}, [])
+    assert again.config == planned and identity(again.config) == again.id
+    plain = {"bandwidth": "10 Mbit/s", "jitter": "0 us"}
+    assert as_recorded(plain) == plain  # a kind of no jitter would be refused
 
 
 @pytest.mark.parametrize("place", SECTIONS)

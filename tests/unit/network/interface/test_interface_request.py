@@ -85,7 +85,7 @@ def test_a_rate_and_a_queue_need_no_netem(netem: bool) -> None:
 
 
 def test_the_rest_needs_it() -> None:
-    asked = link(latency="5 ms", jitter="1 ms", loss=0.01, backend="netem")
+    asked = link(latency="5 ms", jitter="1 ms", jitter_kind="independent", loss=0.01, backend="netem")
     check_link(asked, netem=True)
     with pytest.raises(ConfigError) as caught:
         check_link(asked, netem=False)

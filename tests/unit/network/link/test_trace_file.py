@@ -93,15 +93,39 @@ def test_mahimahi_with_comments_reads_like_one_without(tmp_path):
         ("timestamp_s,rx MB/s", {}, 64e6),
         ("time_s,KBps", {}, 64e3),
         ("time_s,rate", {"unit": "kB/s"}, 64e3),
+        ("timeInSeconds,KilobytesPerSecond", {}, 64e3),
+        ("elapsed time (secs),throughputMbps", {}, 8e6),
+        ("zeit,rate", {"columns": "time_s,Mbit/s"}, 8e6),
+        ("# none\n", {"columns": "time_s,megabits per second"}, 8e6),
         ("time_s,rate_mbit_s", {"unit": "Mbit/s"}, 8e6),
     ],
 )
 def test_csv_units_come_from_the_header_or_from_the_declaration(tmp_path, header, options, bps):
-    mark = next(mark for mark in ";\t," if mark in header)
+    mark = next((mark for mark in ";\t," if mark in header), ",")
     body = "".join(f"{t}{mark}{8000 if bps == 8 else 8}\n" for t in range(3))
     trace = load_trace(Trace(file=write(tmp_path, f"{header}\n{body}"), measures="link", **options))
     assert trace.mean_bps == pytest.approx(bps * (1000 if bps == 8 else 1))
     assert trace.duration_s == 3
+
+
+def test_csv_of_camels_and_of_no_header_at_all(tmp_path):
+    lines = "0,125000\n0.5,250000\n"
+    named = write(tmp_path, f"timeInSeconds,BytesPerSecond\n{lines}")
+    assert list(load_trace(Trace(file=named, measures="link")).rates_bps) == [1e6, 2e6]
+    bare = write(tmp_path, lines)
+    assert load_trace(Trace(file=bare, measures="link", columns="time_ms,B/s")).duration_s == 0.001
+    refusals = {
+        None: r"'0,125000' names no columns: say what they are, such as columns: 'time_s,bytes_per_s' \(--columns\)",
+        "time_s": "does not name two columns",
+        "time_s,rate": "no column says its unit of rate",
+        "time,B/s": "column 'time' does not say its unit",
+        "time_s,B/s,rtt_ms": "2 column",
+    }
+    for columns, message in refusals.items():
+        with pytest.raises(ConfigError, match=message):
+            load_trace(Trace(file=bare, measures="link", columns=columns))
+    with pytest.raises(ConfigError, match="'columns' belongs to CSV traces"):
+        load_trace(Trace(file=write(tmp_path, "0\t4\n1\t5\n"), columns="time_s,B/s"))
 
 
 def test_csv_goodput_becomes_frames_and_milliseconds_seconds(tmp_path):

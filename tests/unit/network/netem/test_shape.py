@@ -51,8 +51,8 @@ def test_without_latency_jitter_and_loss_there_is_no_line() -> None:
 def test_both_directions_have_their_rate_and_their_queue() -> None:
     node = alike(link(up="2 Mbit/s", down="30 Mbit/s", latency="10 ms", queue="2 bdp"))
     assert (node.up.rate_bytes_per_s, node.down.rate_bytes_per_s) == (250_000, 3_750_000)
-    # Twice 2 Mbit/s x 20 ms are 10 kB, twice 30 Mbit/s x 20 ms are 150 kB.
-    assert (node.up.limit_packets, node.down.limit_packets) == (7 + 1, 100 + 1)
+    # Twice 2 Mbit/s x 20 ms are 10 kB, less than 64 kB; twice 30 Mbit/s x 20 ms are 150 kB.
+    assert (node.up.limit_packets, node.down.limit_packets) == (43 + 1, 100 + 1)
 
 
 def test_a_queue_in_packets_is_taken_as_it_is() -> None:
@@ -119,7 +119,7 @@ def test_jitter_keeps_the_order_of_packets_unless_asked_and_costs_no_time(distri
     line = alike(link(**asked)).line
     assert line is not None and (line.jitter_us, line.distribution) == (1000, distribution)
     assert ETHERNET_FRAME_BYTES / line.rate_bytes_per_s < 1e-6
-    reorders = alike(link(**asked, reorder=True)).line
+    reorders = alike(link(**asked, jitter_kind="independent", reorder=True)).line
     assert reorders is not None and reorders.rate_bytes_per_s == 0
 
 

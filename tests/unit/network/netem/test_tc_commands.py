@@ -55,7 +55,8 @@ def test_a_script_makes_every_interface_before_it_is_used() -> None:
 def test_what_the_commands_lack_is_said() -> None:
     plain = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "5 ms"})
     assert not any("seed" in line or "table" in line for line in tc_commands(plain, 2))
-    random = plain.model_copy(update={"jitter_s": 0.001, "jitter_distribution": "uniform"})
+    varying = {"jitter_s": 0.001, "jitter_kind": "independent", "jitter_distribution": "uniform"}
+    random = plain.model_copy(update=varying)
     comments = [line for line in tc_commands(random, 2) if line.startswith("#")]
     assert any("table" in line and "sqrt(3)" in line for line in comments)
     assert any("seed" in line for line in comments)

@@ -147,3 +147,51 @@ def test_what_the_probe_hands_over_at_once_fits_a_super_packet(bandwidth: str, m
     link = Link.model_validate({"bandwidth": bandwidth, "latency": "2.5 ms"})
     for flow in probe_plan.rate_flows(link, 4):
         assert flow.segments >= 1 and flow.segments * 1472 + 42 <= most_bytes
+
+
+@pytest.mark.parametrize(
+    "achieved, frames, verdict",
+    [
+        (0.0025, 1200, "unsure"),  # both are within what chance may do to 1 %
+        (0.0225, 400, "unsure"),
+        (0.0105, 12_400, "ok"),
+        (0.0325, 12_400, "out-of-tolerance"),
+    ],
+)
+def test_a_loss_is_ok_only_where_it_is_told(achieved: float, frames: int, verdict: str) -> None:
+    found = pair(asked_loss=0.01, achieved_loss=achieved, loss_frames=frames)
+    measured = judge("relay", LINK, [found], 0.05, thorough=True)
+    assert measured.verdict == verdict
+    if verdict == "unsure":
+        assert "would tell" in measured.reasons[0] and "99 %" in measured.reasons[0]
+        assert judge("relay", LINK, [found], 0.05).verdict == "ok"  # of a cell: what is off for sure is invalid
+
+
+@pytest.mark.parametrize(
+    "achieved_s, values, verdict",
+    [(3.1e-3, 100, "ok"), (3.1e-3, 20, "unsure"), (1.5e-3, 100, "out-of-tolerance"), (6e-3, 100, "out-of-tolerance")],
+)
+def test_a_jitter_is_judged_by_its_deviation(achieved_s: float, values: float, verdict: str) -> None:
+    found = pair(asked_jitter_s=3e-3, achieved_jitter_s=achieved_s, jitter_values=values)
+    assert judge("relay", LINK, [found], 0.05, thorough=True).verdict == verdict
+
+
+@pytest.mark.parametrize("loss", [0.001, 0.01, 0.05])
+def test_a_thorough_measurement_sends_as_many_frames_as_tell_the_loss(loss: float) -> None:
+    link = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms", "loss": loss})
+    flows = probe_plan.loss_flows(link, 2, thorough=True)
+    assert flows is not None and flows[0].datagrams_per_s is not None
+    frames = flows[0].datagrams_per_s * flows[0].duration_s
+    low, high = loss_interval(loss, frames, probe_plan.LOSS_TOLD_Z)
+    assert max(loss - low, high - loss) < 0.6 * probe_plan.loss_told(loss)
+    slow = link.model_copy(update={"bandwidth_bps": 100e3})
+    assert all(flow.duration_s <= 60.0 for flow in probe_plan.loss_flows(slow, 2, thorough=True) or ())
+
+
+def test_a_delay_that_wanders_is_looked_at_for_longer() -> None:
+    link = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "5 ms", "jitter": "3 ms"})
+    (first, _) = probe_plan.pairs_of(link, 2)
+    usual, thorough = (probe_plan.pings(first, wanders=True, thorough=is_it) for is_it in (False, True))
+    assert usual.budget_s <= 2.5 and usual.independent >= 15
+    assert 10 < thorough.budget_s <= 30 and thorough.independent == pytest.approx(120, rel=0.05)
+    assert probe_plan.pings(first, wanders=False, thorough=False).count == 20

@@ -131,6 +131,22 @@ def test_airtime_fairness_does_not(frames: list[Submission], aggregation: int) -
         assert carried_bps(outcome, frames, station) == pytest.approx(expected_bps, rel=0.04)
 
 
+@pytest.mark.parametrize("standard, bandwidth", [("802.11g", "6 Mbit/s"), ("802.11n", "6.5 Mbit/s")])
+def test_packet_fairness_differs_from_airtimes_where_single_frames_are_sent(standard: str, bandwidth: str) -> None:
+    """802.11n keeps a transmission below 5.484 ms: that gives a fast station nearly what equal airtime does."""
+    slow = {**SLOW, "overrides": {1: {"bandwidth": bandwidth}}}
+    fast_bps = {}
+    for fairness in ("packet", "airtime"):
+        asked = air(standard=standard, fairness=fairness, **slow)
+        fast_bps[fairness] = carried_bps(run(asked, UP), UP, 0)
+    by_airtime = fast_bps["airtime"] / fast_bps["packet"]
+    assert (
+        (by_airtime == pytest.approx(3.0, rel=0.05))
+        if standard == "802.11g"
+        else (by_airtime == pytest.approx(1.0, abs=0.1))
+    )
+
+
 @pytest.mark.parametrize("fairness, share", [("packet", 1 / 5 / 4), ("airtime", 1 / 8)])
 def test_stations_that_send_all_they_can_leave_the_access_point_what_its_turns_are(fairness: str, share: float) -> None:
     """A ring of 4: the access point has one turn in five, for four stations, or as much time as four stations have."""

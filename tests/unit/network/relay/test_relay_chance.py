@@ -27,9 +27,12 @@ def delays_s(outcome: Outcome, submissions: list[Submission]) -> list[float]:
 
 
 @pytest.mark.parametrize("distribution", ["normal", "uniform", "pareto"])
-@pytest.mark.parametrize("reorder", [False, True])
-def test_jitter_has_the_mean_and_the_spread_that_were_asked(distribution: str, reorder: bool) -> None:
-    asked = model(latency="10 ms", jitter="2 ms", jitter_distribution=distribution, reorder=reorder)
+@pytest.mark.parametrize(
+    "how",
+    [{"jitter_kind": "correlated"}, {"jitter_kind": "independent"}, {"jitter_kind": "independent", "reorder": True}],
+)
+def test_jitter_has_the_mean_and_the_spread_that_were_asked(distribution: str, how: dict[str, Any]) -> None:
+    asked = model(latency="10 ms", jitter="2 ms", jitter_distribution=distribution, **how)
     frames = sparse(5000)
     found_s = delays_s(run(asked, frames), frames)
     assert statistics.mean(found_s) == pytest.approx(10e-3, rel=0.02)
@@ -50,18 +53,20 @@ def test_the_distributions_differ_in_shape() -> None:
 
 
 def test_a_delay_is_never_negative() -> None:
-    asked = model(latency="1 ms", jitter="3 ms", reorder=True)
+    asked = model(latency="1 ms", jitter="3 ms", jitter_kind="independent", reorder=True)
     frames = sparse(2000)
     found_s = delays_s(run(asked, frames), frames)
     assert min(found_s) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("jitter", ["0.5 ms", "5 ms"])
-def test_frames_of_a_pair_keep_their_order_unless_asked_otherwise(jitter: str) -> None:
+@pytest.mark.parametrize("kind", ["correlated", "independent"])
+def test_frames_of_a_pair_keep_their_order_unless_asked_otherwise(jitter: str, kind: str) -> None:
     frames = sparse(4000, gap_s=2e-4)
-    kept = [number for _, _, number in run(model(jitter=jitter), frames).left]
+    kept = [number for _, _, number in run(model(jitter=jitter, jitter_kind=kind), frames).left]
     assert kept == sorted(kept)
-    free = [number for _, _, number in run(model(jitter=jitter, reorder=True), frames).left]
+    free_model = model(jitter=jitter, jitter_kind="independent", reorder=True)
+    free = [number for _, _, number in run(free_model, frames).left]
     assert sum(later < earlier for earlier, later in pairwise(free)) > 400
 
 

@@ -29,13 +29,20 @@ def burst(frames: int, num_bytes: int, **asked: Any) -> int:
         ("10 kB", 1001, 9),
         ("10 packets", 1000, 10),
         ("10 packets", 100, 10),
-        ("2 bdp", 1000, 10),  # 8 Mbit/s x 5 ms = 5 kB
         ("1 packets", 1000, 1),
         ("2 kB", 60_000, 1),  # an empty queue takes any frame
     ],
 )
 def test_a_queue_holds_what_was_asked(queue: str, num_bytes: int, expected: int) -> None:
     assert burst(30, num_bytes, queue=queue) == expected
+
+
+@pytest.mark.parametrize("queue", [None, "1 bdp", "2 bdp"])
+def test_bandwidth_delay_products_have_the_floor_of_the_default(queue: str | None) -> None:
+    """8 Mbit/s x 5 ms are 5 kB: rings would lose frames in queues that short."""
+    assert burst(100, 1000, queue=queue) == 64
+    assert burst(100, 1000, queue=queue, bandwidth="160 kbit/s") == 20  # a second's worth
+    assert burst(200, 1000, queue="2 bdp", latency="50 ms") == 200  # 8 Mbit/s x 100 ms = 100 kB
 
 
 def test_what_has_been_sent_makes_room() -> None:

@@ -18,6 +18,7 @@ UNEVEN = Link.model_validate(
         "bandwidth": "10 Mbit/s",
         "latency": "10 ms",
         "jitter": "2 ms",
+        "jitter_kind": "independent",
         "loss": 0.02,
         "overrides": {1: {"up": "1 Mbit/s", "latency": "30 ms", "jitter": "0 ms", "loss": 0.0}},
     }
