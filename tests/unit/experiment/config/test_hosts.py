@@ -56,6 +56,7 @@ SHAPED = BASE.replace("link: unshaped", "link: {LINK}")
         ("{bandwidth: 10 Mbit/s, outages: [{at: 1 s, duration: 1 s}]}", "[a, b]", "link.outages: launcher 'ssh'"),
         ("{bandwidth: 10 Mbit/s, backend: relay}", "[a, b]", "link.backend: launcher 'ssh'"),
         ("{bandwidth: 10 Mbit/s, tcp: {congestion_control: reno}}", "[a, b]", "link.tcp: launcher 'ssh'"),
+        ("{bandwidth: 10 Mbit/s, mtu: 9000}", "[a, b]", "link.mtu: under launcher 'ssh'"),
         ("{bandwidth: 10 Mbit/s}", "[a, {address: b, workers: 2}]", "b has 2 workers"),
     ],
 )
