@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import permutations
 
-from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
-from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES
+from bwbench.network.link import Link
+from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES, FullFrame
 from bwbench.network.link.node_link import path_between
 
 SEGMENTS_PER_ACK = 2  # TCP delays acknowledgements to one in two full segments
-WIRE_PER_PAYLOAD = ETHERNET_FRAME_BYTES / TCP_PAYLOAD_BYTES
-ACK_PER_PAYLOAD = ACK_FRAME_BYTES / SEGMENTS_PER_ACK / TCP_PAYLOAD_BYTES
+
+
+def ack_per_payload(full: FullFrame) -> float:
+    """Bytes of acknowledgements to a byte of payload."""
+    return ACK_FRAME_BYTES / SEGMENTS_PER_ACK / full.tcp_payload_bytes
 
 
 @dataclass(frozen=True)
@@ -74,29 +77,30 @@ def transfer_time_s(link: Link, traffic: Traffic) -> float:
     pairs = list(zip(traffic.payload_bytes_per_rank, traffic.received_bytes_per_rank, strict=True))
     nodes = link.nodes(len(pairs))
     latency_s = max((path_between(src, dst).latency_s for src, dst in permutations(nodes, 2)), default=0.0)
-    sending_s = 0.0
+    sending_s, full = 0.0, link.full_frame
     if link.air is not None:
         stations = [number for number in range(len(pairs)) if number not in link.air.wired]
         for number in stations:
             (sent, received), phy_bps = pairs[number], nodes[number].up_bps
             up_s, down_s = link.air.contended_overhead_s(len(stations), phy_bps)
-            sending_s += _airtime_s(sent, phy_bps, up_s, down_s) + _airtime_s(received, phy_bps, down_s, up_s)
+            sending_s += _airtime_s(full, sent, phy_bps, up_s, down_s)
+            sending_s += _airtime_s(full, received, phy_bps, down_s, up_s)
     else:
-        sending_s = traffic.serial_bytes * WIRE_PER_PAYLOAD * 8 / min(node.slowest_bps for node in nodes)
+        sending_s = traffic.serial_bytes * full.wire_per_payload * 8 / min(node.slowest_bps for node in nodes)
         sending_s += max(
-            max(_line_s(sent, received, node.up_bps), _line_s(received, sent, node.down_bps))
+            max(_line_s(full, sent, received, node.up_bps), _line_s(full, received, sent, node.down_bps))
             for node, (sent, received) in zip(nodes, pairs, strict=True)
         )
     return float(sending_s + traffic.rounds * latency_s)
 
 
-def _line_s(data_bytes: float, back_bytes: float, rate_bps: float) -> float:
+def _line_s(full: FullFrame, data_bytes: float, back_bytes: float, rate_bps: float) -> float:
     """What one direction of a node's own line takes: payload, and the acknowledgements of what came the other way."""
-    return (data_bytes * WIRE_PER_PAYLOAD + back_bytes * ACK_PER_PAYLOAD) * 8 / rate_bps
+    return (data_bytes * full.wire_per_payload + back_bytes * ack_per_payload(full)) * 8 / rate_bps
 
 
-def _airtime_s(data_bytes: float, rate_bps: float, overhead_s: float, ack_overhead_s: float) -> float:
+def _airtime_s(full: FullFrame, data_bytes: float, rate_bps: float, overhead_s: float, ack_overhead_s: float) -> float:
     """What payload between a station and the access point takes of the air, with the acknowledgements coming back."""
-    frames = data_bytes / TCP_PAYLOAD_BYTES
-    frame_s = overhead_s + ETHERNET_FRAME_BYTES * 8 / rate_bps
+    frames = data_bytes / full.tcp_payload_bytes
+    frame_s = overhead_s + full.num_bytes * 8 / rate_bps
     return frames * (frame_s + (ack_overhead_s + ACK_FRAME_BYTES * 8 / rate_bps) / SEGMENTS_PER_ACK)

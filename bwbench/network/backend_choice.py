@@ -12,11 +12,11 @@ import os
 
 from bwbench.base.errors import ConfigError, UnfitMachineError
 from bwbench.base.units import BANDWIDTH
-from bwbench.network.link import Link
+from bwbench.network.link import ETHERNET_FRAME_BYTES, Link
 from bwbench.network.netem.shape import beyond_netem
 
 # Packets one by one: what a user-space relay carries of them on one core, see benchmarks/relay_cost.py; a node, and all
-# nodes together.
+# nodes together. In frames of the usual size, as the next one: a relay's work goes by frames.
 MOST_SINGLE_BPS = 200e6
 MOST_SINGLE_TOTAL_BPS = 500e6
 FEWEST_SUPER_BPS = 50e6  # below that even two segments take longer than LONGEST_S
@@ -66,17 +66,22 @@ def super_packet_bytes(link: Link, num_nodes: int, backend: str = "relay") -> in
     nodes = [link.base, *(link.node(node) for node in link.overrides)]
     if backend == "netem" or link.reorder or any(node.loss or node.jitter_s for node in nodes):
         return None
-    slowest_bps = min(node.slowest_bps for node in nodes)
-    crowded = link.air is None and num_nodes * slowest_bps > MOST_SINGLE_TOTAL_BPS
-    if slowest_bps >= (FEWEST_SUPER_BPS if crowded else MOST_SINGLE_BPS):
-        return min(MOST_BYTES, int(slowest_bps / 8 * LONGEST_S))
-    return None
+    slowest_bps, size = min(node.slowest_bps for node in nodes), _relative_size(link)
+    crowded = link.air is None and num_nodes * slowest_bps > MOST_SINGLE_TOTAL_BPS * size
+    if slowest_bps < (FEWEST_SUPER_BPS if crowded else MOST_SINGLE_BPS) * size:
+        return None
+    largest_bytes = min(MOST_BYTES, int(slowest_bps / 8 * LONGEST_S))
+    return largest_bytes if largest_bytes >= 2 * link.full_frame.num_bytes else None
+
+
+def _relative_size(link: Link) -> float:
+    return link.full_frame.num_bytes / ETHERNET_FRAME_BYTES
 
 
 def relay_limit_bps(link: Link, num_nodes: int, num_cores: int | None = None) -> float:
     """What the relay will hardly carry more of than this, all nodes together."""
     singly = super_packet_bytes(link, num_nodes) is None
-    most_bps = MOST_SINGLE_TOTAL_BPS if singly else MOST_SUPER_BPS
+    most_bps = min(MOST_SUPER_BPS, MOST_SINGLE_TOTAL_BPS * _relative_size(link)) if singly else MOST_SUPER_BPS
     return most_bps / 2 if (num_cores or os.cpu_count() or 1) < 2 else most_bps
 
 

@@ -53,6 +53,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "medium": "switched",
         "fairness": "packet",
         "wired": [],
+        "mtu": 1500,
         "outages": [],
         "overrides": {},
         "seed": 1,

@@ -125,8 +125,9 @@ def test_agents_meet_by_c10d_too(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["status"] == "done"
 
 
-def test_a_killed_worker_ends_the_cell_with_its_rank_named(tmp_path: Path) -> None:
-    script = scripted(tmp_path, LONG)
+@pytest.mark.parametrize("rank, shares_disk", [(0, False), (2, False), (2, True)])
+def test_a_killed_worker_ends_the_cell_with_its_rank_named(tmp_path: Path, rank: int, shares_disk: bool) -> None:
+    script = scripted(tmp_path, LONG, *(["--results", str(tmp_path / "host0" / "results")] if shares_disk else []))
     with hosts(tmp_path, script, 4) as (_, started):
         wait_for(lambda: " of training" in messages(tmp_path), 150, "the start of training")
         (worker,) = [
@@ -134,14 +135,17 @@ def test_a_killed_worker_ends_the_cell_with_its_rank_named(tmp_path: Path) -> No
             for process in family(tmp_path)
             if "bwbench.training.loop.worker" in process.cmdline()
             and "torch.distributed.run" not in process.cmdline()
-            and process.environ().get("RANK") == "2"
+            and process.environ().get("RANK") == str(rank)
         ]
         worker.send_signal(signal.SIGKILL)
         assert all(process.wait(60) != 0 for process in started), messages(tmp_path)
         wait_for(lambda: records(tmp_path), 15, "a record of the failure")
         (file,) = records(tmp_path)
         status = json.loads(file.read_text())
-        assert status["status"] == "failed" and "rank 2" in status["reason"], status["reason"]
+        assert status["status"] == "failed" and f"rank {rank} on" in status["reason"], status["reason"]
+        killed = re.compile(rf"rank {rank} on \S+ was killed by SIGKILL \(from outside")
+        assert killed.search((tmp_path / f"host{rank}" / "messages").read_text()), messages(tmp_path)
+        assert killed.search(status["reason"]) or not (shares_disk or rank == 0), status["reason"]
         wait_for(lambda: not family(tmp_path), 15, "the end of all processes")
 
 

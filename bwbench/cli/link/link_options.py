@@ -81,6 +81,7 @@ class LinkOptions:
         list[str] | None,
         _option(_NODES, "NODE:KEY=VALUE,…", "A node that differs: '3:bandwidth=2 Mbit/s,latency=20 ms'. Repeatable."),
     ] = None
+    mtu: Annotated[str | None, _option(_NODES, "BYTES", "Of the nodes' interfaces: 1280.")] = None
     congestion_control: Annotated[str | None, _option(_NODES, "NAME", "Of the nodes' TCP: cubic, reno, bbr.")] = None
     seed: Annotated[str | None, _option(_NODES, "NUMBER", "Of the random numbers behind loss and jitter.")] = None
     backend: Annotated[str | None, _option(_NODES, "NAME", "auto, netem (kernel) or relay (user space).")] = None

@@ -16,7 +16,7 @@ from bwbench.cli.link.link_options import LinkOptions
 from bwbench.cli.link.read_link import read_link
 from bwbench.cli.output import plain_table, print_json, stdout
 from bwbench.network.backend_choice import choose
-from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.link import Link
 from bwbench.network.link.air import LONGEST_TRANSMISSION_S
 from bwbench.network.link.named_links import named_links
 from bwbench.network.link.node_link import NodeLink
@@ -251,7 +251,7 @@ def expected_of_pairs(link: Link, num_nodes: int) -> list[ExpectedPair]:
             rtt_s=pair.rtt_s,
             full_frame_s=pair.latency_s + _serialisation_s(link, pair.src, pair.dst),
             udp_goodput_alone_bps=_finite(pair.alone_goodput_bps),
-            tcp_goodput_alone_bps=_finite(pair.alone_bps * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES),
+            tcp_goodput_alone_bps=_finite(pair.alone_bps / pair.full.wire_per_payload),
             udp_goodput_bps=_finite(pair.goodput_bps),
         )
         for pair in pairs_of(link, num_nodes)
@@ -262,9 +262,11 @@ def _serialisation_s(link: Link, src: int, dst: int) -> float:
     """A full frame through the sender's and the receiver's side of an idle link."""
     sides = [(src, link.node(src).up_bps), (dst, link.node(dst).down_bps)]
     if link.air is None:
-        return sum(ETHERNET_FRAME_BYTES * 8 / rate_bps for _, rate_bps in sides)
+        return sum(link.full_frame.num_bytes * 8 / rate_bps for _, rate_bps in sides)
     return sum(
-        link.air.transmission_s(ETHERNET_FRAME_BYTES, rate_bps) for node, rate_bps in sides if node not in link.wired
+        link.air.transmission_s(link.full_frame.num_bytes, rate_bps)
+        for node, rate_bps in sides
+        if node not in link.wired
     )
 
 

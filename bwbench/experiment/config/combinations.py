@@ -23,6 +23,7 @@ from bwbench.experiment.config.component_parsing import ComponentOf
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.roles import REFERENCE
 from bwbench.network.backend_choice import choose
+from bwbench.network.link.frame_sizes import DEFAULT_MTU
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.link.node_link import TcpSettings
 
@@ -237,7 +238,12 @@ def _check_link(config: CellConfig) -> Iterator[Finding]:
 
 def _check_launcher(config: CellConfig) -> Iterator[Finding]:
     link = config.link
-    if config.launcher == "local" or not link.shaped:
+    if config.launcher == "local":
+        return
+    if link.mtu != DEFAULT_MTU:
+        text = f"link.mtu: under launcher {config.launcher!r} it is the hosts' interfaces' own; "
+        yield Finding(("link", "mtu"), text + "leave it out (ip link set dev … mtu), or emulate with launcher: local")
+    if not link.shaped:
         return
     if config.launcher == "external":
         text = "launcher 'external' takes the network between the hosts as it is, and records what it does; "

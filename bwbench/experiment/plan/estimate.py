@@ -24,7 +24,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.phases import WARM_UP_STEPS
-from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, Traffic, transfer_time_s
+from bwbench.methods.traffic import Traffic, ack_per_payload, transfer_time_s
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
 
@@ -208,8 +208,8 @@ def estimate(
         num_parameters=description.num_parameters,
         payload_bytes_per_step=traffic.total_bytes,
         payload_bytes_per_rank=max(traffic.payload_bytes_per_rank, default=0.0),
-        wire_bytes_per_step=traffic.total_bytes * WIRE_PER_PAYLOAD,
-        ack_bytes_per_step=traffic.total_bytes * ACK_PER_PAYLOAD,
+        wire_bytes_per_step=traffic.total_bytes * config.link.full_frame.wire_per_payload,
+        ack_bytes_per_step=traffic.total_bytes * ack_per_payload(config.link.full_frame),
         compute_s=compute_s,
         unpadded_s=unpadded_s,
         padded_to_s=config.compute.step_time_s or 0.0,

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses
 
 # Of the rate: acknowledgements of what comes the other way need the rest. At 100 Mbit/s rings at 0.97, 0.98, 0.99 and
@@ -46,7 +46,7 @@ def pace(link: Link | None, flows: int) -> int:
         if sender.up_trace is not None or receiver.down_trace is not None:
             continue
         # The kernel counts TCP's payload alone.
-        goodput_bytes_per_s = min(sender.up_bps, receiver.down_bps) / 8 * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
+        goodput_bytes_per_s = min(sender.up_bps, receiver.down_bps) / 8 / link.full_frame.wire_per_payload
         rate = max(1, int(SHARE_OF_DATA * goodput_bytes_per_s / flows)) if flows else _UNLIMITED
         with suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate.to_bytes(8, "little"))

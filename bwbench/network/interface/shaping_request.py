@@ -12,6 +12,7 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.listening import MAX_PORT
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import Link
+from bwbench.network.link.frame_sizes import DEFAULT_MTU
 from bwbench.network.link.node_link import TcpSettings
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -145,6 +146,8 @@ def _beyond_an_interface(link: Link) -> list[str]:
         )
     if link.tcp != TcpSettings():
         found.append("--congestion-control: the TCP settings of this machine are left alone; set them with sysctl")
+    if link.mtu != DEFAULT_MTU:
+        found.append(f"--mtu: that of this interface is left alone; 'ip link set' changes it, and {instead}")
     if link.backend == "relay":
         found.append("--backend: a real interface is shaped by the kernel and not by the relay; leave it at auto")
     fastest_bps = max(link.base.up_bps, link.base.down_bps)

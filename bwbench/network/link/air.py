@@ -51,6 +51,7 @@ class Air:
             function does (Heusse et al., Performance anomaly of 802.11b, INFOCOM 2003); ``airtime`` the same time.
         overhead_s: what contention, preambles and acknowledgements of one transmission take.
         wired: nodes that are wired to the access point: their frames cross the air once, or not at all among them.
+        frame_bytes: of a full frame.
     """
 
     efficiency: float
@@ -58,16 +59,25 @@ class Air:
     fairness: Fairness
     overhead_s: float
     wired: frozenset[int] = frozenset()
+    frame_bytes: int = ETHERNET_FRAME_BYTES
 
     @classmethod
-    def of(cls, phy_bps: float, efficiency: float, aggregation: int, fairness: Fairness, wired: frozenset[int]) -> Air:
+    def of(
+        cls,
+        phy_bps: float,
+        efficiency: float,
+        aggregation: int,
+        fairness: Fairness,
+        wired: frozenset[int],
+        frame_bytes: int,
+    ) -> Air:
         """The overhead makes full aggregates at ``phy_bps`` reach ``efficiency``; it is the same at other rates."""
-        bare = cls(efficiency, aggregation, fairness, 0.0, wired)
+        bare = cls(efficiency, aggregation, fairness, 0.0, wired, frame_bytes)
         return replace(bare, overhead_s=bare.full_s(phy_bps) * (1 / efficiency - 1))
 
     def most_frames(self, phy_bps: float) -> int:
         """Full frames in the longest transmission at this PHY rate; one is always allowed."""
-        fitting = int(LONGEST_TRANSMISSION_S * phy_bps / (ETHERNET_FRAME_BYTES * 8))
+        fitting = int(LONGEST_TRANSMISSION_S * phy_bps / (self.frame_bytes * 8))
         return max(1, min(self.aggregation, fitting))
 
     def longest_share(self, phy_bps: float) -> float:
@@ -82,7 +92,7 @@ class Air:
 
     def full_s(self, phy_bps: float) -> float:
         """Airtime of a transmission of ``most_frames`` full frames."""
-        return self.transmission_s(self.most_frames(phy_bps) * ETHERNET_FRAME_BYTES, phy_bps)
+        return self.transmission_s(self.most_frames(phy_bps) * self.frame_bytes, phy_bps)
 
     def transmission_s(self, num_bytes: float, phy_bps: float) -> float:
         """Airtime of one transmission of ``num_bytes`` of Ethernet frames."""
@@ -90,7 +100,7 @@ class Air:
 
     def capacity_bps(self, phy_bps: float) -> float:
         """Bits of full frames per second while one station with this PHY rate sends full aggregates alone."""
-        return self.most_frames(phy_bps) * ETHERNET_FRAME_BYTES * 8 / self.full_s(phy_bps)
+        return self.most_frames(phy_bps) * self.frame_bytes * 8 / self.full_s(phy_bps)
 
     def contended_overhead_s(self, num_receivers: int, phy_bps: float) -> tuple[float, float]:
         """Overhead of a frame on its way up and on its way down while all stations send and all of it is passed on.

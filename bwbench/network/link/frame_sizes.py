@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 ETHERNET_HEADER_BYTES = 14
-ETHERNET_FRAME_BYTES = 1514  # a full frame with its Ethernet header: 1500 B of IP behind 14 B
-TCP_PAYLOAD_BYTES = 1448  # of a full frame, with TCP timestamps: 1514 - 14 - 20 - 32
-UDP_PAYLOAD_BYTES = 1472  # of a full frame: 1514 - 14 - 20 - 8
 ACK_FRAME_BYTES = 66  # Ethernet 14, IPv4 20, TCP 20 and its timestamps 12; reports of lost segments (SACK) add 12 to 36
 SMALLEST_FRAME_BYTES = 42  # Ethernet 14, IPv4 20, UDP 8
+UDP_HEADERS_BYTES = SMALLEST_FRAME_BYTES  # so many of a frame are no payload
+DEFAULT_MTU = 1500
+
+
+@dataclass(frozen=True)
+class FullFrame:
+    """A full frame on an interface that takes IP packets of at most ``mtu`` bytes."""
+
+    mtu: int = DEFAULT_MTU
+
+    @property
+    def num_bytes(self) -> int:
+        """All of it, with its Ethernet header."""
+        return ETHERNET_HEADER_BYTES + self.mtu
+
+    @property
+    def tcp_payload_bytes(self) -> int:
+        """What TCP puts into it, with timestamps."""
+        return self.num_bytes - ACK_FRAME_BYTES
+
+    @property
+    def udp_payload_bytes(self) -> int:
+        """What UDP puts into it."""
+        return self.num_bytes - UDP_HEADERS_BYTES
+
+    @property
+    def wire_per_payload(self) -> float:
+        """Bytes of full frames to a byte of TCP's payload."""
+        return self.num_bytes / self.tcp_payload_bytes
+
+
+ETHERNET_FRAME_BYTES = FullFrame().num_bytes  # 1514: of the usual MTU, as the next two
+TCP_PAYLOAD_BYTES = FullFrame().tcp_payload_bytes  # 1448
+UDP_PAYLOAD_BYTES = FullFrame().udp_payload_bytes  # 1472

@@ -12,7 +12,7 @@ from bwbench.base.explain import refused
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott, JitterKind
-from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
+from bwbench.network.link.frame_sizes import DEFAULT_MTU, FullFrame
 from bwbench.network.link.named_links import expand_preset, is_nothing
 from bwbench.network.link.node_link import (
     DEFAULT_QUEUE,
@@ -27,6 +27,7 @@ from bwbench.network.link.node_link import (
 from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
 
 MAX_SEED = 2**32 - 1
+MTUS = (576, 65_000)  # what every host of IPv4 takes; what fits a slot of 64 KiB in the relay's receive ring
 
 
 class Link(BaseModel):
@@ -60,6 +61,7 @@ class Link(BaseModel):
         trace: rates that change over time.
         outages: times in which links are dead.
         overrides: nodes that differ, by their number.
+        mtu: largest IP packet of the nodes' interfaces, in bytes.
         tcp: settings of the nodes' TCP.
         seed: of the random numbers behind loss and jitter.
         backend: ``netem`` (kernel), ``relay`` (user space), or ``auto``.
@@ -90,6 +92,7 @@ class Link(BaseModel):
     trace: Traces | None = None
     outages: Annotated[tuple[Outage, ...], BeforeValidator(as_tuple)] = ()
     overrides: dict[NodeNumber, NodeOverride] = Field(default_factory=dict)
+    mtu: int = Field(DEFAULT_MTU, ge=MTUS[0], le=MTUS[1])
     tcp: TcpSettings = TcpSettings()
     seed: int = Field(1, ge=0, le=MAX_SEED)
     backend: Literal["auto", "netem", "relay"] = "auto"
@@ -107,8 +110,11 @@ class Link(BaseModel):
             _check_rates(self)
             _check_random(self)
             _check_medium(self)
+            _check_queues(self)
             return self
-        asked = self.model_dump(by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "tcp", "seed"})
+        asked = self.model_dump(
+            by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "mtu", "tcp", "seed"}
+        )
         if asked:
             here = ", ".join(asked)
             raise refused(f"an unshaped link takes no bandwidth, latency, jitter, loss or queue (here: {here})")
@@ -128,6 +134,11 @@ class Link(BaseModel):
     def wanders(self) -> bool:
         """Whether it varies slowly, and not from frame to frame."""
         return self.has_jitter and self.jitter_kind == "correlated"
+
+    @property
+    def full_frame(self) -> FullFrame:
+        """The largest frame that a node sends."""
+        return FullFrame(self.mtu)
 
     @property
     def rtt_s(self) -> float:
@@ -171,7 +182,14 @@ class Link(BaseModel):
         if self.medium == "switched" or not self.shaped:
             return None
         efficiency = self.efficiency or STANDARDS[self.standard].efficiency
-        return Air.of(self.base.slowest_bps, efficiency, self._aggregation, self.fairness, frozenset(self.wired))
+        return Air.of(
+            self.base.slowest_bps,
+            efficiency,
+            self._aggregation,
+            self.fairness,
+            frozenset(self.wired),
+            self.full_frame.num_bytes,
+        )
 
     @property
     def _aggregation(self) -> int:
@@ -211,6 +229,8 @@ class Link(BaseModel):
             words.append(f"loss {self.loss:.3g}" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else ""))
         if self.queue is not None:
             words.append(f"queue {self.queue}")
+        if self.mtu != DEFAULT_MTU:
+            words.append(f"MTU {self.mtu}")
         if self.outages:
             words.append(f"{len(self.outages)} outage(s)")
         if self.overrides:
@@ -235,16 +255,16 @@ class Link(BaseModel):
         up_bps, down_bps = up_bps or math.nan, down_bps or math.nan  # a trace whose file nobody has looked at yet
         latency_s = self.latency_s if override.latency_s is None else override.latency_s
         queue = override.queue or self.queue
-        rtt_s = 2 * latency_s
+        rtt_s, frame_bytes = 2 * latency_s, self.full_frame.num_bytes
 
         def queue_bytes(rate_bps: float) -> int:
             if math.isnan(rate_bps):
                 return MINIMUM_QUEUE_BYTES
-            num_bytes = (queue or DEFAULT_QUEUE).num_bytes(rate_bps, rtt_s)
+            num_bytes = (queue or DEFAULT_QUEUE).num_bytes(rate_bps, rtt_s, frame_bytes)
             if queue is not None and queue.unit != "bdp":
                 return num_bytes
             # On a shared air a queue that cannot hold two aggregates would leave them half empty.
-            return max(num_bytes, 2 * self._aggregation * ETHERNET_FRAME_BYTES)
+            return max(num_bytes, 2 * self._aggregation * frame_bytes)
 
         return NodeLink(
             up_bps=up_bps,
@@ -313,6 +333,13 @@ def _check_medium(link: Link) -> None:
         raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
     if any(trace is not None and trace.up != trace.down for trace in link.traces):
         raise refused("on a shared air a station has one PHY rate; give one trace for both directions")
+
+
+def _check_queues(link: Link) -> None:
+    for queue in (link.queue, *(override.queue for override in link.overrides.values())):
+        if queue is not None and queue.unit == "B" and queue.amount < link.full_frame.num_bytes:
+            frame = f"one frame ({link.full_frame.num_bytes} B where 'mtu' is {link.mtu})"
+            raise refused(f"a queue of {queue.amount:g} B is too small: it has to hold {frame}")
 
 
 def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:

@@ -69,18 +69,16 @@ class Queue:
         """How many packets it holds where it counts packets; None where it counts bytes."""
         return int(self.amount) if self.unit == "packets" else None
 
-    def num_bytes(self, rate_bps: float, rtt_s: float) -> int:
+    def num_bytes(self, rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
         """Bytes of Ethernet frames that it holds before a bottleneck of ``rate_bps``; packets count as full frames.
 
         Of bandwidth-delay products no less than 64 kB, unless that would take more than a second to send: on a short
         way even several of them would not hold the burst of one sender.
         """
         if self.unit == "packets":
-            return int(self.amount) * ETHERNET_FRAME_BYTES
+            return int(self.amount) * frame_bytes
         if self.unit == "bdp":
-            minimum = max(
-                min(MINIMUM_QUEUE_BYTES, rate_bps / 8 * LONGEST_MINIMUM_S), FEWEST_FRAMES * ETHERNET_FRAME_BYTES
-            )
+            minimum = max(min(MINIMUM_QUEUE_BYTES, rate_bps / 8 * LONGEST_MINIMUM_S), FEWEST_FRAMES * frame_bytes)
             return int(max(self.amount * rate_bps / 8 * rtt_s, minimum))
         return int(self.amount)
 

@@ -22,12 +22,12 @@ from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import Link
+from bwbench.network.link.frame_sizes import DEFAULT_MTU
 from bwbench.network.link.node_link import TcpSettings
 from bwbench.network.namespaces import addresses as named
 from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import Port
 
-_MTU = 1500  # of a veth, which nobody changes
 _CONTROL_BRIDGE = "ctl"
 _MULTICAST, _BROADCAST = "224.0.0.0/4", "255.255.255.255/32"
 _SIOCETHTOOL = 0x8946
@@ -74,7 +74,7 @@ class Wiring:
         self.settings: JsonObject = {
             "offloads": largest_bytes is not None,
             "super_packet_bytes": largest_bytes,
-            "mtu": _MTU,
+            "mtu": link.mtu,
             "tcp": {},
         }
         try:
@@ -95,7 +95,7 @@ class Wiring:
                     _quiet_ipv6()
                 self.node_fds.append(fd)
                 data = named.data_port(node).interface
-                _add_veth(air, data, named.DATA_INTERFACE, named.data_mac(node), fd)
+                _add_veth(air, data, named.DATA_INTERFACE, named.data_mac(node), fd, link.mtu)
                 set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
@@ -118,14 +118,17 @@ class Wiring:
             air.link("set", index=bridge, state="up")
             for node, fd in enumerate(self.node_fds):
                 mac = f"02:00:00:4e:00:{node + 1:02x}"
-                _add_veth(air, f"c{node}", named.CONTROL_INTERFACE, mac, fd, master=bridge)
+                _add_veth(air, f"c{node}", named.CONTROL_INTERFACE, mac, fd, DEFAULT_MTU, bridge)
                 with isolation.inside(fd, self.air_fd), IPRoute() as here:
                     index = here.link_lookup(ifname=named.CONTROL_INTERFACE)[0]
                     _bring_up(here, index, named.control_address(node))
 
 
-def _add_veth(air: IPRoute, name: str, peer: str, peer_mac: str, peer_fd: int, master: int | None = None) -> None:
-    air.link("add", ifname=name, kind="veth", peer={"ifname": peer, "address": peer_mac, "net_ns_fd": peer_fd})
+def _add_veth(
+    air: IPRoute, name: str, peer: str, peer_mac: str, peer_fd: int, mtu: int, master: int | None = None
+) -> None:
+    there = {"ifname": peer, "address": peer_mac, "net_ns_fd": peer_fd, "mtu": mtu}
+    air.link("add", ifname=name, kind="veth", mtu=mtu, peer=there)
     index = air.link_lookup(ifname=name)[0]
     if master is not None:
         air.link("set", index=index, master=master)

@@ -139,7 +139,7 @@ class NetemBackend(AbstractBackend):
         for name in node.bridges:
             self._add_bridge(name)
         for one, other in node.pairs:
-            air.link("add", ifname=one, kind="veth", peer={"ifname": other})
+            air.link("add", ifname=one, kind="veth", mtu=self.link.mtu, peer={"ifname": other, "mtu": self.link.mtu})
             for name in (one, other):
                 self._learn(name)
         for name, bridge in node.masters:

@@ -43,7 +43,7 @@ from typing import Any
 
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.units import DURATION
-from bwbench.network.link import ETHERNET_FRAME_BYTES, Link
+from bwbench.network.link import Link
 from bwbench.network.link.chance import Distribution, GilbertElliott
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.namespaces.backend import Port
@@ -182,10 +182,10 @@ def shape(link: Link, num_nodes: int) -> tuple[NodeShape, ...]:
     shapes = []
     for number, (node, (out, line)) in enumerate(zip(nodes, split_paths(nodes), strict=True)):
         unseeded = NodeShape(
-            up=_rate(node.up_bps, node.up_queue_bytes, node.queue_packets),
+            up=_rate(link, node.up_bps, node.up_queue_bytes, node.queue_packets),
             out=_delay(link, out),
             line=_delay(link, line, bursts=True),
-            down=_rate(node.down_bps, node.down_queue_bytes, node.queue_packets),
+            down=_rate(link, node.down_bps, node.down_queue_bytes, node.queue_packets),
         )
         seeded = {}
         for role, qdisc in unseeded.qdiscs().items():
@@ -215,13 +215,13 @@ def beyond_netem(link: Link) -> str:
     return ""
 
 
-def queue_packets(queue_bytes: int, packets: int | None = None) -> int:
+def queue_packets(queue_bytes: int, packets: int | None, frame_bytes: int) -> int:
     """A queue as netem counts it: packets, and one more for the frame on its way out.
 
     Bytes become full frames. Short frames take a place each as full ones do: where acknowledgements share the queue it
     holds fewer bytes.
     """
-    return min((packets or math.ceil(queue_bytes / ETHERNET_FRAME_BYTES)) + 1, MAX_LIMIT_PACKETS)
+    return min((packets or math.ceil(queue_bytes / frame_bytes)) + 1, MAX_LIMIT_PACKETS)
 
 
 def split_paths(nodes: Sequence[NodeLink]) -> list[tuple[Path, Path]]:
@@ -260,8 +260,8 @@ def _beyond(node: NodeLink, best: NodeLink) -> Path:
     )
 
 
-def _rate(rate_bps: float, queue_bytes: int, packets: int | None) -> NetemQdisc:
-    return NetemQdisc(queue_packets(queue_bytes, packets), max(1, round(rate_bps / 8)))
+def _rate(link: Link, rate_bps: float, queue_bytes: int, packets: int | None) -> NetemQdisc:
+    return NetemQdisc(queue_packets(queue_bytes, packets, link.full_frame.num_bytes), max(1, round(rate_bps / 8)))
 
 
 def _delay(link: Link, path: Path, *, bursts: bool = False) -> NetemQdisc | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bwbench.base.errors import ConfigError
 from bwbench.network.link import Link
+from bwbench.network.link.frame_sizes import DEFAULT_MTU
 from bwbench.network.namespaces.addresses import DATA_INTERFACE, PREFIX_LENGTH, data_port
 from bwbench.network.namespaces.backend import Port
 from bwbench.network.netem.shape import CORE, NodeLayout, beyond_netem, layout, netem_arguments, shape
@@ -43,17 +44,17 @@ def tc_commands(link: Link, num_nodes: int) -> list[str]:
         lines.append("# bwbench also sends a seed, which netem takes from Linux 6.6 on (tc 6.6: 'seed NUMBER')")
     lines += [f"ip netns add {AIR}", *_add_bridge(CORE)]
     for node in nodes:
-        lines += _node(node)
+        lines += _node(node, "" if link.mtu == DEFAULT_MTU else f" mtu {link.mtu}")
     names = " ".join([AIR, *(_namespace(node.port) for node in nodes)])
     return [*lines, f"# all of it goes with: for name in {names}; do ip netns del $name; done"]
 
 
-def _node(node: NodeLayout) -> list[str]:
+def _node(node: NodeLayout, mtu: str) -> list[str]:
     port, namespace = node.port, _namespace(node.port)
     lines = [
         f"# node {port.node}",
         f"ip netns add {namespace}",
-        f"ip -n {AIR} link add {port.interface} type veth peer name {DATA_INTERFACE} address {port.mac}"
+        f"ip -n {AIR} link add {port.interface}{mtu} type veth peer name {DATA_INTERFACE}{mtu} address {port.mac}"
         f" netns {namespace}",
         f"ip netns exec {AIR} ethtool -K {port.interface} {_NO_OFFLOADS}",
         f"ip netns exec {namespace} ethtool -K {DATA_INTERFACE} {_NO_OFFLOADS}",
@@ -62,7 +63,7 @@ def _node(node: NodeLayout) -> list[str]:
     ]
     for name in node.bridges:
         lines += _add_bridge(name)
-    lines += [f"ip -n {AIR} link add {one} type veth peer name {other}" for one, other in node.pairs]
+    lines += [f"ip -n {AIR} link add {one}{mtu} type veth peer name {other}{mtu}" for one, other in node.pairs]
     lines += [f"ip -n {AIR} link set {name} master {bridge} up" for name, bridge in node.masters]
     lines.append(f"bridge -n {AIR} fdb append {port.mac} dev {node.core_end} master static")
     for role, (name, qdisc) in node.qdiscs.items():

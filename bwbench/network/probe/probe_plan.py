@@ -9,14 +9,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bwbench.network.backend_choice import super_packet_bytes
-from bwbench.network.link import ETHERNET_FRAME_BYTES, UDP_PAYLOAD_BYTES, Link
+from bwbench.network.backend_choice import MOST_BYTES, super_packet_bytes
+from bwbench.network.link import Link
 from bwbench.network.link.air import Air
 from bwbench.network.link.chance import correlation_s
+from bwbench.network.link.frame_sizes import UDP_HEADERS_BYTES, FullFrame
 from bwbench.network.link.node_link import Path
 from bwbench.network.probe.node import Flow
 
-HEADER_BYTES = ETHERNET_FRAME_BYTES - UDP_PAYLOAD_BYTES
 PING_PAYLOAD_BYTES = 32
 NUM_PINGS, FEWEST_PINGS = 20, 6
 THOROUGH_PINGS, THOROUGH_PINGS_S = 120, 30.0  # a deviation to 17 % (99 %), and no longer for all pairs
@@ -80,6 +80,7 @@ class Pair(NeighbourRates, Path):
         rtt_s: round trip of a ping on the idle link: both latencies, and every serialisation on the way.
         small_s: how long a frame of the loss measurement keeps the link from others.
         queue_bytes: the smallest queue on the way.
+        full: a full frame.
     """
 
     src: int
@@ -87,6 +88,7 @@ class Pair(NeighbourRates, Path):
     rtt_s: float
     small_s: float
     queue_bytes: int
+    full: FullFrame
 
     @property
     def goodput_bps(self) -> float | None:
@@ -100,14 +102,14 @@ class Pair(NeighbourRates, Path):
         return self._arriving(self.alone_bps)
 
     def _arriving(self, frames_bps: float) -> float:
-        return frames_bps * (1 - self.loss) * UDP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
+        return frames_bps * (1 - self.loss) * self.full.udp_payload_bytes / self.full.num_bytes
 
 
 def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
     """Every node and its neighbour; empty where nothing is shaped."""
     if not link.shaped or num_nodes < 2:
         return []
-    small_bytes, ping_bytes = LOSS_PAYLOAD_BYTES + HEADER_BYTES, PING_PAYLOAD_BYTES + HEADER_BYTES
+    small_bytes, ping_bytes = LOSS_PAYLOAD_BYTES + UDP_HEADERS_BYTES, PING_PAYLOAD_BYTES + UDP_HEADERS_BYTES
     ends = [(src, (src + 1) % num_nodes) for src in range(num_nodes)]
     if link.air is not None:
         rates = air_rates(link, link.air, num_nodes)
@@ -123,7 +125,16 @@ def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
         rtt_s = 2 * path.latency_s + _crossing_s(link, src, dst, ping_bytes) + _crossing_s(link, dst, src, ping_bytes)
         queue_bytes = min(link.node(src).up_queue_bytes, link.node(dst).down_queue_bytes)
         found.append(
-            Pair(**vars(path), **vars(rate), src=src, dst=dst, rtt_s=rtt_s, small_s=small_s, queue_bytes=queue_bytes)
+            Pair(
+                **vars(path),
+                **vars(rate),
+                src=src,
+                dst=dst,
+                rtt_s=rtt_s,
+                small_s=small_s,
+                queue_bytes=queue_bytes,
+                full=link.full_frame,
+            )
         )
     return found
 
@@ -186,7 +197,9 @@ def rate_flows(link: Link, num_nodes: int) -> list[Flow]:
     """For each node: full frames, a little more of them than the link carries. All take equally long."""
     pairs = pairs_of(link, num_nodes)
     if not pairs:
-        return [Flow(UDP_PAYLOAD_BYTES, MAX_SEGMENTS, None, UNSHAPED_S, 0, 1, LATE_S)] * num_nodes
+        return [
+            Flow(link.full_frame.udp_payload_bytes, _most_segments(link, num_nodes), None, UNSHAPED_S, 0, 1, LATE_S)
+        ] * num_nodes
     return _full_frames(pairs, [pair.sent_bps for pair in pairs], link.air, _most_segments(link, num_nodes))
 
 
@@ -221,7 +234,7 @@ def loss_flows(link: Link, num_nodes: int, *, thorough: bool = False) -> list[Fl
         return None
     rates = []
     for pair in pairs:
-        by_queue = max(LOSS_FEWEST_PPS, pair.queue_bytes // ETHERNET_FRAME_BYTES / LOSS_STALL_S)
+        by_queue = max(LOSS_FEWEST_PPS, pair.queue_bytes // pair.full.num_bytes / LOSS_STALL_S)
         by_link = LOSS_LOAD / pair.small_s if pair.small_s else LOSS_LARGEST_PPS
         rates.append(min(LOSS_LARGEST_PPS, by_queue, by_link))
     duration_s = LOSS_QUICK_S
@@ -234,7 +247,7 @@ def loss_flows(link: Link, num_nodes: int, *, thorough: bool = False) -> list[Fl
             duration_s = max(duration_s, min(LOSS_LONGEST_S, wanted_s))
     flows = []
     for pair, pps in zip(pairs, rates, strict=True):
-        catch_up = max(1, pair.queue_bytes // ETHERNET_FRAME_BYTES // 4)
+        catch_up = max(1, pair.queue_bytes // pair.full.num_bytes // 4)
         queue_s = min(0.5, pair.queue_bytes * 8 / pair.sent_bps)
         listen_s = pair.latency_s + 4 * pair.jitter_s + queue_s + LOSS_PATIENCE_S
         flows.append(Flow(LOSS_PAYLOAD_BYTES, 1, pps, duration_s, 0, catch_up, listen_s))
@@ -258,7 +271,7 @@ def drain_s(link: Link, flows: Sequence[Flow]) -> float:
         waiting_bits = 8 * sum(3 * pair.queue_bytes for pair in pairs)  # a station's crosses twice, the other once
         return waiting_bits / link.air.capacity_bps(min(link.node(pair.src).up_bps for pair in pairs))
     sent_bytes = [
-        (flow.burst + flow.datagrams_per_s * flow.duration_s) * ETHERNET_FRAME_BYTES
+        (flow.burst + flow.datagrams_per_s * flow.duration_s) * link.full_frame.num_bytes
         for flow in flows
         if flow.datagrams_per_s is not None
     ]
@@ -274,33 +287,33 @@ def _most_segments(link: Link, num_nodes: int) -> int:
     """Of a super-datagram. Where packets travel as super-packets, as many as one of those holds: of a larger one the
     kernel makes single frames, which a link so fast has no time for.
     """
-    largest_bytes = super_packet_bytes(link, num_nodes)
-    if largest_bytes is None:
-        return MAX_SEGMENTS
-    return max(1, min(MAX_SEGMENTS, (largest_bytes - HEADER_BYTES) // UDP_PAYLOAD_BYTES))
+    largest_bytes = super_packet_bytes(link, num_nodes) or MOST_BYTES
+    return max(1, min(MAX_SEGMENTS, (largest_bytes - UDP_HEADERS_BYTES) // link.full_frame.udp_payload_bytes))
 
 
 def _full_frames(pairs: Sequence[Pair], rates_bps: Sequence[float], air: Air | None, most_segments: int) -> list[Flow]:
     is_air, aggregation = air is not None, air.aggregation if air else 1
     shortest_s, longest_s = RATE_S
-    slowest_s = max(ETHERNET_FRAME_BYTES * 8 / (pair.frames_bps or pair.sent_bps) for pair in pairs)
+    slowest_s = max(pair.full.num_bytes * 8 / (pair.frames_bps or pair.sent_bps) for pair in pairs)
     wanted = max(AIR_FRAMES if is_air else RATE_FRAMES, RATE_TRANSMISSIONS * aggregation)
     shortest_s = max(shortest_s, JITTERS * max(pair.jitter_s for pair in pairs))
     duration_s = min(max(wanted * slowest_s, shortest_s), max(longest_s, SLOWEST_FRAMES * slowest_s))
     listen_s = max(pair.latency_s + 4 * pair.jitter_s for pair in pairs) + LATE_S
     flows = []
     for pair, rate_bps in zip(pairs, rates_bps, strict=True):
-        frame_s = ETHERNET_FRAME_BYTES * 8 / rate_bps
+        frame_s = pair.full.num_bytes * 8 / rate_bps
         if not frame_s:  # between two wired nodes: left out
-            flows.append(Flow(UDP_PAYLOAD_BYTES, 1, 0.0, duration_s, 0, 1, listen_s))
+            flows.append(Flow(pair.full.udp_payload_bytes, 1, 0.0, duration_s, 0, 1, listen_s))
             continue
-        queue_frames = pair.queue_bytes // ETHERNET_FRAME_BYTES
+        queue_frames = pair.queue_bytes // pair.full.num_bytes
         segments = max(1, min(most_segments, int(SEGMENTS_S / frame_s), queue_frames // 4))
         burst = int(min(queue_frames / 2, FIRST_FRAMES_S / frame_s))
         # A slice would have too few frames to tell how many are lost or how late they are, or too few transmissions.
         max_slices = 1 if pair.loss or pair.jitter_s or aggregation > 1 else 10
         catch_up, pps = max(2, queue_frames), OVERLOAD / frame_s
-        flows.append(Flow(UDP_PAYLOAD_BYTES, segments, pps, duration_s, burst, catch_up, listen_s, max_slices))
+        flows.append(
+            Flow(pair.full.udp_payload_bytes, segments, pps, duration_s, burst, catch_up, listen_s, max_slices)
+        )
     return flows
 
 
@@ -352,4 +365,4 @@ def _alone(air: Air, up_bps: float | None, down_bps: float | None) -> tuple[floa
 
 
 def _full_bits(air: Air, phy_bps: float) -> float:
-    return air.most_frames(phy_bps) * ETHERNET_FRAME_BYTES * 8
+    return air.most_frames(phy_bps) * air.frame_bytes * 8

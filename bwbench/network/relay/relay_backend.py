@@ -14,7 +14,6 @@ from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import LinkError
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.backend_choice import super_packet_bytes
-from bwbench.network.link import ETHERNET_FRAME_BYTES
 from bwbench.network.link.trace_file import load_trace
 from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import AbstractBackend, WireCounters
@@ -110,7 +109,7 @@ class RelayBackend(AbstractBackend):
             die_with_parent()
             isolation.set_process_name("bwbench-relay")
             signal.set_wakeup_fd(-1)
-            largest_bytes = super_packet_bytes(self.link, len(self.ports)) or ETHERNET_FRAME_BYTES
+            largest_bytes = super_packet_bytes(self.link, len(self.ports)) or self.link.full_frame.num_bytes
             slot_bytes = slot_bytes_for(largest_bytes)
             fewest, most = _SLOTS
             num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))

@@ -24,7 +24,6 @@ from typing import Generic, Protocol, TypeVar
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 from bwbench.network.link.air import Air
-from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Trace
@@ -239,6 +238,7 @@ class AbstractSchedule(ABC, Generic[FrameT]):
             [outage for outage in model.link.outages if outage.nodes is None or node in outage.nodes]
             for node in range(model.num_nodes)
         ]
+        self._frame_bytes = model.link.full_frame.num_bytes
         self._has_outages = bool(model.link.outages)
         self._loses_on_the_way = model.has_loss or self._has_outages
         self._since_s: float | None = None  # when the link began to play; None while it is steady
@@ -295,6 +295,6 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         return since_s is not None and any(outage.is_dead(time_s - since_s) for outage in self._outages[node])
 
 
-def packets_of(num_bytes: int) -> int:
-    """How many packets a frame counts as: one, or as many full ones as a super-packet makes."""
-    return -(-num_bytes // ETHERNET_FRAME_BYTES)
+def packets_of(num_bytes: int, frame_bytes: int) -> int:
+    """How many packets a frame counts as: one, or as many full ones (of ``frame_bytes``) as a super-packet makes."""
+    return -(-num_bytes // frame_bytes)

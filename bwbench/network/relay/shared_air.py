@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Generic
 
-from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, SMALLEST_FRAME_BYTES
+from bwbench.network.link.frame_sizes import SMALLEST_FRAME_BYTES
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
 # (src, dst, bytes it is charged, packets it counts as, frame): plain, as a named tuple would cost more than the rest.
@@ -61,7 +61,7 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         if self._has_outages and self._is_dead(src, now_s):
             self._on_drop(src, dst, frame, entered=False)
             return
-        packets = 1 if wire_bytes <= ETHERNET_FRAME_BYTES else packets_of(wire_bytes)
+        packets = packets_of(wire_bytes, self._frame_bytes)
         if src in self._wired:
             self._cross(now_s, (src, dst, wire_bytes, packets, frame))
             return

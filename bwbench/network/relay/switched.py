@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
 
-from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, SMALLEST_FRAME_BYTES
+from bwbench.network.link.frame_sizes import SMALLEST_FRAME_BYTES
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
 
@@ -57,6 +57,7 @@ class VariedBottleneck:
 
     __slots__ = (
         "_departures",
+        "_frame_bytes",
         "_queue_bits",
         "_queue_packets",
         "_rate_bps",
@@ -66,8 +67,9 @@ class VariedBottleneck:
         "free_s",
     )
 
-    def __init__(self, direction: Direction) -> None:
+    def __init__(self, direction: Direction, frame_bytes: int) -> None:
         self.free_s = 0.0
+        self._frame_bytes = frame_bytes
         self._rate_bps = direction.rate_bps
         self._trace = direction.trace
         self._since_s: float | None = None
@@ -80,7 +82,7 @@ class VariedBottleneck:
         """See ``Bottleneck``."""
         num_bits, free_s = num_bytes * 8, self.free_s
         if self._queue_packets is not None:
-            departures, num_packets = self._departures, packets_of(num_bytes)
+            departures, num_packets = self._departures, packets_of(num_bytes, self._frame_bytes)
             while departures and departures[0][0] <= now_s:
                 self._waiting -= departures.popleft()[1]
             if departures and self._waiting + num_packets > self._queue_packets:
@@ -122,10 +124,10 @@ class VariedBottleneck:
         return self._trace.bits_between(max(begin_s - since_s, 0.0), max(end_s - since_s, 0.0))
 
 
-def bottleneck(direction: Direction) -> Bottleneck | VariedBottleneck:
+def bottleneck(direction: Direction, frame_bytes: int) -> Bottleneck | VariedBottleneck:
     """The cheapest one that does what the direction asks for."""
     plain = direction.trace is None and direction.queue_packets is None
-    return Bottleneck(direction) if plain else VariedBottleneck(direction)
+    return Bottleneck(direction) if plain else VariedBottleneck(direction, frame_bytes)
 
 
 class SwitchedSchedule(AbstractSchedule[FrameT]):
@@ -145,8 +147,8 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
 
     def __init__(self, model: RelayModel, on_drop: OnDrop[FrameT]) -> None:
         super().__init__(model, on_drop)
-        self._uplinks = [bottleneck(direction) for direction in model.up]
-        self._downlinks = [bottleneck(direction) for direction in model.down]
+        self._uplinks = [bottleneck(direction, self._frame_bytes) for direction in model.up]
+        self._downlinks = [bottleneck(direction, self._frame_bytes) for direction in model.down]
         self._take_up = [uplink.take for uplink in self._uplinks]
         self._take_down = [downlink.take for downlink in self._downlinks]
         # Heap of (arrival at the downlink, order, src, dst, wire_bytes, frame, when it was sent at the uplink)
@@ -166,10 +168,10 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
             return
         delays = self._delays
         arrival_s = sent_s + self._latency_s[src][dst] if delays is None else delays.arrival_s(sent_s, src, dst)
-        if wire_bytes > ETHERNET_FRAME_BYTES:
+        if wire_bytes > self._frame_bytes:
             # How much of a super-packet's time on one link it spends on the other as well: all segments but one.
             fastest_bps = max(self._model.up[src].fastest_bps, self._model.down[dst].fastest_bps)
-            arrival_s -= (wire_bytes - ETHERNET_FRAME_BYTES) * 8 / fastest_bps
+            arrival_s -= (wire_bytes - self._frame_bytes) * 8 / fastest_bps
         self._order = order = self._order + 1
         heappush(self._crossing, (arrival_s, order, src, dst, wire_bytes, frame, sent_s))
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,7 @@ from bwbench.base.errors import EXIT_UNFIT_MACHINE, CellTakenError, RecordError
 from bwbench.experiment.plan.given_cell import given_cell
 from bwbench.records import CellFolder, read_last_events, read_record, write_record
 from bwbench.records.checksums import with_checksums
+from bwbench.records.files import EventWriter, worker_met_limit
 from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import (
     End,
@@ -36,6 +38,7 @@ from bwbench.records.schema import (
     event_of,
 )
 from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Moment, Resumption, cell_status
+from bwbench.running.launch.deaths import MemoryKills, describe_exit, foreign_returncode
 from bwbench.running.launch.liveness import FOREIGN_PROC, CompanionWatch, proc_is_own
 from bwbench.running.launch.worker_channels import Channels
 
@@ -47,6 +50,7 @@ _WHEN: dict[Moment, str] = {
     "achieved_during": "the link during training",
     "achieved_after": "the link after training",
 }
+DEATH = "death"  # type of the error that a companion records of a worker that could not do so itself
 LAST_LOOKS = 10  # at what a worker has said before it ended: some 64 kB each
 
 
@@ -85,6 +89,7 @@ class Companion:
         self._verdict: str | None = None
         self._wire: WireTraffic | None = None
         self._is_recorded = False
+        self._memory_kills = MemoryKills()
         self._said_s = 0.0
 
     def run(self) -> None:
@@ -197,16 +202,20 @@ class Companion:
         print(text, file=sys.stderr, flush=True)
 
     def _conclude(self) -> None:
-        """Write the cell's result, where this is rank 0 and there was an attempt."""
-        if self._rank != 0 or self._attempt is None or self._record is None:
+        """Write the cell's result, where this is rank 0; say of another rank what it could not say itself."""
+        if self._attempt is None:
             return
-        ends = {
-            rank: event
-            for rank in range(self._cell.config.nodes)
-            for event in read_last_events(self._attempt / f"rank{rank}.jsonl")
-            if isinstance(event, End)
+        if self._rank != 0 or self._record is None:
+            self._tell_death(self._attempt)
+            return
+        events = {
+            rank: read_last_events(self._attempt / f"rank{rank}.jsonl") for rank in range(self._cell.config.nodes)
         }
-        outcome = self._outcome(ends)
+        ends = {rank: event for rank, own in events.items() for event in own if isinstance(event, End)}
+        said = (event for own in events.values() for event in own if isinstance(event, RankError))
+        outcome = self._outcome(ends, [event.message for event in said if event.type == DEATH])
+        if outcome.status == "failed" and (unfit := worker_met_limit(self._folder, outcome.reason)):
+            outcome = replace(outcome, status="interrupted", reason=unfit)
         self._record.add_wire(outcome)
         status = cell_status(self._cell, self._attempt, outcome, self._record.record, self._resumption)
         text = f"bwbench: {self._cell.slug}: {outcome.status}: {outcome.reason}"
@@ -216,8 +225,33 @@ class Companion:
             text += f" (and the result cannot be written: {self._folder}: {error.strerror})"
         print(text, file=sys.stderr, flush=True)
 
-    def _outcome(self, ends: dict[int, End]) -> LaunchOutcome:
-        own = f"rank 0 on {self._hosts[0].host}"
+    def _tell_death(self, attempt: Path) -> None:
+        """In the rank's records, which rank 0's companion sees on a shared disk, and where the job's messages go."""
+        if self._is_recorded or self._verdict or self._error or self._signal:
+            return
+        text = self._death()
+        print(f"bwbench: {self._cell.slug}: {text}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError), contextlib.closing(EventWriter(attempt / f"rank{self._rank}.jsonl")) as file:
+            file.write(RankError(type=DEATH, message=text))
+
+    @property
+    def _own(self) -> str:
+        return f"rank {self._rank} on {self._hosts[self._rank].host}"
+
+    def _death(self) -> str:
+        """What has ended a worker that has said nothing of it."""
+        returncode = foreign_returncode(self._worker.pid)
+        if returncode is None:
+            return f"{self._own} ended without a word, as a process does that is killed"
+        return f"{self._own} {describe_exit(returncode)}{self._memory_kills.cause(returncode)}"
+
+    def _outcome(self, ends: dict[int, End], deaths: list[str]) -> LaunchOutcome:
+        """How the cell has ended.
+
+        Args:
+            deaths: what other companions have found of their workers.
+        """
+        own = self._own
         if self._unlike is not None and self._verdict is None:
             return LaunchOutcome("invalid", self._unlike, ends, self._wire)
         if self._is_recorded and len(ends) == self._cell.config.nodes:
@@ -226,12 +260,12 @@ class Companion:
             return LaunchOutcome("diverged" if diverged else "done", end.reason, ends, self._wire)
         if self._verdict is not None:
             return LaunchOutcome("failed", f"{own}: {self._verdict}", ends)
-        if self._error is not None:
-            return LaunchOutcome("failed", self._error, ends)
+        if deaths or self._error is not None:
+            return LaunchOutcome("failed", "; ".join([*deaths, *([self._error] if self._error else [])]), ends)
         if self._signal is not None:
             reason = f"{own} was ended by {self._signal}; torchrun and Slurm send it where another rank has failed"
             return LaunchOutcome("interrupted", reason, ends)
-        return LaunchOutcome("failed", f"{own} ended without a word, as a process does that is killed", ends)
+        return LaunchOutcome("failed", self._death(), ends)
 
 
 def main(arguments: list[str]) -> int:

@@ -3,12 +3,15 @@ somebody else."""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _COUNTS = ("memory.events", "memory.oom_control")  # of cgroups v2, which count their children too, and v1
 _OF_THE_MACHINE = Path("/proc/vmstat")
+_POLL_S = 0.002  # between two looks at a process whose parent may take its status away at any moment
 _LIMITS = {
     signal.SIGXCPU: "its limit of processor time, ulimit -t",
     signal.SIGXFSZ: "its limit of the size of files, ulimit -f",
@@ -25,6 +28,23 @@ def describe_exit(returncode: int) -> str:
         return f"was killed by signal {-returncode}"
     limit = _LIMITS.get(found)
     return f"was killed by {found.name}" + (f" ({limit})" if limit else "")
+
+
+def foreign_returncode(pid: int, limit_s: float = 1.0) -> int | None:
+    """How a process ends that is no child of ours, as ``subprocess`` says it; None where nobody can tell any more.
+
+    It can be told until its parent has asked for it.
+    """
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        if fields[0] == "Z":
+            return os.waitstatus_to_exitcode(int(fields[-1])) or None  # 0 is also what is shown where one may not look
+        time.sleep(_POLL_S)
+    return None
 
 
 class MemoryKills:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from bwbench.network.link import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES, Link
+from bwbench.network.link import Link
 from bwbench.network.probe.probe_plan import Pair, pairs_of
 from bwbench.network.probe.verification import LinkMeasurement, PairMeasurement
 from bwbench.training.loop.control import ControlPath
@@ -85,7 +85,7 @@ def unlike(pair: PairMeasurement) -> Iterator[str]:
 
 
 def _beside_asked(found: PairMeasurement, asked: Pair) -> PairMeasurement:
-    tcp_bps = (asked.frames_bps or 0.0) * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
+    tcp_bps = (asked.frames_bps or 0.0) / asked.full.wire_per_payload
     return replace(
         found,
         asked_bps=asked.frames_bps,

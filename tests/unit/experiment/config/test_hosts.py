@@ -58,6 +58,7 @@ SHAPED = BASE.replace("link: unshaped", "link: {LINK}")
         ("{bandwidth: 10 Mbit/s, jitter: 1 ms}", "[a, b]", "add 'jitter_kind: independent'"),
         ("{bandwidth: 10 Mbit/s, jitter: 1 ms, backend: netem}", "[a, b]", "'jitter_kind: independent' asks"),
         ("{bandwidth: 10 Mbit/s, tcp: {congestion_control: reno}}", "[a, b]", "link.tcp: launcher 'ssh'"),
+        ("{bandwidth: 10 Mbit/s, mtu: 9000}", "[a, b]", "link.mtu: under launcher 'ssh'"),
         ("{bandwidth: 10 Mbit/s}", "[a, {address: b, workers: 2}]", "b has 2 workers"),
     ],
 )

@@ -59,6 +59,15 @@ def test_a_trace_lies_beside_the_file_and_counts_by_its_content(tmp_path: Path, 
     assert identity(changed.config) != identity(here.config)
 
 
+def test_an_mtu_counts_where_it_is_not_the_usual_one(tmp_path: Path) -> None:
+    plain, usual, jumbo = (
+        load_experiment(write(tmp_path / str(number), f"{{bandwidth: 10 Mbit/s{more}}}")).points[0].config
+        for number, more in enumerate(("", ", mtu: 1500", ", mtu: 9000"))
+    )
+    assert identity(plain) == identity(usual) != identity(jumbo)
+    assert (plain.link.mtu, jumbo.link.mtu) == (1500, 9000) and "MTU 9000" in jumbo.link.describe()
+
+
 @pytest.mark.parametrize(
     "link, words",
     [
@@ -72,6 +81,9 @@ def test_a_trace_lies_beside_the_file_and_counts_by_its_content(tmp_path: Path, 
         ("{bandwidth: 1 Mbit/s, outages: [{at: 1 s, duration: 1 s, nodes: [7]}]}", ["link.outages", "no node 7"]),
         ("{bandwidth: 1 Mbit/s, medium: shared, wired: [0, 1, 2, 3]}", ["link.wired", "nobody is on the air"]),
         ("{bandwidth: 1 Mbit/s, tcp: {congestion_control: BBR!}}", ["link.tcp.congestion_control", "BBR!"]),
+        ("{bandwidth: 1 Mbit/s, mtu: 575}", ["link.mtu", "575", "576"]),
+        ("{bandwidth: 1 Mbit/s, mtu: 65001}", ["link.mtu", "65001", "65000"]),
+        ("{bandwidth: 1 Mbit/s, mtu: 9000, queue: 2 kB}", ["2000 B is too small", "9014 B where 'mtu' is 9000"]),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, link: str, words: list[str]) -> None:

@@ -15,7 +15,7 @@ from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
 from bwbench.experiment.plan.estimate import Sending, estimate, traffic_of
-from bwbench.methods.traffic import ACK_PER_PAYLOAD, WIRE_PER_PAYLOAD, Traffic, transfer_time_s
+from bwbench.methods.traffic import Traffic, transfer_time_s
 from bwbench.network.link import UNSHAPED, Link
 
 SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's
@@ -109,10 +109,17 @@ def test_bytes_on_the_wire(tmp_path: Path) -> None:
     traffic = traffic_of(config(tmp_path), SHAPES)
     found = estimate(config(tmp_path), Description(1, SHAPES, 0.01), Sending(traffic))
     assert found.wire_bytes_per_step == pytest.approx(found.payload_bytes_per_step * 1514 / 1448)
-    assert (
-        WIRE_PER_PAYLOAD == 1514 / 1448 and found.ack_bytes_per_step == found.payload_bytes_per_step * ACK_PER_PAYLOAD
-    )
+    assert found.ack_bytes_per_step == pytest.approx(found.payload_bytes_per_step * 66 / 2 / 1448)
     assert math.isfinite(found.predicted_s)
+
+
+def test_headers_follow_the_mtu(tmp_path: Path) -> None:
+    found, usual = (
+        estimate(asked, Description(1, SHAPES, 0.01), Sending(traffic_of(asked, SHAPES)))
+        for asked in (config(tmp_path, "link.mtu=576"), config(tmp_path))
+    )
+    assert found.wire_bytes_per_step == pytest.approx(found.payload_bytes_per_step * 590 / 524)
+    assert found.communication_s > usual.communication_s
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> Path:

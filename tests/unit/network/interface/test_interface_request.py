@@ -104,6 +104,7 @@ def test_the_rest_needs_it() -> None:
         (link(outages=[{"at": "1 s", "duration": "1 s"}]), "--trace, --outage"),
         (link(overrides={"0": {"latency": "1 ms"}}), "--override"),
         (link(tcp={"congestion_control": "reno"}), "--congestion-control"),
+        (link(mtu=9000), "--mtu"),
         (link(backend="relay"), "--backend"),
         (link(bandwidth="100 Gbit/s"), "--bandwidth"),
         (UNSHAPED, "unshaped"),

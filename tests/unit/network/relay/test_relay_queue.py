@@ -84,13 +84,10 @@ def test_a_queue_that_saturates_delays_by_its_length() -> None:
 
 
 def test_super_packets_count_as_their_segments() -> None:
-    assert [packets_of(num_bytes) for num_bytes in (60, FRAME_BYTES, FRAME_BYTES + 66, 40 * FRAME_BYTES)] == [
-        1,
-        1,
-        2,
-        40,
-    ]
-    varied = VariedBottleneck(Direction(8e6, 10**9, queue_packets=100))
+    assert [
+        packets_of(num_bytes, FRAME_BYTES) for num_bytes in (60, FRAME_BYTES, FRAME_BYTES + 66, 40 * FRAME_BYTES)
+    ] == [1, 1, 2, 40]
+    varied = VariedBottleneck(Direction(8e6, 10**9, queue_packets=100), FRAME_BYTES)
     assert [varied.take(0.0, 40 * FRAME_BYTES) is not None for _ in range(3)] == [True, True, False]
 
 
@@ -101,9 +98,9 @@ coming = st.lists(st.tuples(st.floats(0, 2e-3), st.integers(42, 9000)), min_size
 @given(coming)
 def test_the_cheap_case_and_the_general_one_agree(frames: list[tuple[float, int]]) -> None:
     direction = Direction(8e6, 20_000)
-    cheap, general = Bottleneck(direction), VariedBottleneck(direction)
-    assert isinstance(bottleneck(direction), Bottleneck)
-    playing = VariedBottleneck(Direction(8e6, 20_000, trace=STEADY))
+    cheap, general = Bottleneck(direction), VariedBottleneck(direction, FRAME_BYTES)
+    assert isinstance(bottleneck(direction, FRAME_BYTES), Bottleneck)
+    playing = VariedBottleneck(Direction(8e6, 20_000, trace=STEADY), FRAME_BYTES)
     playing.switch(0.0, 0.0)
     now_s = 0.0
     for gap_s, num_bytes in frames:
@@ -127,7 +124,7 @@ def test_a_queue_holds_bytes_at_any_rate(steps: list[tuple[float, float]], frame
         rates_bps[0] = 1e6
     trace = RateTrace(edges_s, rates_bps)
     queue_bytes = 10_000
-    varied = VariedBottleneck(Direction(trace.mean_bps, queue_bytes, trace=trace))
+    varied = VariedBottleneck(Direction(trace.mean_bps, queue_bytes, trace=trace), FRAME_BYTES)
     varied.switch(0.0, 0.0)
     now_s = 0.0
     taken: list[tuple[float, float, int]] = []  # begin, end, bytes

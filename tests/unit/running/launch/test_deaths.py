@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bwbench.records.files import worker_met_limit
 from bwbench.running.launch import deaths
-from bwbench.running.launch.deaths import MemoryKills, describe_exit
+from bwbench.running.launch.deaths import MemoryKills, describe_exit, foreign_returncode
 
 
 def test_a_kill_by_the_kernel_for_memory_is_told_from_one_from_outside(
@@ -29,6 +30,15 @@ def test_where_nobody_counts_that_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(deaths, "_own_counts", list)
     monkeypatch.setattr(deaths, "_OF_THE_MACHINE", Path("/missing"))
     assert "most often for want of memory" in MemoryKills().cause(-signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("end", "status"), [("kill -KILL $$", -9), ("kill -SEGV $$", -11), ("exit 3", 3)])
+def test_how_a_process_of_others_ended_is_known_until_they_ask(end: str, status: int) -> None:
+    with subprocess.Popen(["sh", "-c", end]) as process:
+        assert foreign_returncode(process.pid, limit_s=20) == status
+    assert foreign_returncode(process.pid) is None
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        assert foreign_returncode(process.pid, limit_s=0.01) is None
 
 
 @pytest.mark.parametrize(
