@@ -111,8 +111,10 @@ def _changed(cell: CellFolder) -> list[str]:
         told = cell.files.content.get(SEAL)
         is_whole = told is None or told == seal(cell.files.content)
         return [] if is_whole else ["the published cell was changed after it had been published"]
-    recorded = cell.status.files_sha256 if cell.status is not None else None
-    return changed(cell.path, recorded) if recorded is not None else []
+    status = cell.status
+    if status is None or status.files_sha256 is None:
+        return []
+    return changed(cell.path, status.files_sha256, status.attempt or 0)
 
 
 def _unchecked(cell: CellFolder, events: EventsByRank) -> Iterator[RecordFinding]:

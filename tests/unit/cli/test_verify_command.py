@@ -108,6 +108,23 @@ def test_a_record_that_was_changed_added_or_removed_is_found(results: Path) -> N
     assert "schema: " in only and "link.json: is a pipe" in only
 
 
+@pytest.mark.parametrize("kept", [(), ("cell.json",), ("cell.json", "attempt-1/rank0.jsonl")])
+def test_checksums_that_were_left_out_are_found(results: Path, kept: tuple[str, ...]) -> None:
+    cell = cell_of(results)
+    edit(cell / "status.json", files_sha256={name: checksums(cell)[name] for name in kept})
+    found = findings(results)
+    assert "checksum: attempt-1/rank0.log: was added after the cell had ended" in found
+    assert ("checksum: cell.json: was added after the cell had ended" in found) == (not kept)
+
+
+def test_an_attempt_that_has_begun_since_is_no_finding_and_neither_is_any_name(results: Path) -> None:
+    cell = cell_of(results)
+    shutil.copytree(cell / "attempt-1", cell / "attempt-2")
+    assert findings(results) == []
+    edit(cell / "status.json", files_sha256={**checksums(cell), f"{'x' * 5000}/y": "0", "a\0b/c": "0"})
+    assert findings(results) == []
+
+
 def test_attempts_that_were_cleaned_away_are_no_finding(results: Path) -> None:
     cell = cell_of(results)
     shutil.copytree(cell / "attempt-1", cell / "attempt-2")
