@@ -116,6 +116,10 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
             yield _merge_cell(source, path, parent)
         except PackedRecordsError:
             raise
+        except RecursionError:
+            yield Merged(
+                source, path.name, REFUSED, "folders lie too deep in it; a cell has attempts, and files in them"
+            )
         except RecordError as error:  # of the cell that is there already
             yield Merged(source, path.name, SKIPPED, f"the same cell in the target is broken: {error}")
     for experiment in _packed_below(source.resolve()):

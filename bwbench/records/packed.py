@@ -154,6 +154,8 @@ def _read(path: str, mtime_ns: int, size_bytes: int) -> PackedExperiment:
         raise PackedRecordsError(str(refusal(error, PublishedHead, path, _AGAIN))) from None
     if len(head.cells) != len(lines):
         raise PackedRecordsError(f"{path}: broken ({len(lines)} cells follow, and its first line says other); {_AGAIN}")
+    if len({id_of(name) for name in head.cells}) != len(head.cells):
+        raise PackedRecordsError(f"{path}: broken (its first line names a cell twice); {_AGAIN}")
     return PackedExperiment(Path(path), head.experiment, head.cells, tuple(lines), head.shared, head.runs, head.plan)
 
 

@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,18 @@ def test_a_hole_is_neither_merged_nor_read_by_verify(results: Path) -> None:
     file = cell_of(results) / "status.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "files_sha256": {"attempt-1/rank0.log": "0"}}))
     assert "rank0.log: was changed" in bwbench("verify", results).out
+
+
+def test_folders_that_lie_too_deep_are_not_merged(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(cell_of(results))
+    for _ in range(sys.getrecursionlimit() + 200):
+        os.mkdir("d")
+        os.chdir("d")
+    monkeypatch.undo()
+    done = bwbench("merge", results, "--into", results.parent / "in")
+    assert (done.exit_code, len(list((results.parent / "in").glob("study/*/cell.json")))) in ((1, 1), (0, 2))
+    assert "Traceback" not in done.err
+    subprocess.run(["rm", "-rf", cell_of(results)], check=True)  # pytest cannot
 
 
 def test_a_published_cell_that_is_long_when_written_out_is_unreadable(results: Path) -> None:
