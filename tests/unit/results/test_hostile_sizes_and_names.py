@@ -17,6 +17,7 @@ from fixtures_records import Study, write_study
 from bwbench.base.errors import RecordError
 from bwbench.records import read_events
 from bwbench.records.packed import MOST_OF_A_CELL, PACKED
+from bwbench.records.schema.documents import MOST_VALUES
 
 ODD_BYTES = os.fsdecode(b"\xff\xfe")
 
@@ -82,6 +83,22 @@ def test_a_hole_is_neither_merged_nor_read_by_verify(results: Path) -> None:
     assert "rank0.log: was changed" in bwbench("verify", results).out
 
 
+def test_a_configuration_of_very_many_values_is_refused(results: Path) -> None:
+    file = cell_of(results) / "cell.json"
+    cell = json.loads(file.read_text())
+    cell["config"]["more"] = {f"k{number}": number for number in range(MOST_VALUES)}
+    file.write_text(json.dumps(cell))
+    done = bwbench("status", results, "--json")
+    assert [cell["status"] for cell in json.loads(done.out)["cells"]] == ["unreadable", "done"]
+    assert "more than 20000 values" in done.out
+
+
+def test_a_long_name_makes_no_table_long(results: Path) -> None:
+    file = cell_of(results) / "cell.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "arm": "x" * 1_000_000}))
+    assert len(bwbench("status", results).out) < 20_000
+
+
 def test_folders_that_lie_too_deep_are_not_merged(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(cell_of(results))
     for _ in range(sys.getrecursionlimit() + 200):
@@ -132,6 +149,14 @@ def test_no_output_takes_the_place_of_a_pipe_or_a_device(results: Path, command:
         assert done.exit_code in (1, 2)
         assert "it is a pipe, which no file replaces" in done.err
     assert stat.S_ISFIFO(pipe.stat().st_mode) and link.is_symlink()
+
+
+def test_a_working_directory_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    done = bwbench("plan", "experiment.yaml")
+    monkeypatch.undo()
+    assert (done.exit_code, done.err.count("\n")) == (2, 1)
 
 
 def test_a_name_that_is_too_long_for_any_file_is_said() -> None:
