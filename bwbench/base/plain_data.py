@@ -45,3 +45,13 @@ def whole_floats_as_int(value: object) -> object:
 def canonical(value: object) -> str:
     """JSON that is equal where values are: 1 and 1.0 are, and the order of keys says nothing."""
     return json.dumps(whole_floats_as_int(value), sort_keys=True)
+
+
+def has_more_values(content: JsonObject, most: int) -> bool:
+    """Whether there are more than so many values in it, sections and lists counted; however deep they lie."""
+    seen, inside = 0, [*content.values()]
+    while inside and seen <= most:
+        value = inside.pop()
+        seen += 1
+        inside += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return seen + len(inside) > most

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sys
 from itertools import takewhile
 from typing import Annotated, Any, NoReturn
@@ -111,6 +113,12 @@ def _run(arguments: list[str]) -> int:
         sys.stderr.close()
         return EXIT_OK
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            print(f"error: {str(error.filename)[:60]}…: {error.strerror}; name another one", file=sys.stderr)
+            return EXIT_USER_INPUT
+        if error.errno == errno.ENOENT and os.stat(".").st_nlink == 0:
+            print("error: the working directory is gone; go to another one", file=sys.stderr)
+            return EXIT_USER_INPUT
         from bwbench.records.files import machine_fault  # inside, as all that `bwbench --help` can do without
 
         if (text := machine_fault(error)) is None:

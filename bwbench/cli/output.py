@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SHOWN_UNREADABLE = 8
 MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
+_LONGEST_TEXT = 4096  # of a table, as long as a path: a longer one would make every line as long
 PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing there wraps it
 
 
@@ -78,7 +79,7 @@ def plain_table(
     Never wrapped, never styled, a row a line whatever the texts hold, quick at ten thousand rows, fit for `grep` and
     `awk`.
     """
-    table = [[one_line(text) for text in row] for row in (columns, *rows)]
+    table = [[one_line(text[:_LONGEST_TEXT]) for text in row] for row in (columns, *rows)]
     widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
     for row in table:
         cells = [

@@ -270,7 +270,7 @@ def report(
     if not cells:
         raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
     if format is ReportFormat.html:
-        text = render_page(build_payload(cells, folder.resolve().name, reader))
+        text = render_page(build_payload(cells, _in_utf_8(folder.resolve().name), reader))
     else:
         text = write_section(results_of(cells, reader), "latex" if format is ReportFormat.latex else "markdown")
     try:
@@ -280,6 +280,11 @@ def report(
         raise ConfigError(f"--out: {out} cannot be written: {error.strerror}; name another file") from error
     print(out)
     return EXIT_OK
+
+
+def _in_utf_8(name: str) -> str:
+    """The name of a folder, which may be of any bytes, for a file that is UTF-8."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def export(

@@ -9,12 +9,13 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bwbench.base.errors import RecordError
 from bwbench.base.plain_data import JsonObject
-from bwbench.records.files import MOST_EVENT_BYTES, regular_file
+from bwbench.records.files import MOST_EVENT_BYTES, full_of_holes, regular_file
 from bwbench.records.schema import Status
 from bwbench.records.store import FolderFiles
 
@@ -45,6 +46,8 @@ def checksum(file: Path) -> str:
     digest, left = hashlib.sha256(), MOST_EVENT_BYTES
     try:
         with regular_file(file) as opened:
+            if full_of_holes(opened):
+                raise RecordError(f"{file}: is full of holes")
             while left > 0 and (block := opened.read(min(left, _BLOCK_BYTES))):
                 digest.update(block)
                 left -= len(block)
@@ -53,10 +56,11 @@ def checksum(file: Path) -> str:
     return digest.hexdigest()
 
 
-def changed(cell: Path, recorded: Mapping[str, str]) -> list[str]:
-    """What is not as its checksum says, a line each, by path.
+def changed(cell: Path, recorded: Mapping[str, str], last_attempt: int) -> list[str]:
+    """What is not as its checksum says, or has none, a line each, by path.
 
-    An attempt that is gone as a whole was cleaned away, and is nothing to speak of.
+    An attempt that is gone as a whole was cleaned away, and is nothing to speak of. One behind ``last_attempt``, the
+    one that status.json is of, has begun since; and a cell that ran whole may have been composed since.
     """
     there, found = set(_recorded(cell)), []
     for name, digest in sorted(recorded.items()):
@@ -65,11 +69,17 @@ def changed(cell: Path, recorded: Mapping[str, str]) -> list[str]:
                 if checksum(cell / name) == digest:
                     continue
             found.append(f"{name}: was changed after the cell had ended")
-        elif name in OF_THE_CELL or (cell / name).parent.is_dir():
+        elif name in OF_THE_CELL or os.path.isdir(os.path.dirname(cell / name)):  # a name of any length
             found.append(f"{name}: is missing")
-    attempts = {name.partition("/")[0] for name in recorded}
-    added = [name for name in sorted(there - set(recorded)) if name.partition("/")[0] in attempts]
+    newest = max([last_attempt, *map(_attempt_of, recorded)])
+    added = [name for name in sorted(there - set(recorded)) if name != "composed.json" and _attempt_of(name) <= newest]
     return [*found, *(f"{name}: was added after the cell had ended" for name in added)]
+
+
+def _attempt_of(name: str) -> int:
+    """0 for the files of the cell itself."""
+    attempt = re.match(r"attempt-(\d{1,9})/", name)
+    return int(attempt[1]) if attempt is not None else 0
 
 
 def _recorded(cell: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,10 @@ REMEDIES = {
 REMEDY = "get it anew, or delete the cell's folder to run it again"
 _LONGEST_LINE = 1 << 20  # of an event; the start of a model of very many buckets
 _ERROR = b'"event":"error"'  # as ``dump_line`` writes it
+_MOST_TORN = 8  # lines that a full disk has cut off
+_LINE = re.compile(b"[^\n]+")
+_BLOCK_BYTES = 1 << 22
+_HOLES = 64
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe without a writer must not be waited for
 _WRITING = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW  # nor a link that waits for us
 LEAST_FREE_BYTES = 64 * 1024  # with less on the disk a worker's failure is most probably the disk's
@@ -61,8 +66,11 @@ def write_bytes_atomic(path: Path, content: bytes | memoryview, *, sync: bool = 
 
     With ``sync`` that holds for a machine that loses its power as well; it waits for the disk.
 
-    Raises OSError where the disk is full or not writable; the old file is intact then and no partial one is left.
+    Raises OSError where the disk is full or not writable, or where a pipe or a device has that name: /dev/stdout is to
+    stay what it is. The old file is intact then and no partial one is left.
     """
+    if os.path.exists(path) and (kind := _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))) is not None:
+        raise OSError(errno.EEXIST, f"it is {kind}, which no file replaces", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(os.open(temporary, _WRITING, 0o666), "wb") as file:
@@ -107,30 +115,39 @@ def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes | None:
 
     Raises RecordError where it is no regular file, has more than ``most_bytes``, or cannot be read.
     """
+    with _opened(path, most_bytes) as descriptor:
+        return None if descriptor is None else _content(descriptor, most_bytes)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path, most_bytes: int) -> Iterator[int | None]:
+    """A regular file's descriptor; None where it is missing. Raises RecordError as ``read_bytes`` does."""
     try:
         descriptor = os.open(path, _READING)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        yield None
+        return
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
     try:
-        return _content(descriptor, path, most_bytes)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
+            raise RecordError(f"{path}: is {kind}, where a record is a regular file; remove it")
+        if found.st_size > most_bytes:
+            size = f"{found.st_size / 1e6:.0f} MB, where a record has {most_bytes / 1e6:.0f} MB at most"
+            raise RecordError(f"{path}: has {size}; {REMEDY}")
+        yield descriptor
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
     finally:
         os.close(descriptor)
 
 
-def _content(descriptor: int, path: str | Path, most_bytes: int) -> bytes:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
-        raise RecordError(f"{path}: is {kind}, where a record is a regular file; remove it")
-    if found.st_size > most_bytes:
-        size = f"{found.st_size / 1e6:.0f} MB, where a record has {most_bytes / 1e6:.0f} MB at most"
-        raise RecordError(f"{path}: has {size}; {REMEDY}")
-    content = os.read(descriptor, found.st_size + 1)
-    if len(content) == found.st_size:
+def _content(descriptor: int, most_bytes: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    content = os.read(descriptor, size + 1)
+    if len(content) == size:
         return content
     blocks, left = [content], most_bytes - len(content)  # it grows meanwhile, or is larger than one read gives
     while left > 0 and (block := os.read(descriptor, min(left, 1 << 24))):
@@ -207,15 +224,39 @@ def read_events(path: Path) -> list[Event]:
 
     Raises RecordError where another line is no event.
     """
-    lines = (read_bytes(path, MOST_EVENT_BYTES) or b"").split(b"\n")
-    events = []
-    for number, line in enumerate(lines, 1):
+    events: list[Event] = []
+    torn: list[RecordError] = []
+    for number, line in _lines(path):
+        if torn and (_ERROR not in line or len(torn) > _MOST_TORN):
+            raise torn[0]
         try:
-            events += [parse_event(line, f"{path}:{number}", REMEDY)] if line else []
-        except RecordError:
-            if not all(_ERROR in behind for behind in lines[number:] if behind):
-                raise
+            events.append(parse_event(line, f"{path}:{number}", REMEDY))
+        except RecordError as error:
+            torn.append(error)
     return events
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not empty, each with its number, from 1 on.
+
+    A block of them is in memory at once: a file of nothing but holes, or of newlines, has any length.
+    """
+    number, rest = 1, b""
+    with _opened(path, MOST_EVENT_BYTES) as descriptor:
+        while descriptor is not None and (block := os.read(descriptor, _BLOCK_BYTES)):
+            text, after, rest = rest + block, 0, b""
+            for line in _LINE.finditer(text):
+                number += text.count(b"\n", after, line.start())
+                after = line.start()
+                if line.end() < len(text):
+                    yield number, line[0]
+                else:
+                    rest = line[0]
+            if after == 0 and len(text) > _LONGEST_LINE:
+                raise RecordError(f"{path}:{number}: has no event in {len(text) / 1e6:.0f} MB; {REMEDY}")
+            number += 0 if rest else text.count(b"\n", after)
+    if rest:
+        yield number, rest
 
 
 def read_last_events(path: Path, tail_bytes: int = 1 << 18) -> list[Event]:
@@ -259,6 +300,21 @@ def regular_file(path: Path) -> BinaryIO:
         file.close()
         raise OSError(errno.EINVAL, "no regular file", str(path))
     return file
+
+
+def full_of_holes(file: BinaryIO) -> bool:
+    """Whether next to nothing of a long file lies on the disk: to read or copy it all would take for ever.
+
+    A disk that compresses takes a thirtieth of it; one that knows no holes has none.
+    """
+    size, data, place = os.fstat(file.fileno()).st_size, 0, 0
+    with contextlib.suppress(OSError):  # there is nothing but a hole behind
+        while size > MOST_BYTES and _HOLES * data < size:
+            begin = os.lseek(file.fileno(), place, os.SEEK_DATA)
+            place = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            data += place - begin
+    file.seek(0)
+    return size > MOST_BYTES and _HOLES * data < size
 
 
 def worker_met_limit(folder: Path, reason: str) -> str | None:

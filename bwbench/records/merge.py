@@ -7,6 +7,7 @@ experiment, which no other command reads.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -17,7 +18,15 @@ from pathlib import Path
 
 from bwbench.base.errors import ConfigError, ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import JsonObject
-from bwbench.records.files import leads_out, read_json, read_record, write_json_atomic, write_record
+from bwbench.records.files import (
+    full_of_holes,
+    leads_out,
+    read_json,
+    read_record,
+    regular_file,
+    write_json_atomic,
+    write_record,
+)
 from bwbench.records.lock import CLAIM, claim_of, lock_file, locked
 from bwbench.records.packed import PACKED, PackedExperiment, PackedFiles, dump, id_of, read_packed, write_packed
 from bwbench.records.schema import CellRecord, PlanRecord
@@ -107,6 +116,10 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
             yield _merge_cell(source, path, parent)
         except PackedRecordsError:
             raise
+        except RecursionError:
+            yield Merged(
+                source, path.name, REFUSED, "folders lie too deep in it; a cell has attempts, and files in them"
+            )
         except RecordError as error:  # of the cell that is there already
             yield Merged(source, path.name, SKIPPED, f"the same cell in the target is broken: {error}")
     for experiment in _packed_below(source.resolve()):
@@ -122,6 +135,8 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
     name = path.name
     if (link := _link_out(path, source)) is not None:
         return Merged(source, name, REFUSED, f"{link} is a link {_NO_WAY_OUT}")
+    if (file := _full_of_holes(path)) is not None:
+        return Merged(source, name, REFUSED, f"{file} is full of holes, and would fill the disk; remove it there")
     if isinstance(problem := CellFolder(path).problem, ForeignCellError):
         return Merged(source, name, REFUSED, str(problem))
     if why := _unfit(path):
@@ -177,6 +192,15 @@ def _link_out(path: Path, source: Path) -> Path | None:
         for link in (Path(root, name) for name in sorted([*folders, *names])):
             if link.is_symlink() and (link.is_dir() or leads_out(link, source)):
                 return link
+    return None
+
+
+def _full_of_holes(path: Path) -> Path | None:
+    """A file of a cell that would take far more room than it takes where it lies; None where there is none."""
+    for file in _files(path):
+        with contextlib.suppress(OSError), regular_file(file) as opened:
+            if full_of_holes(opened):
+                return file
     return None
 
 

@@ -29,6 +29,8 @@ PACKED = "cells.jsonl.gz"
 MOST_BYTES = 256 << 20  # unpacked: some hundred thousand cells; what unpacks to more would fill the memory
 _COLUMNS = "columns"
 LEAST_CHARACTERS = 120  # of a part that is worth a reference
+MOST_OF_A_CELL = 16 << 20  # with its shared parts; a curve of ten thousand points has 2 MB
+_MANY_PARTS = 100  # that a cell may speak of before it is asked how large they are
 _REFERENCE = "="  # {"=": 7} stands for the seventh part
 _AGAIN = "get the file anew (git checkout), or publish again"
 
@@ -152,6 +154,8 @@ def _read(path: str, mtime_ns: int, size_bytes: int) -> PackedExperiment:
         raise PackedRecordsError(str(refusal(error, PublishedHead, path, _AGAIN))) from None
     if len(head.cells) != len(lines):
         raise PackedRecordsError(f"{path}: broken ({len(lines)} cells follow, and its first line says other); {_AGAIN}")
+    if len({id_of(name) for name in head.cells}) != len(head.cells):
+        raise PackedRecordsError(f"{path}: broken (its first line names a cell twice); {_AGAIN}")
     return PackedExperiment(Path(path), head.experiment, head.cells, tuple(lines), head.shared, head.runs, head.plan)
 
 
@@ -288,8 +292,10 @@ def share(contents: Iterable[Json]) -> tuple[list[Json], list[Json]]:
 def restored(line: str | bytes, parts: Sequence[Json]) -> Json:
     """A content out of its JSON, with the shared parts in it; these are not to be changed.
 
-    Raises ValueError where it is no JSON, or speaks of a part that is not there.
+    Raises ValueError where it is no JSON, speaks of a part that is not there, or is larger with its parts than any cell
+    is: what is short here is long wherever it is written out.
     """
+    spoken_of: Counter[int] = Counter()
 
     def with_part(value: JsonObject) -> Json:
         if not _stands_apart(value):
@@ -297,9 +303,14 @@ def restored(line: str | bytes, parts: Sequence[Json]) -> Json:
         number = value[_REFERENCE]
         if not isinstance(number, int) or not 0 <= number < len(parts):
             raise ValueError(f"there is no shared part {number}")
+        spoken_of[number] += 1
         return parts[number]
 
     content: Json = json.loads(line, object_hook=with_part)
+    if spoken_of.total() > _MANY_PARTS:
+        size = sum(times * len(dump(parts[number])) for number, times in spoken_of.items())
+        if size > MOST_OF_A_CELL:
+            raise ValueError(f"it unpacks to {size / 1e6:.0f} MB, where a cell has {MOST_OF_A_CELL / 1e6:.0f} at most")
     return content
 
 

@@ -32,6 +32,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NAMED = re.compile(r"-([0-9a-f]{10})$")  # the folder of a cell
 _RANK = re.compile(r"\brank (\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
+_RANK_LOG = re.compile(r"rank(\d+)\.log")  # a name of other bytes would stand in what is published
 
 
 class FolderFiles:
@@ -79,8 +80,10 @@ class FolderFiles:
         """Last lines of the logs of the last attempt by file name: of the rank that ``reason`` names, or of every one
         that is there."""
         attempts, named = self.attempts(), _RANK.search(reason)
-        pattern = f"rank{named[1]}.log" if named else "rank*.log"
-        return {log.name: self._tail(log) for log in (sorted(attempts[-1].glob(pattern)) if attempts else ())}
+        names = sorted(filter(_RANK_LOG.fullmatch, os.listdir(attempts[-1]))) if attempts else []
+        if named:
+            names = [name for name in names if name == f"rank{named[1]}.log"]
+        return {name: self._tail(attempts[-1] / name) for name in names}
 
     def _tail(self, log: Path) -> list[str]:
         """Last lines of a log. They are shown, published and sent on: nothing from outside the cell gets into them."""

@@ -13,6 +13,7 @@ from bwbench.records.checksums import SEAL, seal
 from bwbench.records.lock import locked
 from bwbench.records.packed import PACKED, PackedFiles, columns_of, read_packed, write_packed
 from bwbench.records.schema import Json, JsonObject, PlanRecord, PublishedPlan
+from bwbench.records.schema.record import refused_name
 from bwbench.results.analysis.cells import state_of
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.spent import runs_of
@@ -153,6 +154,8 @@ def _publish(experiment: Path, target: Path) -> Published:
             if cell.problem is None and cell.status is None:
                 left_out.append(f"{cell.path.name}: {state_of(cell)}")
                 continue
+            if (why := refused_name(cell.path.name)) is not None:
+                raise RecordError(f"{cell.path}: {why}; rename it")
             entries[cell.path.name] = entry_of(cell)
         except PackedRecordsError:
             raise

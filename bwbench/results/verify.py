@@ -5,6 +5,7 @@ It reads everything, checksums included, which no other command does.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +16,14 @@ from bwbench.records import CellFolder, iter_cells
 from bwbench.records.cell_identity import unchecked_id
 from bwbench.records.checksums import SEAL, changed, seal
 from bwbench.records.packed import PACKED, PackedFiles
+from bwbench.records.store import OF_ATTEMPTS
 from bwbench.results.analysis.plausibility import capacity_of, doubts
 from bwbench.results.analysis.trial import EventsByRank
 
 SCHEMA, ID, CHECKSUM, PLAUSIBILITY = "schema", "id", "checksum", "plausibility"
 HIDDEN = (".timing", ".convergence", ".tuning")  # cells that serve others
+
+_OF_NOTHING = hashlib.sha256().hexdigest()
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,9 @@ def verify(folder: Path) -> Iterator[Verified]:
 
     Raises ConfigError where there is none.
     """
-    found = False
+    found, seen = False, dict[str, Path]()
     for place in _places(folder):
-        for one in _verified_in(place):
+        for one in _verified_in(place, seen):
             found = True
             yield one
     if not found:
@@ -78,11 +82,11 @@ def _places(folder: Path) -> list[Path]:
     ]
 
 
-def _verified_in(place: Path) -> Iterator[Verified]:
+def _verified_in(place: Path, seen: dict[str, Path]) -> Iterator[Verified]:
     try:
         for cell in iter_cells(place):
             try:
-                yield _verified(cell)
+                yield _verified(cell, seen)
             except PackedRecordsError as error:
                 yield Verified(cell.path, (RecordFinding(SCHEMA, str(error)),), ())
     except PackedRecordsError as error:
@@ -91,12 +95,12 @@ def _verified_in(place: Path) -> Iterator[Verified]:
         raise ConfigError(str(error)) from None
 
 
-def _verified(cell: CellFolder) -> Verified:
+def _verified(cell: CellFolder, seen: dict[str, Path]) -> Verified:
     if (problem := cell.problem) is not None:
         check = ID if isinstance(problem, ForeignCellError) else SCHEMA
         return Verified(cell.path, (RecordFinding(check, str(problem)),), ())
     events: EventsByRank = {}
-    findings = [RecordFinding(CHECKSUM, text) for text in _changed(cell)]
+    findings = [RecordFinding(CHECKSUM, text) for text in (*_changed(cell), *_of_another(cell, seen))]
     try:
         events = cell.events() if cell.composed is None else {}
     except RecordError as error:
@@ -111,8 +115,23 @@ def _changed(cell: CellFolder) -> list[str]:
         told = cell.files.content.get(SEAL)
         is_whole = told is None or told == seal(cell.files.content)
         return [] if is_whole else ["the published cell was changed after it had been published"]
-    recorded = cell.status.files_sha256 if cell.status is not None else None
-    return changed(cell.path, recorded) if recorded is not None else []
+    status = cell.status
+    if status is None or status.files_sha256 is None:
+        return []
+    return changed(cell.path, status.files_sha256, status.attempt or 0)
+
+
+def _of_another(cell: CellFolder, seen: dict[str, Path]) -> Iterator[str]:
+    """Events that another cell has as well, to the last byte: no two trainings take the same times.
+
+    Args:
+        seen: the cells so far by the checksums of their events; this one's are added.
+    """
+    recorded = (cell.status.files_sha256 if cell.status is not None else None) or {}
+    for name, digest in sorted(recorded.items()):
+        if name.endswith(".jsonl") and digest != _OF_NOTHING:
+            if (other := seen.setdefault(digest, cell.path)) != cell.path:
+                yield f"{name}: is that of {other} too"
 
 
 def _unchecked(cell: CellFolder, events: EventsByRank) -> Iterator[RecordFinding]:
@@ -128,6 +147,10 @@ def _unchecked(cell: CellFolder, events: EventsByRank) -> Iterator[RecordFinding
     elif status.files_sha256 is None:
         yield RecordFinding(CHECKSUM, "it has none: it ended under an earlier version")
     link = config.get("link")
+    if cell.composed is None and status.steps:
+        for name in OF_ATTEMPTS:
+            if cell.raw(name) is None:
+                yield RecordFinding(PLAUSIBILITY, f"there is no {name}")
     asked = isinstance(link, dict) and link.get("shaped", True) is not False
     if status.payload_bytes and asked and capacity_of(config) is None:
         yield RecordFinding(PLAUSIBILITY, "the rate of its link varies, so that bytes say nothing about times")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from bwbench.base.plain_data import JsonObject, mapping_at
+from bwbench.base.plain_data import JsonObject, has_more_values, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.events import Ending
 from bwbench.records.schema.link_json import LinkRecord
@@ -53,6 +53,8 @@ class CellRecord(Versioned):
     @classmethod
     def _readable(cls, config: JsonObject) -> JsonObject:
         """What analyses read of a configuration has the form that they rely on; raises ValueError."""
+        if has_more_values(config, MOST_VALUES):
+            raise ValueError(f"more than {MOST_VALUES} values, which no experiment asks for")
         for name in ("link", "limit", "compute", "evaluate", "target", "optimizer"):
             if not isinstance(config.get(name) or {}, dict):
                 raise ValueError(f"{name} is no mapping")
@@ -75,6 +77,7 @@ class CellRecord(Versioned):
         return config
 
 
+MOST_VALUES = 20_000  # a link with overrides of 250 nodes has some thousand; figures look at every one of them
 _NUMBERS = {"nodes": 1, "batch_size": 0, "accumulate": 1, "seed": 0}  # and the least that they may be
 
 

@@ -24,11 +24,17 @@ MOST_SAID = 3  # of what is wrong with one record: the first ones say which kind
 _LONGEST_NAME = 255  # bytes, of a file on Linux
 
 
-def _of_a_folder(name: str) -> str:
-    """Results are written below what a record names: a name must not lead anywhere else, nor hide what is printed."""
+def refused_name(name: str) -> str | None:
+    """Why results may not be written under a name, which must not lead anywhere else nor hide what is printed; None
+    where they may."""
     if not name.isprintable() or "/" in name or name in ("", ".", "..") or len(name.encode()) > _LONGEST_NAME:
-        short = ascii(name[:40])
-        raise PydanticCustomError("name", "{message}", {"message": f"{short} is no name that a folder may have"})
+        return f"{ascii(name[:40])} is no name that a folder may have"
+    return None
+
+
+def _of_a_folder(name: str) -> str:
+    if (why := refused_name(name)) is not None:
+        raise PydanticCustomError("name", "{message}", {"message": why})
     return name
 
 

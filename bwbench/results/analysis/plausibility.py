@@ -15,7 +15,7 @@ from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import DURATION
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
-from bwbench.records.schema import CurvePoint, JsonObject, Status, TrialSummary
+from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary
 from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise, target_of
 
 ROUNDING = 1e-6  # relative
@@ -25,12 +25,14 @@ OF_A_STEP = 0.9  # steps may be so much shorter than declared: the first and the
 _NEVER_NEGATIVE = (
     *("time_to_target_s", "censored_at_s", "samples_to_target", "payload_bytes_to_target", "wire_bytes_to_target"),
     *("steps", "samples", "training_clock_s", "evaluation_s", "payload_bytes", "wire_bytes", "wall_s"),
-    *("compute_median_s", "step_median_s"),
+    *("compute_median_s", "step_median_s", "overhead_s"),
 )
 _FROM_EVENTS = (  # what has meant the same ever since there are records
     *("time_to_target_s", "censored_at_s", "samples_to_target", "payload_bytes_to_target", "final_metric"),
     *("test_metric", "steps", "samples", "training_clock_s", "evaluation_s", "payload_bytes", "replicas_identical"),
 )
+
+_SINCE_CHECKSUMS = ("wire_bytes_to_target", "compute_median_s", "step_median_s")  # the same since there are these
 
 
 def doubts(cell: CellFolder, events: EventsByRank) -> list[str]:
@@ -46,6 +48,7 @@ def doubts(cell: CellFolder, events: EventsByRank) -> list[str]:
     found = [
         *(f"{name} is {value:g}, below 0" for name, value in _numbers(status, _NEVER_NEGATIVE) if value < 0),
         *(_against_events(cell, status, events) if events else ()),
+        *_of_the_ranks(cell, status, events),
         *_of_the_curve(status, curve, cell.cell.config),
         *_of_the_samples(status, curve, cell.cell.config),
         *_of_the_clock(status, cell),
@@ -65,7 +68,7 @@ def _differ(one: float, other: float) -> bool:
 def _against_events(cell: CellFolder, status: Status, events: EventsByRank) -> Iterator[str]:
     """Summed up anew."""
     anew = summarise(events, cell.cell.config, cell.link.wire if cell.link is not None else None)
-    for name in _FROM_EVENTS:
+    for name in (*_FROM_EVENTS, *(_SINCE_CHECKSUMS if status.files_sha256 is not None else ())):
         told, found = getattr(status, name), getattr(anew, name)
         if told is None or found is None:
             differ = told is not found
@@ -73,6 +76,27 @@ def _against_events(cell: CellFolder, status: Status, events: EventsByRank) -> I
             differ = _differ(told, found)
         if differ:
             yield f"{name} is {_said(told)}, its events give {_said(found)}"
+
+
+def _of_the_ranks(cell: CellFolder, status: Status, events: EventsByRank) -> Iterator[str]:
+    """Whether all that should have recorded the attempt of status.json have, each on a clock that its steps fill."""
+    attempts = {attempt.name for attempt in cell.attempts}
+    if attempts and status.attempt and f"attempt-{status.attempt}" not in attempts:
+        yield f"attempt is {status.attempt}, and there is no attempt-{status.attempt} beside {', '.join(attempts)}"
+    nodes = cell.cell.config["nodes"]
+    if events and status.status == "done" and (len(events) != nodes or max(events) >= len(events)):
+        yield f"events are those of rank {', '.join(map(str, sorted(events)))}, and there are {nodes} nodes"
+    for rank, of_rank in sorted(events.items()):
+        taken_s = clock_s = 0.0
+        for event in of_rank:
+            if isinstance(event, Step):
+                taken_s, clock_s = taken_s + event.duration_s, event.clock_s
+                if taken_s > OF_CLOCKS * clock_s:
+                    yield f"rank {rank} ends step {event.step} at {clock_s:.6g}, its steps took {taken_s:.6g}"
+                    break
+            elif isinstance(event, Evaluation) and clock_s > OF_CLOCKS * event.clock_s:
+                yield f"rank {rank} is evaluated at {event.clock_s:.6g}, its last step before ended at {clock_s:.6g}"
+                break
 
 
 def _said(value: float | None) -> str:
@@ -129,6 +153,10 @@ def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
     spent_s = clock_s + (status.evaluation_s or 0.0)
     if status.composed is None and status.wall_s is not None and spent_s > status.wall_s + 1.0:
         yield f"training_clock_s and evaluation_s are {spent_s:.6g} together, wall_s only {status.wall_s:.6g}"
+    if status.composed is None and None not in (status.wall_s, status.overhead_s):
+        parts_s = spent_s + (status.overhead_s or 0.0)
+        if _differ(parts_s, status.wall_s or 0.0):
+            yield f"wall_s is {status.wall_s:.6g}, its parts (with overhead_s) are {parts_s:.6g}"
     declared = mapping_at(cell.cell.config, "compute").get("step_time")
     if declared is not None and clock_s < OF_A_STEP * steps * (declared_s := DURATION.parse(str(declared))):
         yield f"training_clock_s is {clock_s:.6g}, {steps} steps of {declared_s:g} s take longer"
@@ -144,6 +172,10 @@ def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
             yield f"wire_bytes is {status.wire_bytes}, link.json says {frames}"
     if status.payload_bytes and status.wire_bytes is not None and status.wire_bytes < status.payload_bytes:
         yield f"wire_bytes is {status.wire_bytes}, less than the payload_bytes in it, {status.payload_bytes}"
+    asked, told = mapping_at(cell.cell.config, "link"), (cell.link.requested if cell.link is not None else None) or {}
+    for key in asked.keys() & told.keys() if status.files_sha256 is not None else ():
+        if asked[key] != told[key]:
+            yield f"link.json says that {key} {told[key]} was asked, cell.json {asked[key]}"
     capacity_bps = capacity_of(cell.cell.config)
     for seconds, sent in (("time_to_target_s", "payload_bytes_to_target"), ("training_clock_s", "payload_bytes")):
         clock_s, payload = getattr(status, seconds), getattr(status, sent)

@@ -6,7 +6,9 @@ import gzip
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures_records import Study, write_study
@@ -14,9 +16,10 @@ from fixtures_records import Study, write_study
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
 from bwbench.cli.result_commands import publish
 from bwbench.cli.verify_command import verify
-from bwbench.records import read_json, read_record, write_json_atomic, write_record
+from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.checksums import checksums, with_checksums
 from bwbench.records.schema import Status
+from bwbench.results.analysis.trial import summarise
 from bwbench.results.verify import verify as verified
 
 PUBLISHED = Path(__file__).parents[3] / "results"
@@ -106,6 +109,88 @@ def test_a_record_that_was_changed_added_or_removed_is_found(results: Path) -> N
     os.mkfifo(link)
     (only,) = findings(results)
     assert "schema: " in only and "link.json: is a pipe" in only
+
+
+@pytest.mark.parametrize("kept", [(), ("cell.json",), ("cell.json", "attempt-1/rank0.jsonl")])
+def test_checksums_that_were_left_out_are_found(results: Path, kept: tuple[str, ...]) -> None:
+    cell = cell_of(results)
+    edit(cell / "status.json", files_sha256={name: checksums(cell)[name] for name in kept})
+    found = findings(results)
+    assert "checksum: attempt-1/rank0.log: was added after the cell had ended" in found
+    assert ("checksum: cell.json: was added after the cell had ended" in found) == (not kept)
+
+
+def test_an_attempt_that_has_begun_since_is_no_finding_and_neither_is_any_name(results: Path) -> None:
+    cell = cell_of(results)
+    shutil.copytree(cell / "attempt-1", cell / "attempt-2")
+    assert findings(results) == []
+    edit(cell / "status.json", files_sha256={**checksums(cell), f"{'x' * 5000}/y": "0", "a\0b/c": "0"})
+    assert findings(results) == []
+
+
+def summed_anew(cell: Path) -> None:
+    """As somebody would do it who forges events, and knows what status.json is made of."""
+    folder = CellFolder(cell)
+    assert folder.status is not None and folder.link is not None
+    made = summarise(folder.events(), folder.cell.config, folder.link.wire).to_json()
+    edit(cell / "status.json", **made, files_sha256=checksums(cell))
+
+
+def with_events(cell: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    for file in (cell / "attempt-1").glob("*.jsonl"):
+        events = [json.loads(line) for line in file.read_text().splitlines()]
+        for event in events:
+            change(event)
+        file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+
+
+def test_a_clock_that_its_steps_do_not_fit_on_is_found(results: Path) -> None:
+    with_events(cell_of(results), lambda event: "clock_s" in event and event.update(clock_s=0.97 * event["clock_s"]))
+    summed_anew(cell_of(results))
+    assert any(", its steps took " in finding for finding in findings(results))
+
+
+def test_an_evaluation_before_its_step_is_found(results: Path) -> None:
+    with_events(
+        cell_of(results), lambda event: event["event"] == "eval" and event.update(clock_s=0.9 * event["clock_s"])
+    )
+    summed_anew(cell_of(results))
+    assert any(" its last step before ended at " in finding for finding in findings(results))
+
+
+def test_events_of_another_cell_or_of_too_few_ranks_are_found(results: Path) -> None:
+    ring, ddp = cell_of(results), cell_of(results, "ddp")
+    shutil.rmtree(ring / "attempt-1")
+    shutil.copytree(ddp / "attempt-1", ring / "attempt-1")
+    summed_anew(ring)
+    assert any(f"attempt-1/rank0.jsonl: is that of {ddp} too" in finding for finding in findings(results))
+    (ddp / "attempt-1" / "rank1.jsonl").unlink()
+    summed_anew(ddp)
+    assert any("events are those of rank 0, 2, 3, and there are 4 nodes" in finding for finding in findings(results))
+
+
+def test_what_only_a_forger_writes_is_found(results: Path) -> None:
+    cell = cell_of(results)
+    link = read_json(cell / "attempt-1" / "link.json")
+    link["requested"]["bandwidth"] = "99 Mbit/s"
+    write_json_atomic(cell / "attempt-1" / "link.json", link)
+    edit(cell / "status.json", attempt=7, step_median_s=1e-4, wall_s=1e6, files_sha256=checksums(cell))
+    found = "\n".join(findings(results))
+    assert "link.json says that bandwidth 99 Mbit/s was asked, cell.json 10 Mbit/s" in found
+    assert "attempt is 7, and there is no attempt-7 beside attempt-1" in found
+    assert "step_median_s is 0.0001, its events give" in found
+    assert "wall_s is 1e+06, its parts (with overhead_s) are" in found
+
+
+def test_a_published_file_with_a_cell_twice_is_found(results: Path) -> None:
+    publish(results, to=results.parent / "public")
+    file = results.parent / "public" / "study" / "cells.jsonl.gz"
+    first, *lines = gzip.decompress(file.read_bytes()).decode().splitlines()
+    head = json.loads(first)
+    head["cells"].append(head["cells"][-1])
+    file.write_bytes(gzip.compress("\n".join([json.dumps(head), *lines, lines[-1]]).encode()))
+    (only,) = findings(results.parent / "public")
+    assert "names a cell twice" in only
 
 
 def test_attempts_that_were_cleaned_away_are_no_finding(results: Path) -> None:
