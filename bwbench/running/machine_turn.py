@@ -29,6 +29,8 @@ SHARE: Final = "BWBENCH_SHARE_MACHINE"  # not empty: whoever sets it accepts tha
 TURN_LIMIT_S = 48 * 3600.0  # another sweep may well take a day
 _LOOK_S = 0.2
 _ASK_S = 2.0  # how often who waits looks whom it waits for
+# What lies under a name that all know may be anybody's: a link to elsewhere, or a pipe that nobody writes to.
+_WARILY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _BACKLOG = 4096  # who asks is never answered but by the kernel, and keeps its place in this queue while it waits
 
 
@@ -256,7 +258,7 @@ def _opened(path: Path) -> int | None:
     """A descriptor to lock; None where there can be none."""
     for flags in (os.O_RDONLY, os.O_RDONLY | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
         try:  # not created where it is there: the kernel forbids that in /tmp to all but the file's owner
-            return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            return os.open(path, flags | _WARILY, 0o644)
         except OSError:
             continue
     return None

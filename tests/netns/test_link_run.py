@@ -144,6 +144,20 @@ def test_a_limit_of_time() -> None:
     assert "node(s) 1 ended because time was up" in done.stderr.decode()
 
 
+@pytest.mark.parametrize("words, number, status", [(["--timeout", "1 s"], 0, 124), ([], signal.SIGTERM, 130)])
+def test_a_reader_that_stands_still_holds_up_no_end(words: list[str], number: int, status: int, tmp_path: Path) -> None:
+    with (tmp_path / "said").open("wb") as said:
+        command = [*RUN, "--nodes", "2", *words, "--", "yes"]
+        with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=said) as process:
+            try:
+                assert process.stdout is not None and process.stdout.read(1) == b"["
+                time.sleep(1.0)
+                process.send_signal(number)
+                assert process.wait(15) == status, (tmp_path / "said").read_text()
+            finally:
+                process.kill()
+
+
 def test_what_a_command_leaves_behind_does_not_hold_us() -> None:
     mark = uuid.uuid4().hex
     started_s = time.monotonic()

@@ -110,6 +110,13 @@ def test_a_shell_has_job_control() -> None:
     assert status == 6 and b"no job control" not in shown, shown
 
 
+def test_when_a_shell_has_ended_ctrl_c_ends_the_others() -> None:
+    script = "if [ {rank} = 0 ]; then exec sleep 60; else echo rea''dy; read word; fi"
+    words = [*RUN, "--nodes", "2", "--stdin", "1", "--", "sh", "-c", script]
+    shown, status = in_terminal(words, [(b"ready", b"go\n"), (b"node(s) 0 still run", b"\x03")])
+    assert b"interrupted" in shown and status == 130, shown
+
+
 def test_a_capture_holds_what_crossed_the_link(tmp_path: Path) -> None:
     done = run("--nodes", "2", "--pcap", str(tmp_path / "link.pcap"), "--", *TALK)
     assert done.returncode == 0, done.stderr

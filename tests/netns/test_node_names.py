@@ -48,6 +48,29 @@ def test_sys_shows_the_nodes_interfaces(network: Network) -> None:
     assert set(shown.split()) == {"lo", "data0", str(os.path.isdir("/sys/fs/cgroup"))}
 
 
+def test_proc_shows_the_networks_processes_by_their_own_numbers(network: Network) -> None:
+    code = (
+        "import os; print(os.readlink('/proc/self') == str(os.getpid()), open('/proc/1/comm').read().strip(),"
+        "os.path.exists(f'/proc/{os.getppid()}'))"
+    )
+    shown = output_of(network, 1, code)
+    if "bwbench-agent" not in shown and os.geteuid() != 0:
+        pytest.skip("this kernel mounts no /proc in a user namespace")
+    assert shown.split() == ["True", "bwbench-agent", "True"]
+
+
+def test_interfaces_are_running_from_the_first_moment() -> None:
+    code = (
+        "import fcntl, socket, struct\n"
+        "with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:\n"
+        "    flags = fcntl.ioctl(asked, 0x8913, struct.pack('16s16x', b'data0'))\n"  # SIOCGIFFLAGS
+        "print(struct.unpack('16xH14x', flags)[0] & 0x40)"  # IFF_RUNNING
+    )
+    for _ in range(2):
+        with open_network(UNSHAPED, 2) as opened:
+            assert [output_of(opened, node, code).strip() for node in (0, 1)] == ["64", "64"]
+
+
 def test_a_peer_of_a_socket_for_both_kinds_of_ip_has_a_name_too(network: Network) -> None:
     code = "import socket; print(*socket.getnameinfo(('::ffff:10.77.0.2', 80, 0, 0), socket.NI_NAMEREQD))"
     assert output_of(network, 0, code).split()[0] == "node1.mapped"

@@ -6,21 +6,20 @@ import contextlib
 import os
 import selectors
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
+from bwbench.cli.link.line_pipe import LinePipe, Outlet
 from bwbench.cli.link.node_terminal import STDIN_FD, NodeStdin, NodeTerminal
 from bwbench.network.network import Network, NodeProcess
 
 GRACE_S = 3.0  # from the request to end until SIGKILL
 KILL_LIMIT_S = 5.0
 LOOK_S = 1.0  # how often to see how the link fares
-LONGEST_LINE_BYTES = 65_536  # what is longer, or never ends its line, goes out in pieces
-READ_BYTES = 65_536
-MOST_READS = 16  # a pipe holds 64 kB, and 1 MB where somebody made it larger
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class NodeGroup:
         before_output: Callable[[], None] = lambda: None,
     ) -> None:
         self._network = network
-        self._streams = (out, err)
+        self._outlets = (Outlet(out), Outlet(err))
         self._prefixed = prefixed
         self._stdin = stdin
         self._before_output = before_output
@@ -76,14 +75,15 @@ class NodeGroup:
         if self._stdin.node == rank:
             fds[0] = STDIN_FD if lent is None else lent.theirs
         prefix = b"[%d] " % rank if self._prefixed else b""
-        for number, stream in enumerate(self._streams, start=1):
+        for number, outlet in enumerate(self._outlets, start=1):
+            stream = outlet.stream
             if lent is not None and stream.isatty():
                 fds[number] = lent.theirs
             elif alone or lent is not None:  # as it comes: nobody else writes there
                 fds[number] = stream.fileno()
             else:
                 line_end = b"\r\n" if self._terminal is not None and stream.isatty() else b"\n"
-                pipes.append(LinePipe(stream, prefix, line_end))
+                pipes.append(LinePipe(outlet, prefix, line_end))
                 fds[number] = pipes[-1].write_fd
         self._pipes += pipes
         try:
@@ -123,6 +123,12 @@ class NodeGroup:
                 return
             self.watch(limit_s, to_the_end=True)
 
+    def _outlive_terminal(self) -> None:
+        """Who had our terminal has ended, and others have not: a raw one would send nobody's Ctrl-C to us."""
+        self.give_terminal_back()
+        others = ", ".join(map(str, self.running))
+        print(f"node {self._stdin.node} has ended; node(s) {others} still run, and Ctrl-C ends them", file=sys.stderr)
+
     def give_terminal_back(self) -> None:
         """Make the terminal ours again, where it was a node's. Safe to call twice."""
         if self._terminal is not None:
@@ -150,6 +156,8 @@ class NodeGroup:
         Returns False where that takes longer than ``limit_s``.
         """
         started_s = looked_s = time.monotonic()
+        for outlet in self._outlets:
+            outlet.until_s = None if limit_s is None else started_s + limit_s
         while self.running and (to_the_end or not any(self.returncodes.values())):
             now_s = time.monotonic()
             left_s = LOOK_S if limit_s is None else started_s + limit_s - now_s
@@ -161,58 +169,6 @@ class NodeGroup:
             for key, _ in self._selector.select(min(left_s, LOOK_S)):
                 if not key.data():
                     self._selector.unregister(key.fileobj)
+            if self._terminal is not None and self._stdin.node in self.returncodes and self.running:
+                self._outlive_terminal()
         return True
-
-
-class LinePipe:
-    """A pipe into which a node writes, and out of which whole lines go to one of our own streams.
-
-    Attributes:
-        write_fd: the node's end; close ours once the node has it.
-    """
-
-    def __init__(self, out: BinaryIO, prefix: bytes, line_end: bytes = b"\n") -> None:
-        self._out = out
-        self._prefix = prefix
-        self._line_end = line_end
-        self._line = b""
-        self._read_fd, self.write_fd = os.pipe()
-        os.set_blocking(self._read_fd, False)
-
-    def fileno(self) -> int:
-        """The end that is read."""
-        return self._read_fd
-
-    def pass_on(self) -> bool:
-        """Pass on what is there; False at the end of the pipe."""
-        try:
-            data = os.read(self._read_fd, READ_BYTES)
-        except BlockingIOError:
-            return True
-        *lines, self._line = (self._line + data).split(b"\n")
-        while len(self._line) > LONGEST_LINE_BYTES:
-            lines.append(self._line[:LONGEST_LINE_BYTES])
-            self._line = self._line[LONGEST_LINE_BYTES:]
-        self._write(lines)
-        return bool(data)
-
-    def finish(self) -> None:
-        """Pass on what can be read at once, a last line without its end too, and close the pipe. Safe to call twice."""
-        if self._read_fd < 0:
-            return
-        with contextlib.suppress(BlockingIOError):  # something left behind by the node's command holds the other end …
-            for _ in range(MOST_READS):  # … and may write for ever
-                data = os.read(self._read_fd, READ_BYTES)
-                if not data:
-                    break
-                self._line += data
-        lines = self._line.split(b"\n")
-        self._line = b""
-        os.close(self._read_fd)
-        self._read_fd = -1
-        self._write(lines if lines[-1] else lines[:-1])
-
-    def _write(self, lines: list[bytes]) -> None:
-        if lines:
-            self._out.write(b"".join(self._prefix + line + self._line_end for line in lines))
-            self._out.flush()

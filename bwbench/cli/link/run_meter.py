@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwbench.base.units import BANDWIDTH, rounded
+from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import new_table, stderr
 
 if TYPE_CHECKING:
@@ -30,11 +30,14 @@ class RunMeter:
         from rich.live import Live
 
         self.hide()
-        table = new_table("node", "up", "down", "lost", right=("node", "up", "down", "lost"))
+        # Frames, not a share: only a part of what is lost was sent; what finds its sender's queue full was not.
+        columns = ("node", "up", "down", "frames lost")
+        table = new_table(*columns, right=columns)
         for row in nodes[:_SHOWN_NODES]:
-            lost = row.dropped_frames / max(row.sent_frames, 1)
             rates = (BANDWIDTH.show(rate_bps, 3) for rate_bps in (row.sent_bps, row.received_bps))
-            table.add_row(str(row.node), *rates, f"{rounded(100 * lost, 2)} %")
+            table.add_row(str(row.node), *rates, str(row.dropped_frames))
+        if len(nodes) > _SHOWN_NODES:
+            table.caption = f"and {len(nodes) - _SHOWN_NODES} more nodes"
         self._live = Live(table, console=stderr(), auto_refresh=False, transient=True)
         self._live.start(refresh=True)
 

@@ -1,8 +1,10 @@
 """The files by which a program asks who it is and who the others are: what they say inside a node.
 
-The names of the nodes stand in /etc/hosts, nobody is asked for other ones, and /sys shows the node's own interfaces.
-All of it is mounted over the machine's files in mount namespaces of ours, so that it is seen in nodes alone and ends
-with them. Where a kernel refuses a mount, or a file is not there, the machine's own stays: only names are worse then.
+The names of the nodes stand in /etc/hosts, nobody is asked for other ones, /sys shows the node's own interfaces, and
+/proc the processes of the network by the numbers that they have there (the machine's shows others under these, so that
+``ps`` and psutil find nothing or somebody else). All of it is mounted over the machine's files in mount namespaces of
+ours, so that it is seen in nodes alone and ends with them. Where a kernel refuses a mount, or a file is not there, the
+machine's own stays: only names are worse then.
 """
 
 from __future__ import annotations
@@ -78,16 +80,22 @@ def hide_outside(addresses: Sequence[str]) -> None:
 
 
 def be_node(node: int) -> None:
-    """Give this process, in the node's network namespace, the node's name and a /sys with the node's interfaces."""
-    with contextlib.suppress(OSError):  # such namespaces may be few, and /sys be hidden in part, as in a container
+    """Give this process, in the node's network namespace, the node's name, and a /sys and a /proc of its own."""
+    with contextlib.suppress(OSError):  # such namespaces may be few
         isolation.unshare(isolation.CLONE_NEWUTS)
         socket.sethostname(node_name(node))
         isolation.unshare(isolation.CLONE_NEWNS)
-        _show_own_interfaces()
+        _keep_to_ourselves()
+        for show in (_show_own_interfaces, _show_own_processes):
+            with contextlib.suppress(OSError):  # the machine's may be hidden in part, as in a container
+                show()
+
+
+def _show_own_processes() -> None:
+    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
 def _show_own_interfaces() -> None:
-    _keep_to_ourselves()
     cgroups = None
     with contextlib.suppress(OSError):
         cgroups = os.open(_CGROUPS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -29,6 +29,9 @@ from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import Port
 
 _CONTROL_BRIDGE = "ctl"
+# Numbers of the air's ends, which none has in its node: the kernel would take as much as a second to say of a pair with
+# equal numbers that it is up, and programs that ask for running interfaces would find none.
+_DATA_INDEX, _CONTROL_INDEX = 1_000, 2_000
 _MULTICAST, _BROADCAST = "224.0.0.0/4", "255.255.255.255/32"
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STSO = 0x0000001F
@@ -95,7 +98,7 @@ class Wiring:
                     _quiet_ipv6()
                 self.node_fds.append(fd)
                 data = named.data_port(node).interface
-                _add_veth(air, data, named.DATA_INTERFACE, named.data_mac(node), fd, link.mtu)
+                _add_veth(air, (data, _DATA_INDEX + node), named.DATA_INTERFACE, named.data_mac(node), fd, link.mtu)
                 set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
@@ -118,18 +121,20 @@ class Wiring:
             air.link("set", index=bridge, state="up")
             for node, fd in enumerate(self.node_fds):
                 mac = f"02:00:00:4e:00:{node + 1:02x}"
-                _add_veth(air, f"c{node}", named.CONTROL_INTERFACE, mac, fd, DEFAULT_MTU, bridge)
+                end = (f"c{node}", _CONTROL_INDEX + node)
+                _add_veth(air, end, named.CONTROL_INTERFACE, mac, fd, DEFAULT_MTU, bridge)
                 with isolation.inside(fd, self.air_fd), IPRoute() as here:
                     index = here.link_lookup(ifname=named.CONTROL_INTERFACE)[0]
                     _bring_up(here, index, named.control_address(node))
 
 
 def _add_veth(
-    air: IPRoute, name: str, peer: str, peer_mac: str, peer_fd: int, mtu: int, master: int | None = None
+    air: IPRoute, end: tuple[str, int], peer: str, peer_mac: str, peer_fd: int, mtu: int, master: int | None = None
 ) -> None:
+    """A pair: our ``end`` (name and number) here, its ``peer`` in the node."""
+    name, index = end
     there = {"ifname": peer, "address": peer_mac, "net_ns_fd": peer_fd, "mtu": mtu}
-    air.link("add", ifname=name, kind="veth", mtu=mtu, peer=there)
-    index = air.link_lookup(ifname=name)[0]
+    air.link("add", ifname=name, index=index, kind="veth", mtu=mtu, peer=there)
     if master is not None:
         air.link("set", index=index, master=master)
     air.link("set", index=index, state="up")

@@ -53,10 +53,11 @@ def mac_bytes(mac: str) -> bytes:
 def charge(frame: bytes) -> tuple[int, int, bool]:
     """What ``frame`` is charged, as (Ethernet frames, bytes, whether it is TCP without payload).
 
-    Bytes are those of 14 B + IP, without preamble and checksum; a super-packet counts the headers of every segment.
+    It may come from a raw socket, so that its headers say anything. Bytes are those of 14 B + IP, without preamble and
+    checksum; a super-packet counts the headers of every segment.
     """
     num_bytes = len(frame) - VNET_BYTES
-    if frame[GSO_TYPE]:
+    if frame[GSO_TYPE] and len(frame) > _IP + 20:
         header_bytes = _header_bytes(frame)
         segment_bytes = int.from_bytes(frame[4:6], "little")  # gso_size: payload of a segment
         payload_bytes = num_bytes - header_bytes
@@ -67,9 +68,9 @@ def charge(frame: bytes) -> tuple[int, int, bool]:
 
 
 def _header_bytes(frame: bytes) -> int:
-    """Length of the Ethernet, IP and TCP or UDP headers together."""
+    """Length of the Ethernet, IP and TCP or UDP headers together, as they say themselves."""
     ip_bytes = (frame[_IP] & 0x0F) * 4
-    if frame[_IP + 9] == _TCP:
+    if frame[_IP + 9] == _TCP and len(frame) > _IP + ip_bytes + 12:
         return ETHERNET_HEADER_BYTES + ip_bytes + (frame[_IP + ip_bytes + 12] >> 4) * 4
     return ETHERNET_HEADER_BYTES + ip_bytes + 8
 

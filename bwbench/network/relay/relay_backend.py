@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -25,6 +26,7 @@ from bwbench.network.relay.shared_memory import Playback, RelayStatistics
 from bwbench.network.relay.switched import SwitchedSchedule
 
 START_LIMIT_S = 20.0
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 STOP_LIMIT_S = 5.0
 _RINGS_BYTES = 64 << 20  # of all ports together
 _SLOTS = (32, 2048)  # fewest and most of a port
@@ -117,6 +119,10 @@ class RelayBackend(AbstractBackend):
             macs = [mac_bytes(port.mac) for port in self.ports]
             schedule = self._schedule(model)
             relay = Relay(ports, macs, schedule, self._statistics, self._playback, largest_bytes)
+        except OSError as error:
+            advice = "; ask for fewer nodes, or raise 'ulimit -n'" if error.errno in _TOO_MANY_FILES else ""
+            os.write(ready, f"{error.strerror}{advice}".encode())
+            os._exit(1)
         except BaseException as error:
             os.write(ready, f"{type(error).__name__}: {error}".encode())
             os._exit(1)

@@ -98,6 +98,13 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(machine: MachineNa
         pass
 
 
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_place_of_the_lock_holds_nobody_up(machine: MachineName) -> None:
+    os.mkfifo(machine.folder / f"{machine.name}-machine.lock")
+    with machine_turn(print, machine=machine):
+        pass
+
+
 def test_who_waits_comes_before_who_asks_again(machine: MachineName) -> None:
     turns, waiting = list[str](), threading.Event()
 

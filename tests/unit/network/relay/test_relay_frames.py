@@ -53,3 +53,15 @@ def test_a_super_datagram_likewise() -> None:
 def test_other_protocols_are_charged_their_length() -> None:
     arp = bytes(10) + b"\xff" * 6 + bytes(6) + b"\x08\x06" + bytes(28)
     assert charge(arp) == (1, 42, False)
+
+
+@pytest.mark.parametrize("gso_type", [0, 1, 5])
+@pytest.mark.parametrize("protocol", [6, 17])
+def test_headers_of_a_raw_socket_may_say_anything(gso_type: int, protocol: int) -> None:
+    """What reads beyond the end of a frame ends the relay."""
+    for header_words in range(16):
+        ip = struct.pack("!BBHIBBHII", 0x40 | header_words, 0, 40, 0, 64, protocol, 0, 1, 2)
+        vnet = struct.pack("<BBHHHH", 0, gso_type, 0, 100, 0, 0)
+        whole = vnet + mac_bytes(MAC) + bytes(6) + b"\x08\x00" + ip + bytes(100)
+        for length in range(len(vnet) + 14, len(whole)):
+            assert charge(whole[:length])[1] >= length - len(vnet)
