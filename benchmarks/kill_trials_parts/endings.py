@@ -6,6 +6,7 @@ streams, or have emptied their environment.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -23,6 +24,7 @@ import psutil
 TAG = "BWBENCH_KILL_TRIAL"
 LEFT_AFTER_S = 10.0
 GOES_ON_S = 5.0  # a program may go on when one of its many children is killed: it is asked to end then
+NAMESPACES = ("net", "pid")
 AGENT = "bwbench.network.namespaces.agent"
 FORKING = """
 : > begun
@@ -101,7 +103,7 @@ def run_trials(num_trials: int, seed: int, file: Path | None) -> bool:
 def _trial(number: int, kind: str, how: str, moment_s: float, numbers: random.Random) -> Ending | None:
     """One end; None where the program had ended by itself."""
     tag = f"{os.getpid()}-{number}"
-    with tempfile.TemporaryDirectory() as name:
+    with contextlib.closing(Belongings(tag)) as belongings, tempfile.TemporaryDirectory() as name:
         folder, temporary = Path(name), Path(name) / "temporary"
         temporary.mkdir()
         (folder / "killed.yaml").write_text(EXPERIMENT)
@@ -113,8 +115,7 @@ def _trial(number: int, kind: str, how: str, moment_s: float, numbers: random.Ra
         if numbers.random() > BEFORE_SHARE:
             _wait_for_begin(run, folder, BEGUN[kind])
         time.sleep(moment_s)
-        namespaces: set[str] = set()
-        found = _own(tag, namespaces)
+        found = belongings.processes()
         if run.poll() is not None:
             return None
         _end(how, run, found, numbers)
@@ -126,12 +127,13 @@ def _trial(number: int, kind: str, how: str, moment_s: float, numbers: random.Ra
             if went_on:
                 run.send_signal(signal.SIGTERM)
                 ended_s = time.monotonic()
-        while left := _left(run, tag, namespaces, temporary):
+        while left := _left(belongings, temporary):
             if time.monotonic() - ended_s > LEFT_AFTER_S:
                 break
             time.sleep(0.02)
+            run.poll()  # so that it does not stay as a zombie
         gone_s = time.monotonic() - ended_s
-        for process in _own(tag, namespaces):
+        for process in belongings.processes():
             process.kill()
         run.wait()
     return Ending(number, kind, how, round(moment_s, 2), len(found), round(gone_s, 2), went_on, left)
@@ -156,24 +158,58 @@ def _end(how: str, run: subprocess.Popen[bytes], found: list[psutil.Process], nu
         run.kill()
 
 
-def _own(tag: str, namespaces: set[str]) -> list[psutil.Process]:
-    """All that bears the tag or is in a namespace of what does; those that are new are put into ``namespaces``."""
-    ours, places = [], {}
-    ordinary = _place(os.getpid())
-    for process in psutil.process_iter():
-        places[process] = _place(process.pid)
+class Belongings:
+    """What belongs to one trial: all processes that bear its tag, or are in a namespace that one of those was in.
+
+    Namespaces are held open until ``close``: the kernel gives the number of one that has ended to the next, which may
+    be somebody else's.
+    """
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self._held: dict[str, int] = {}
+        self._ordinary = _place(os.getpid())
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that are there now."""
+        everybody = list(psutil.process_iter())
+        tagged = [process for process in everybody if self._is_tagged(process)]
+        for process in tagged:
+            self._hold(process.pid)
+        return [process for process in everybody if process in tagged or self.namespaces_of(process)]
+
+    def namespaces_of(self, process: psutil.Process) -> set[str]:
+        """Those of the trial that a process is in."""
+        return _place(process.pid) & self._held.keys()
+
+    def close(self) -> None:
+        """Let go of the namespaces."""
+        for handle in self._held.values():
+            os.close(handle)
+        self._held.clear()
+
+    def _is_tagged(self, process: psutil.Process) -> bool:
         try:
-            if process.environ().get(TAG) == tag:
-                ours.append(process)
-                namespaces |= places[process] - ordinary
-        except (psutil.Error, OSError):
-            continue
-    return [process for process, place in places.items() if process in ours or place & namespaces]
+            return process.environ().get(TAG) == self._tag
+        except psutil.Error:
+            return False
+
+    def _hold(self, pid: int) -> None:
+        for kind in NAMESPACES:
+            try:
+                handle = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
+            except OSError:  # it has ended
+                continue
+            name = f"{kind}:[{os.fstat(handle).st_ino}]"
+            if name in self._ordinary or name in self._held:
+                os.close(handle)
+            else:
+                self._held[name] = handle
 
 
 def _place(pid: int) -> set[str]:
     place = set()
-    for kind in ("net", "pid", "mnt"):
+    for kind in NAMESPACES:
         try:
             place.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
         except OSError:  # it has ended
@@ -181,12 +217,11 @@ def _place(pid: int) -> set[str]:
     return place
 
 
-def _left(run: subprocess.Popen[bytes], tag: str, namespaces: set[str], temporary: Path) -> list[str]:
-    run.poll()  # so that it does not stay as a zombie
-    processes = [process for process in _own(tag, namespaces) if _command(process) or _place(process.pid) & namespaces]
+def _left(belongings: Belongings, temporary: Path) -> list[str]:
+    processes = belongings.processes()
     names = [" ".join(_command(process)) or f"process {process.pid}" for process in processes]
-    held = sorted({name for process in processes for name in _place(process.pid) & namespaces})
-    return names + held + [file.name for file in temporary.iterdir()]
+    held = {name for process in processes for name in belongings.namespaces_of(process)}
+    return names + sorted(held) + [file.name for file in temporary.iterdir()]
 
 
 def _command(process: psutil.Process) -> list[str]:
