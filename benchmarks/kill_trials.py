@@ -9,7 +9,11 @@ interface down, lets its link die; and looks how soon the run ends, with which r
 it goes on where it was interrupted. 100 trials take about an hour. ``--what hosts`` does so with ``launcher: ssh`` on
 four hosts with shaped interfaces (needs root and an sshd); 30 trials take about 35 minutes.
 
-Usage: python benchmarks/kill_trials.py [--what run|link|training|hosts] [--json FILE] [--quick] [--trials N] [--seed N]
+``--what endings`` ends them in all ways, not only by ``kill -9`` of the parent, half of them with programs on a link
+that fork children away; it looks for what is left within 10 s. 200 trials take about 20 minutes.
+
+Usage: python benchmarks/kill_trials.py [--what run|link|training|hosts|endings] [--json FILE] [--quick]
+                                        [--trials N] [--seed N]
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from kill_trials_parts import endings
 from kill_trials_parts.training import run_trials
 
 TAG = "BWBENCH_KILL_TRIAL"
@@ -129,7 +134,7 @@ def resume(folder: Path) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--what", choices=[*COMMANDS, "training", "hosts"], default="run")
+    parser.add_argument("--what", choices=[*COMMANDS, "training", "hosts", "endings"], default="run")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--trials", type=int)
@@ -139,6 +144,10 @@ def main() -> None:
         num_trials = options.trials or (4 if options.quick else 100)
         if not run_trials(num_trials, options.seed, options.json):
             raise SystemExit("not every fault ended in time, with the right reason, leaving nothing behind")
+        return
+    if options.what == "endings":
+        if not endings.run_trials(options.trials or (12 if options.quick else 200), options.seed, options.json):
+            raise SystemExit("something was left behind")
         return
     if options.what == "hosts":
         from kill_trials_parts import hosts  # needs asyncssh

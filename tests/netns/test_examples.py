@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,30 @@ def test_iperf3_on_wifi() -> None:
 def test_iperf3_that_is_missing_is_said() -> None:
     code = "import os, runpy; os.environ['PATH'] = ''; runpy.run_path('iperf3_on_wifi.py', run_name='__main__')"
     assert "not installed" in example("-c", code)
+
+
+def test_mpirun_starts_its_daemons_without_ssh(tmp_path: Path) -> None:
+    stand_in = tmp_path / "mpirun"
+    stand_in.write_text(
+        """#!/bin/sh
+echo "$@"
+$PRTE_MCA_plm_ssh_agent node1 'echo from $(hostname); exit 3'
+echo "it ended with $?"
+"""
+    )
+    stand_in.chmod(0o755)
+    command = [sys.executable, "-m", "bwbench.cli.main", "link", "run", "--nodes", "3", "--bandwidth", "10 Mbit/s"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "examples/mpi_in_nodes.py", "-np", "2", "hello"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr  # node 2 too, which mpirun had no use for
+    words = ["[0] --host node0,node1,node2 -np 2 hello", "[0] it ended with 3", "[1] from node1"]
+    assert sorted(done.stdout.splitlines()) == words
 
 
 def test_a_link_is_recorded_and_played_back(tmp_path: Path) -> None:
