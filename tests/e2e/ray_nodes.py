@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ import psutil
 
 from tests.e2e.program import TAG, family, wait_for
 
-TRIES = 3  # a node gives up when it could not join within 30 s, which a busy machine may need
+TRIES = 3  # a node gives up when it could not join within 30 s, which a busy machine may need; and of clusters
 MEMORY = "80000000"  # Ray takes no less for its objects
 QUICK = {  # notice a dead node in two seconds
     "RAY_health_check_initial_delay_ms": "500",
@@ -26,6 +26,10 @@ QUICK = {  # notice a dead node in two seconds
     "RAY_health_check_failure_threshold": "4",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+
+
+class NoNode(AssertionError):
+    """A node of Ray did not join its cluster; what it said."""
 
 
 @dataclass
@@ -51,7 +55,7 @@ class Nodes:
             wait_for(lambda: "Ray runtime started" in log.read_text() or process.poll(), 120, "a node of Ray")  # noqa: B023
             if process.poll() is None:
                 return
-        raise AssertionError(log.read_text())
+        raise NoNode(log.read_text())
 
     def runs_a_cell(self, number: int) -> bool:
         """Whether a cell is under way on a node at this moment."""
@@ -75,20 +79,33 @@ def ray_nodes(*cores: int) -> Iterator[Nodes]:
     folder = Path(tempfile.mkdtemp(prefix="bwray-", dir="/tmp"))  # sockets have short names only
     nodes = Nodes(folder)
     try:
-        nodes.start(0, "--head", "--port=0", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/ray")
-        address = folder / "ray" / "ray_current_cluster"  # written after Ray has said that it runs
-        nodes.address = wait_for(lambda: address.is_file() and address.read_text().strip(), 60, "the head's address")
-        with ThreadPoolExecutor() as side_by_side:  # a node mostly waits for the others
-            joined = [
-                side_by_side.submit(nodes.start, number, f"--address={nodes.address}", f"--num-cpus={count}")
-                for number, count in enumerate(cores, 1)
-            ]
-        for node in joined:
-            node.result()
+        for clusters_left in reversed(range(TRIES)):
+            try:
+                _gather(nodes, cores)
+                break
+            except NoNode:  # a head that has come up ill answers nobody, however often a node asks: another one
+                _end(folder, nodes.nodes.values())
+                if not clusters_left:
+                    raise
         yield nodes
     finally:
         _end(folder, nodes.nodes.values())
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _gather(nodes: Nodes, cores: Sequence[int]) -> None:
+    """A new head, and nodes that have joined it."""
+    own = Path(tempfile.mkdtemp(dir=nodes.folder))
+    nodes.start(0, "--head", "--port=0", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={own}")
+    address = own / "ray_current_cluster"  # written after Ray has said that it runs
+    nodes.address = wait_for(lambda: address.is_file() and address.read_text().strip(), 60, "the head's address")
+    with ThreadPoolExecutor() as side_by_side:  # a node mostly waits for the others
+        joined = [
+            side_by_side.submit(nodes.start, number, f"--address={nodes.address}", f"--num-cpus={count}")
+            for number, count in enumerate(cores, 1)
+        ]
+    for node in joined:
+        node.result()
 
 
 def _end(folder: Path, nodes: Iterable[subprocess.Popen[bytes]]) -> None:
