@@ -293,6 +293,11 @@ class AbstractRunning(abc.ABC):
         """
         return step
 
+    @property
+    def agrees_now(self) -> bool:
+        """All ranks agree in the step whose update is over, and nothing is on its way; the same on all ranks."""
+        return self.agreement_step(self._num_steps) == self._num_steps
+
     def rehearse(self, plain_backward_s: float) -> None:  # noqa: B027 (who exchanges in every step has done so)
         """Exchange once off the clock what is exchanged rarely, so that connections are warm. Results are undone.
 

@@ -282,6 +282,11 @@ class RunningTorchPostLocalSgd(DdpExchange):
         """The step in which models are averaged next."""
         return next_agreement(step, self._warmup, self._period)
 
+    @property
+    def agrees_now(self) -> bool:
+        """By the averager's own count."""
+        return self.agreement_step(self._averager.step) == self._averager.step
+
     def rehearse(self, plain_backward_s: float) -> None:
         """One average of the models."""
         from torch.distributed.algorithms.model_averaging.utils import average_parameters

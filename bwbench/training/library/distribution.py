@@ -23,6 +23,7 @@ from bwbench.methods.compression import build_codec
 from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed, HostCopies
 from bwbench.training.library.method import choose
+from bwbench.training.library.model_buffers import ModelBuffers, check_way
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
@@ -41,6 +42,7 @@ def distribute(
     compression: Any = None,
     group: dist.ProcessGroup | None = None,
     timeout_s: float = TIMEOUT_S,
+    buffers: str = "local",
 ) -> Distributed:
     """Train ``model`` together with the other processes; the loop around it stays as it is.
 
@@ -60,11 +62,15 @@ def distribute(
             that has not been done. gloo binds to the interface named in GLOO_SOCKET_IFNAME.
         timeout_s: a message that takes longer than this ends training with an error. A large one may rightly take
             minutes on a slow link.
+        buffers: of the model, such as the running means of BatchNorm: ``local`` leaves them to each rank; ``broadcast``
+            takes all of rank 0, ``average`` the mean of those in floating point, whenever replicas agree: at the end
+            of every step, or of a round, and in ``drain``.
 
     Raises:
         ConfigError: a name, an option, a combination, a parameter or the environment is not usable; says which.
         RuntimeError: (torch's) a peer does not come, or is gone.
     """
+    way = check_way(buffers)
     check_model(model, optimizer)
     groups = join(group, timeout_s)
     with ExitStack() as on_error:
@@ -100,7 +106,7 @@ def distribute(
         if running.module is not what:
             model.forward = lambda *inputs, **options: running.module(*inputs, **options)
             undo.callback(model.__dict__.pop, "forward", None)
-        handle.attach(running, groups, host, undo.close)
+        handle.attach(running, groups, host, ModelBuffers(model, way, groups.data), undo.close)
         on_error.pop_all()
     return handle
 

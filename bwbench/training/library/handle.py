@@ -19,6 +19,7 @@ from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.method import Method
+from bwbench.training.library.model_buffers import ModelBuffers
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
@@ -72,15 +73,22 @@ class Distributed:
         ]
 
     def attach(
-        self, running: AbstractRunning, groups: ScriptGroups, host: HostCopies | None, undo: Callable[[], None]
+        self,
+        running: AbstractRunning,
+        groups: ScriptGroups,
+        host: HostCopies | None,
+        buffers: ModelBuffers,
+        undo: Callable[[], None],
     ) -> None:
         """Take charge of the optimizer. For ``distribute`` alone, once the method works on the model.
 
         Args:
             host: what the method works on in place of the parameters.
+            buffers: of the model, agreed on with the parameters.
             undo: called on close.
         """
         self._running, self._groups, self._host, self._undo = running, groups, host, undo
+        self._buffers, self._buffers_agree = buffers, True
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
 
         # Functions bound to the optimizer, and with the attributes of what they replace: schedulers look for both.
@@ -128,6 +136,8 @@ class Distributed:
         if not self._drained:
             self.payload_bytes += self._running.drain()
             self._drained = True
+            if not self._buffers_agree:
+                self._agree_on_buffers(range(self.world_size))
 
     def state_dict(self) -> SavedMethod:
         """Everything that this rank remembers besides model and optimizer: residuals, momenta, references. Drains.
@@ -193,6 +203,9 @@ class Distributed:
         finally:
             self._stepping = None
         self._moment, self._clean = Moment.BETWEEN, False
+        self._buffers_agree = False
+        if self._running.agrees_now:
+            self._agree_on_buffers(range(self.world_size))
         return loss
 
     def _zero_grad(self) -> None:
@@ -280,6 +293,10 @@ class Distributed:
                 "the last backward pass ended with an error, so that this rank is no longer in step with its peers; "
                 "go on from a checkpoint"
             )
+
+    def _agree_on_buffers(self, ranks: Sequence[int]) -> None:
+        self.payload_bytes += self._buffers.agree(ranks)
+        self._buffers_agree = True
 
     def _count(self, report: ExchangeReport | None) -> None:
         if report is not None:
