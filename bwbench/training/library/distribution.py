@@ -21,7 +21,8 @@ from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 from bwbench.training.library.groups import join
-from bwbench.training.library.handle import Distributed, HostCopies
+from bwbench.training.library.handle import Distributed
+from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import choose
 from bwbench.training.library.model_buffers import ModelBuffers, check_way
 from bwbench.training.loop.clock import TrainingClock

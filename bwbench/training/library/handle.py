@@ -6,7 +6,7 @@ import atexit
 import enum
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any
@@ -14,14 +14,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_state
 from bwbench.training.library.gradients import HandleGradients
 from bwbench.training.library.groups import ScriptGroups
+from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import Method
 from bwbench.training.library.model_buffers import ModelBuffers
 from bwbench.training.library.step_message import heard, tell_step
+from bwbench.training.library.uneven import UnevenLoop
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
@@ -38,8 +41,8 @@ class Moment(enum.Enum):
 class Distributed:
     """A model and an optimizer whose ``backward``, ``step`` and ``zero_grad`` keep this rank in step with its peers.
 
-    All ranks take the same number of optimizer steps, and call ``drain``, ``state_dict`` and ``close`` at the same
-    point. For one thread.
+    All ranks take the same number of optimizer steps, but inside of ``join``, and call ``drain``, ``state_dict`` and
+    ``close`` at the same point. For one thread.
 
     Attributes:
         method: what was asked for, resolved.
@@ -60,7 +63,7 @@ class Distributed:
         _TAKEN.update(taken)
         self.method = method
         self._taken = taken
-        self._optimizer, self._parameters = optimizer, parameters
+        self._model, self._optimizer, self._parameters = model, optimizer, parameters
         self._plain_step: Callable[..., Any] = optimizer.step
         self._plain_zero_grad = optimizer.zero_grad
         self.gradients = HandleGradients(model, optimizer, parameters)
@@ -76,6 +79,7 @@ class Distributed:
         self._owes_step = False  # one that was skipped here, and in which the others may wait for this rank
         self._before_sending: State = {}  # what is remembered of sending, as it was when the step began
         self._sending: AbstractContextManager[None] | None = None
+        self._uneven: UnevenLoop | None = None  # inside ``join``
         self._in_backward = False  # also: the pass ended with an error, so that the end was never heard of
         # Before anything else hooks into the parameters: hooks run in the order in which they were registered.
         self._hooks = [
@@ -143,6 +147,44 @@ class Distributed:
         finally:
             self._local = False
 
+    @contextmanager
+    def join(
+        self, *, divide_by_initial_world_size: bool = True, throw_on_early_termination: bool = False
+    ) -> Iterator[None]:
+        """Around a loop for which ranks may have different numbers of batches, or none; all ranks enter it.
+
+        A rank whose loop has ended takes part in the steps of the others until all have ended: with gradients of zero,
+        and with the parameters that it has where a method leaves gradients local. After an error nobody is waited for.
+
+        Args:
+            divide_by_initial_world_size: gradients are means over all ranks, those without data counted as zeros; False
+                takes the mean over those that have data.
+            throw_on_early_termination: as soon as one rank has no more data, RuntimeError on all of them.
+        """
+        if self._uneven is not None or self._moment not in (Moment.BETWEEN, Moment.BEGUN):
+            raise RuntimeError("handle.join() begins between two steps, and not inside of another one")
+        if self.world_size == 1 or self._closed:
+            yield
+            return
+        if not (divide_by_initial_world_size or self._replicas_stay_equal):
+            raise ConfigError(
+                f"join(divide_by_initial_world_size=False) is for methods that average gradients in every step, and "
+                f"{self.method.algorithm.name!r} averages parameters, those of ranks without data too; leave it out"
+            )
+        self._uneven = UnevenLoop(
+            self._groups.control,
+            self._optimizer,
+            self._parameters,
+            divides_by_all=divide_by_initial_world_size,
+            throws=throw_on_early_termination,
+        )
+        try:
+            yield
+            if not self._closed:
+                self._outlast(self._uneven)
+        finally:
+            self._uneven = None
+
     @property
     def nonfinite(self) -> str | None:
         """Which gradients of the last step were nan or infinite, and on which ranks; None where all were finite."""
@@ -150,12 +192,14 @@ class Distributed:
 
     def drain(self) -> None:
         """Wait until nothing is on its way, and start nothing before the next step: before evaluations and saving."""
+        if self._uneven is not None and not self._closed:
+            raise RuntimeError("inside of handle.join() ranks are not all at the same point: drain and save behind it")
         self._set_aside()
         if not self._drained:
             self.payload_bytes += self._running.drain()
             self._drained = True
             if not self._buffers_agree:
-                self._agree_on_buffers(range(self.world_size))
+                self._agree_on_buffers()
 
     def state_dict(self) -> SavedMethod:
         """Everything that this rank remembers besides model and optimizer: residuals, momenta, references. Drains.
@@ -211,10 +255,7 @@ class Distributed:
             with torch.enable_grad():
                 loss = closure()
         self._check_backward()
-        self._wake_up()
-        self._begin_step(None)  # no parameter had a gradient: zeros count as well, and the others wait for them
-        if self._moment is Moment.BEGUN:
-            self._finish()
+        self._average()
         plain_step = functools.partial(self._plain_step, **options)
         if self._moment is Moment.SET_ASIDE and not self._averaging:
             plain_step()  # the method has had its turn
@@ -223,9 +264,21 @@ class Distributed:
         else:
             if self._moment is Moment.SET_ASIDE:
                 self._swap_memory()
+            if self._uneven is not None and self._averaging:
+                self._uneven.tell(stepping=True)
             self._update(plain_step)
         self._moment, self._clean = Moment.BETWEEN, False
         return loss
+
+    def _average(self) -> None:
+        """Gradients that no backward pass has averaged: zeros count as well, and the others wait for them."""
+        if self._moment in (Moment.BETWEEN, Moment.BEGUN):
+            self._step_is_due()
+            self._wake_up()
+            self._begin_step(None)
+            self._running.pass_of_zeros()
+        if self._moment is Moment.BEGUN:
+            self._finish()
 
     def _update(self, step: Callable[[], object]) -> None:
         """The method's update, with ``step`` for the optimizer's, and what follows it."""
@@ -237,7 +290,7 @@ class Distributed:
             self._stepping = None
         self._buffers_agree = False
         if self._running.agrees_now:
-            self._agree_on_buffers(range(self.world_size))
+            self._agree_on_buffers()
 
     def _zero_grad(self, set_to_none: bool) -> None:  # noqa: FBT001 (torch's)
         """Zero in place, because gradients are views into buckets; a step whose gradients were there is skipped."""
@@ -258,6 +311,8 @@ class Distributed:
         if self._moment is Moment.AVERAGED:
             if self._averaging:
                 self._running.restore_sending(self._before_sending)
+                if self._uneven is not None:
+                    self._uneven.tell(stepping=False)
             else:
                 self._owes_step = True
         if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
@@ -307,6 +362,8 @@ class Distributed:
                 "the last one of a step inside 'with handle.no_sync():', throw gradients away with "
                 "optimizer.zero_grad(), and use checkpoint(..., use_reentrant=False) to recompute activations"
             )
+        if not self._local:
+            self._step_is_due()
         self._wake_up()
         self._begin_step(first)
         if not self._local:
@@ -365,6 +422,9 @@ class Distributed:
         if self._host is not None:
             self._host.fetch()
         self._pay_step()
+        if self._uneven is not None:
+            self._running.stand_by()
+            self._uneven.meet()
         self._averaging = self._running.averages_gradients
         self._running.gradients_ready()
         seen = self.gradients.seen()
@@ -375,7 +435,49 @@ class Distributed:
         everywhere = heard(telling, seen.numel()) if telling is not None else seen.unsqueeze(0)
         ranks = range(self.world_size) if telling is not None else [self.rank]
         self.gradients.settle(everywhere, ranks, self._num_begun, self._running)
+        if self._averaging and self._uneven is not None:
+            self._uneven.scale_gradients()
         self._moment = Moment.AVERAGED
+
+    def _step_is_due(self) -> None:
+        if self._uneven is not None:
+            # The others may wait for what is owed, and it can be paid only when the backward pass is over.
+            self._uneven.step_is_due(may_wait=not self._owes_step)
+
+    def _outlast(self, loop: UnevenLoop) -> None:
+        """Take part in the steps of the ranks that still have data, until none has."""
+        self._check_backward()
+        self._skip()
+        self._pay_step()
+        while True:
+            self._running.stand_by()
+            begun = loop.meet_without_data(begun=self._moment is Moment.BEGUN)
+            if not loop.trainers:
+                break
+            self._step_without_data(loop)
+        if begun:  # a rank has gradients of an unfinished step, whose begin may wait for the others
+            self._wake_up()
+            self._begin_step(None)
+        if loop.uneven and self._replicas_stay_equal:
+            loop.make_equal(self._model)
+
+    def _step_without_data(self, loop: UnevenLoop) -> None:
+        """One step with what was accumulated for it, which is nothing but in the first."""
+        if self._moment is Moment.BETWEEN:
+            self._zero_grad(set_to_none=True)
+        self._average()
+        if not self._averaging:
+            self._update(_do_nothing)
+        elif loop.hear():
+            self._update(self._plain_step)
+        else:
+            self._skip()
+        self._moment = Moment.BETWEEN
+
+    @property
+    def _replicas_stay_equal(self) -> bool:
+        algorithm = registry.ALGORITHMS.load(self.method.algorithm.name)
+        return bool(algorithm.replicas_equal == "after every step")
 
     def _check_backward(self) -> None:
         if self._in_backward:
@@ -384,7 +486,8 @@ class Distributed:
                 "go on from a checkpoint"
             )
 
-    def _agree_on_buffers(self, ranks: Sequence[int]) -> None:
+    def _agree_on_buffers(self) -> None:
+        ranks = range(self.world_size) if self._uneven is None else self._uneven.trainers
         self.payload_bytes += self._buffers.agree(ranks)
         self._buffers_agree = True
 
@@ -401,34 +504,3 @@ def _found_inf(optimizer: torch.optim.Optimizer) -> bool:
 
 def _do_nothing() -> None:
     """An optimizer's step that is skipped."""
-
-
-class HostCopies:
-    """Stands in for a model on an accelerator, whose gradients are averaged in host memory: codecs and gloo work there.
-
-    Nothing overlaps with the backward pass: gradients are copied when it is over, averaged, and copied back.
-    Untested on a GPU so far: what the tests cover is this code with a model on the CPU.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._originals = list(parameters)
-        # Only the gradients are of use, so that the values take no memory.
-        self._copies = [nn.Parameter(torch.zeros(()).expand(parameter.shape)) for parameter in parameters]
-        self.model: nn.Module = nn.ParameterList(self._copies)
-
-    def fetch(self) -> None:
-        """Copy the gradients to the host; a parameter without one counts as zero."""
-        for original, copy in zip(self._originals, self._copies, strict=True):
-            assert copy.grad is not None
-            if original.grad is None:
-                copy.grad.zero_()
-            else:
-                copy.grad.copy_(original.grad)
-
-    def give_back(self) -> None:
-        """Copy the averaged gradients to where the model is."""
-        for original, copy in zip(self._originals, self._copies, strict=True):
-            assert copy.grad is not None
-            if original.grad is None:
-                original.grad = torch.empty_like(original)
-            original.grad.copy_(copy.grad)
