@@ -6,7 +6,7 @@ import atexit
 import enum
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any
@@ -18,6 +18,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.training.library.groups import ScriptGroups
+from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import Method
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
@@ -99,6 +100,12 @@ class Distributed:
         self._optimizer.zero_grad = MethodType(zero_grad, self._optimizer)  # type: ignore[method-assign]
         atexit.register(self._close_at_exit)
 
+    def let_go(self) -> None:
+        """Leave model and optimizer to others. For ``distribute`` alone, where it ends with an error."""
+        for hook in self._hooks:
+            hook.remove()
+        _TAKEN.difference_update(self._taken)
+
     def __enter__(self) -> Distributed:
         return self
 
@@ -163,11 +170,9 @@ class Distributed:
             if together and not self._in_backward:
                 self.drain()
         finally:
-            for hook in self._hooks:
-                hook.remove()
+            self.let_go()
             self._running.close()
             self._undo()
-            _TAKEN.difference_update(self._taken)
             self._groups.leave(together=together)
 
     def _close_at_exit(self) -> None:
@@ -284,34 +289,3 @@ class Distributed:
     def _count(self, report: ExchangeReport | None) -> None:
         if report is not None:
             self.payload_bytes += report.payload_bytes
-
-
-class HostCopies:
-    """Stands in for a model on an accelerator, whose gradients are averaged in host memory: codecs and gloo work there.
-
-    Nothing overlaps with the backward pass: gradients are copied when it is over, averaged, and copied back.
-    Untested on a GPU so far: what the tests cover is this code with a model on the CPU.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._originals = list(parameters)
-        # Only the gradients are of use, so that the values take no memory.
-        self._copies = [nn.Parameter(torch.zeros(()).expand(parameter.shape)) for parameter in parameters]
-        self.model: nn.Module = nn.ParameterList(self._copies)
-
-    def fetch(self) -> None:
-        """Copy the gradients to the host; a parameter without one counts as zero."""
-        for original, copy in zip(self._originals, self._copies, strict=True):
-            assert copy.grad is not None
-            if original.grad is None:
-                copy.grad.zero_()
-            else:
-                copy.grad.copy_(original.grad)
-
-    def give_back(self) -> None:
-        """Copy the averaged gradients to where the model is."""
-        for original, copy in zip(self._originals, self._copies, strict=True):
-            assert copy.grad is not None
-            if original.grad is None:
-                original.grad = torch.empty_like(original)
-            original.grad.copy_(copy.grad)
