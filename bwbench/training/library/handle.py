@@ -123,6 +123,12 @@ class Distributed:
         self._optimizer.zero_grad = MethodType(zero_grad, self._optimizer)  # type: ignore[method-assign]
         atexit.register(self._close_at_exit)
 
+    def let_go(self) -> None:
+        """Leave model and optimizer to others. For ``distribute`` alone, where it ends with an error."""
+        for hook in self._hooks:
+            hook.remove()
+        _TAKEN.difference_update(self._taken)
+
     def __enter__(self) -> Distributed:
         return self
 
@@ -236,11 +242,9 @@ class Distributed:
             if together and not self._in_backward:
                 self.drain()
         finally:
-            for hook in self._hooks:
-                hook.remove()
+            self.let_go()
             self._running.close()
             self._undo()
-            _TAKEN.difference_update(self._taken)
             self._groups.leave(together=together)
 
     def _close_at_exit(self) -> None:
