@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import enum
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_state
@@ -23,22 +21,15 @@ from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import Method
 from bwbench.training.library.model_buffers import ModelBuffers
+from bwbench.training.library.moment import Moment
 from bwbench.training.library.step_message import heard, tell_step
 from bwbench.training.library.uneven import UnevenLoop
+from bwbench.training.library.uneven_steps import AbstractUnevenSteps, do_nothing
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
 
-class Moment(enum.Enum):
-    """Where the loop is within an optimizer step."""
-
-    BETWEEN = "between two steps"
-    BEGUN = "gradients are being collected"
-    AVERAGED = "the gradients are those to step with"
-    SET_ASIDE = "the same, and the step has been taken for skipped so far"
-
-
-class Distributed:
+class Distributed(AbstractUnevenSteps):
     """A model and an optimizer whose ``backward``, ``step`` and ``zero_grad`` keep this rank in step with its peers.
 
     All ranks take the same number of optimizer steps, but inside of ``join``, and call ``drain``, ``state_dict`` and
@@ -152,44 +143,6 @@ class Distributed:
                 yield
         finally:
             self._local = False
-
-    @contextmanager
-    def join(
-        self, *, divide_by_initial_world_size: bool = True, throw_on_early_termination: bool = False
-    ) -> Iterator[None]:
-        """Around a loop for which ranks may have different numbers of batches, or none; all ranks enter it.
-
-        A rank whose loop has ended takes part in the steps of the others until all have ended: with gradients of zero,
-        and with the parameters that it has where a method leaves gradients local. After an error nobody is waited for.
-
-        Args:
-            divide_by_initial_world_size: gradients are means over all ranks, those without data counted as zeros; False
-                takes the mean over those that have data.
-            throw_on_early_termination: as soon as one rank has no more data, RuntimeError on all of them.
-        """
-        if self._uneven is not None or self._moment not in (Moment.BETWEEN, Moment.BEGUN):
-            raise RuntimeError("handle.join() begins between two steps, and not inside of another one")
-        if self.world_size == 1 or self._closed:
-            yield
-            return
-        if not (divide_by_initial_world_size or self._replicas_stay_equal):
-            raise ConfigError(
-                f"join(divide_by_initial_world_size=False) is for methods that average gradients in every step, and "
-                f"{self.method.algorithm.name!r} averages parameters, those of ranks without data too; leave it out"
-            )
-        self._uneven = UnevenLoop(
-            self._groups.control,
-            self._optimizer,
-            self._parameters,
-            divides_by_all=divide_by_initial_world_size,
-            throws=throw_on_early_termination,
-        )
-        try:
-            yield
-            if not self._closed:
-                self._outlast(self._uneven)
-        finally:
-            self._uneven = None
 
     @property
     def nonfinite(self) -> str | None:
@@ -329,7 +282,7 @@ class Distributed:
             if self._averaging:
                 self._swap_memory()
             else:
-                self._update(_do_nothing)
+                self._update(do_nothing)
             self._moment = Moment.SET_ASIDE
 
     def _swap_memory(self) -> None:
@@ -340,7 +293,7 @@ class Distributed:
     def _pay_step(self) -> None:
         if self._owes_step:
             self._owes_step = False
-            self._update(_do_nothing)
+            self._update(do_nothing)
 
     def _gradient_is_there(self, index: int, parameter: torch.Tensor) -> None:
         """Notice begin and end of a backward pass, inside of it: what is raised there is raised by ``backward()``."""
@@ -443,46 +396,6 @@ class Distributed:
             self._uneven.scale_gradients()
         self._moment = Moment.AVERAGED
 
-    def _step_is_due(self) -> None:
-        if self._uneven is not None:
-            # The others may wait for what is owed, and it can be paid only when the backward pass is over.
-            self._uneven.step_is_due(may_wait=not self._owes_step)
-
-    def _outlast(self, loop: UnevenLoop) -> None:
-        """Take part in the steps of the ranks that still have data, until none has."""
-        self._check_backward()
-        self._skip()
-        self._pay_step()
-        while True:
-            self._running.stand_by()
-            begun = loop.meet_without_data(begun=self._moment is Moment.BEGUN)
-            if not loop.trainers:
-                break
-            self._step_without_data(loop)
-        if begun:  # a rank has gradients of an unfinished step, whose begin may wait for the others
-            self._wake_up()
-            self._begin_step(None)
-        if loop.uneven and self._replicas_stay_equal:
-            loop.make_equal(self._model)
-
-    def _step_without_data(self, loop: UnevenLoop) -> None:
-        """One step with what was accumulated for it, which is nothing but in the first."""
-        if self._moment is Moment.BETWEEN:
-            self._zero_grad(set_to_none=True)
-        self._average()
-        if not self._averaging:
-            self._update(_do_nothing)
-        elif loop.hear():
-            self._update(self._plain_step)
-        else:
-            self._skip()
-        self._moment = Moment.BETWEEN
-
-    @property
-    def _replicas_stay_equal(self) -> bool:
-        algorithm = registry.ALGORITHMS.load(self.method.algorithm.name)
-        return bool(algorithm.replicas_equal == "after every step")
-
     def _check_backward(self) -> None:
         if self._in_backward:
             raise RuntimeError(
@@ -504,7 +417,3 @@ def _found_inf(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a ``GradScaler`` has left word for a fused step that it has nothing finite to step with."""
     found: torch.Tensor | None = getattr(optimizer, "found_inf", None)
     return found is not None and bool(found)
-
-
-def _do_nothing() -> None:
-    """An optimizer's step that is skipped."""
