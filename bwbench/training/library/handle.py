@@ -22,7 +22,7 @@ from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import Method
 from bwbench.training.library.model_buffers import ModelBuffers
 from bwbench.training.library.moment import Moment
-from bwbench.training.library.step_message import heard, tell_step
+from bwbench.training.library.step_message import absent_named, heard, tell_step
 from bwbench.training.library.uneven import UnevenLoop
 from bwbench.training.library.uneven_steps import AbstractUnevenSteps, do_nothing
 
@@ -386,10 +386,11 @@ class Distributed(AbstractUnevenSteps):
         self._running.gradients_ready()
         seen = self.gradients.seen()
         telling = tell_step(self._groups.control, seen) if self._averaging else None
-        self._count(self._running.finish())
+        with absent_named(telling, self.rank, self._num_begun):
+            self._count(self._running.finish())
+            everywhere = heard(telling, seen.numel()) if telling is not None else seen.unsqueeze(0)
         if self._host is not None:
             self._host.give_back()
-        everywhere = heard(telling, seen.numel()) if telling is not None else seen.unsqueeze(0)
         ranks = range(self.world_size) if telling is not None else [self.rank]
         self.gradients.settle(everywhere, ranks, self._num_begun, self._running)
         if self._averaging and self._uneven is not None:

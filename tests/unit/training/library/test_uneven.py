@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -372,3 +373,26 @@ def test_a_step_without_a_backward_pass_is_one_of_zeros(method: dict[str, Any]) 
 
     one, other = together(2, work)
     assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_without_join_the_rank_that_did_not_come_is_named(num_ranks: int) -> None:
+    ended = threading.Barrier(num_ranks)
+
+    def work(rank: int) -> str:
+        model = small_model()
+        said = "nothing"
+        handle = distribute(model, optimizer := optimizer_of(model, RING), "ring")
+        try:
+            for step in range(2 if rank == 1 else 4):
+                plain(model, optimizer, handle, step)
+        except RuntimeError as error:
+            said = str(error)
+        ended.wait(60)
+        handle.close(together=False)
+        return said
+
+    found = run_together(num_ranks, work, 3.0)
+    assert found.pop(1) == "nothing"
+    for said in found:
+        assert "rank 1 did not come to step 3: ranks take the same number of steps, or use handle.join()" in said
