@@ -52,7 +52,8 @@ class UnevenLoop:
         self._rank, self._size = group.rank(), group.size()
         self._last_trainers = self.trainers = list(range(self._size))
         self._ended = False  # this rank has no more data
-        self._telling: Telling | None = None
+        self._due = False  # a step that this rank has announced
+        self._telling: Telling | None = None  # the announcement, before the others are heard
         self.uneven = False
 
     def step_is_due(self, *, may_wait: bool) -> None:
@@ -63,16 +64,17 @@ class UnevenLoop:
         Args:
             may_wait: nobody waits for this rank before it comes to ``meet``.
         """
-        if not self._ended and self._telling is None:
-            self._telling = self._say(_HAS_DATA)
-            if self._throws and may_wait:
-                self.meet()
+        if self._ended or self._due:
+            return
+        self._telling = self._say(_HAS_DATA)
+        if self._throws and may_wait:
+            self._hear()
+        self._due = True
 
     def meet(self) -> None:
-        """Hear who has data for the step; raises RuntimeError as ``step_is_due``."""
-        if self._telling is not None:
-            telling, self._telling = self._telling, None
-            self._hear_of_data(telling)
+        """Hear who has data for the step that is due; raises RuntimeError as ``step_is_due``."""
+        self._due = False
+        self._hear()
 
     def meet_without_data(self, *, begun: bool) -> bool:
         """The same for a rank whose loop has ended. Returns whether any rank has begun a step.
@@ -124,9 +126,10 @@ class UnevenLoop:
         digests = tell_all(self._group, Members.all_of(self._group), own, _DATA_TAG).wait().view(self._size, 3, -1)
         differ = [not bool((digests[:, part] == digests[0, part]).all()) for part in range(3)]
         for tensor in [*(kept[0] if differ[0] else ()), *(kept[1] if differ[1] else ())]:
-            host = moved_to_host(tensor)
-            self._group.broadcast(host, self._last_trainers[0]).wait()
-            tensor.copy_(host)
+            if tensor.numel():
+                host = moved_to_host(tensor)
+                self._group.broadcast(host.reshape(-1).view(torch.uint8), self._last_trainers[0]).wait()
+                tensor.copy_(host)
         if differ[2]:
             state = self._from_source(state)
             self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": state})
@@ -137,6 +140,11 @@ class UnevenLoop:
 
     def _say(self, word: int) -> Telling:
         return tell_all(self._group, Members.all_of(self._group), torch.tensor([word]), _DATA_TAG)
+
+    def _hear(self) -> None:
+        if self._telling is not None:
+            telling, self._telling = self._telling, None
+            self._hear_of_data(telling)
 
     def _hear_of_data(self, telling: Telling) -> bool:
         said = telling.wait().view(-1).tolist()
