@@ -154,7 +154,7 @@ def _united(everywhere: torch.Tensor) -> list[int]:
     union = everywhere[0].clone()
     for row in everywhere[1:]:
         union |= row
-    return union.tolist()  # type: ignore[no-any-return]
+    return union.tolist()
 
 
 def _brings_something(gradient: torch.Tensor | None, running: AbstractRunning) -> bool:

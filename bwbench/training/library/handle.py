@@ -19,7 +19,7 @@ from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_s
 from bwbench.training.library.gradients import HandleGradients
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.host_copies import HostCopies
-from bwbench.training.library.method import Method
+from bwbench.training.library.method import LaterOptions, Method
 from bwbench.training.library.model_buffers import ModelBuffers
 from bwbench.training.library.moment import Moment
 from bwbench.training.library.step_message import absent_named, heard, tell_step
@@ -97,6 +97,7 @@ class Distributed(AbstractUnevenSteps):
         self._buffers, self._buffers_agree = buffers, True
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
         self.gradients.placed()
+        self._options = LaterOptions(self.method, self._optimizer, self.world_size)
 
         # Functions bound to the optimizer, and with the attributes of what they replace: schedulers look for both.
         @functools.wraps(self._plain_step)
@@ -360,6 +361,7 @@ class Distributed(AbstractUnevenSteps):
         if self._moment is not Moment.BETWEEN:
             return
         self.gradients.check()
+        self._options.check()
         candidates = [p for p in self._parameters if p is first] if self._clean else self._parameters
         kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
         self._num_begun += 1

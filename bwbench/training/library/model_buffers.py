@@ -61,7 +61,7 @@ class ModelBuffers:
                 flat.zero_()
             self._group.allreduce([flat]).wait()
             flat /= len(ranks)
-            for buffer, mean in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
+            for buffer, mean in zip(buffers, torch.split(flat, [buffer.numel() for buffer in buffers]), strict=True):
                 buffer.copy_(mean.view(buffer.shape))
             size = self._group.size()
             sent += round(ring_traffic(size, [flat.nbytes]).payload_bytes_per_rank[self._group.rank()])
@@ -74,7 +74,7 @@ class ModelBuffers:
         hosts = [moved_to_host(buffer) for buffer in buffers]
         flat = torch.cat([host.reshape(-1).view(torch.uint8) for host in hosts])  # of all types at once
         self._group.broadcast(flat, source).wait()
-        for buffer, host, taken in zip(buffers, hosts, flat.split([host.nbytes for host in hosts]), strict=True):
+        for buffer, host, taken in zip(buffers, hosts, torch.split(flat, [host.nbytes for host in hosts]), strict=True):
             buffer.copy_(taken.clone().view(host.dtype).view(host.shape))  # a copy begins where its type may begin
         return flat.nbytes * messages_of_broadcast(self._group.rank(), source, self._group.size())
 

@@ -121,7 +121,7 @@ class UnevenLoop:
     def make_equal(self, model: nn.Module) -> None:
         """Give all ranks parameters, buffers and optimizer of one that trained to the end, each where they differ."""
         state = self._optimizer.state_dict()["state"]
-        kept = [list(model.parameters()), list(model.buffers()), list(_tensors(state))]
+        kept: list[list[torch.Tensor]] = [[*model.parameters()], [*model.buffers()], [*_tensors(state)]]
         own = torch.frombuffer(bytearray(b"".join(digest(enumerate(part)) for part in kept)), dtype=torch.uint8)
         digests = tell_all(self._group, Members.all_of(self._group), own, _DATA_TAG).wait().view(self._size, 3, -1)
         differ = [not bool((digests[:, part] == digests[0, part]).all()) for part in range(3)]
