@@ -313,6 +313,17 @@ class AbstractRunning(abc.ABC):
         """
         return step
 
+    def pass_of_zeros(self) -> None:  # noqa: B027 (most take gradients as they are)
+        """In place of a backward pass, in a step in which this rank has nothing to add, where peers wait for one."""
+
+    def stand_by(self) -> None:  # noqa: B027 (most do nothing there)
+        """What peers wait for in a forward pass, on a rank that has none while it waits for them; between steps."""
+
+    @property
+    def agrees_now(self) -> bool:
+        """All ranks agree in the step whose update is over, and nothing is on its way; the same on all ranks."""
+        return self.agreement_step(self._num_steps) == self._num_steps
+
     def rehearse(self, plain_backward_s: float) -> None:  # noqa: B027 (who exchanges in every step has done so)
         """Exchange once off the clock what is exchanged rarely, so that connections are warm. Results are undone.
 

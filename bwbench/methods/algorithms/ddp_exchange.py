@@ -112,6 +112,21 @@ class DdpExchange(AbstractRunning):
             payload_bytes=round(self._traffic.payload_bytes_per_rank[self._context.members.place]),
         )
 
+    def pass_of_zeros(self) -> None:
+        """DDP averages inside of its own passes only: one around nothing, with gradients of zero."""
+        inner, parameters = self._ddp.module, trainable(self._context.model)
+        plain_forward = inner.forward
+        inner.forward = lambda: None
+        try:
+            self._ddp()
+        finally:
+            inner.forward = plain_forward
+        torch.autograd.backward(parameters, [torch.zeros_like(parameter) for parameter in parameters])
+
+    def stand_by(self) -> None:
+        """DDP puts its buckets together anew in the first forward pass after a backward pass, on all ranks."""
+        self._ddp.reducer._rebuild_buckets()
+
     def rehearse(self, plain_backward_s: float) -> None:
         """Nothing is exchanged rarely; from now on it is known what of a backward pass is computing."""
         self._plain_backward_s = plain_backward_s
@@ -299,6 +314,11 @@ class RunningTorchPostLocalSgd(DdpExchange):
     def agreement_step(self, step: int) -> int:
         """The step in which models are averaged next."""
         return next_agreement(step, self._warmup, self._period)
+
+    @property
+    def agrees_now(self) -> bool:
+        """By the averager's own count."""
+        return self.agreement_step(self._averager.step) == self._averager.step
 
     def rehearse(self, plain_backward_s: float) -> None:
         """One average of the models."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from bwbench.methods.collectives.transport import Members
 from bwbench.methods.deferred import dist, torch
@@ -24,6 +25,21 @@ class Telling:
         for work in self.under_way:
             work.wait()
         return self.said
+
+    def silent(self, place: int) -> list[int]:
+        """Places that nothing has come from; once something has failed, for nothing comes after this.
+
+        Args:
+            place: of this rank.
+        """
+        size = self.said.shape[0]
+        found = []
+        for distance, work in enumerate(self.under_way[: size - 1], start=1):
+            try:
+                work.wait(timedelta(milliseconds=1))
+            except RuntimeError:
+                found.append((place + distance) % size)
+        return sorted(found)
 
 
 def tell_all(group: dist.ProcessGroup | None, members: Members, own: torch.Tensor, tag: int) -> Telling:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
@@ -15,14 +18,16 @@ from torch import nn
 from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, Context
-from bwbench.methods.algorithms.buckets import trainable
-from bwbench.methods.algorithms.every_step import EveryStep
 from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
+from bwbench.training.library.agreement import Description, describe, gathered, prepared_alike
 from bwbench.training.library.groups import join
-from bwbench.training.library.handle import Distributed, HostCopies
-from bwbench.training.library.method import choose
+from bwbench.training.library.handle import Distributed
+from bwbench.training.library.host_copies import WIDER, HostCopies
+from bwbench.training.library.method import Method, choose
+from bwbench.training.library.model_buffers import BufferWay, ModelBuffers, check_way
+from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
@@ -41,6 +46,7 @@ def distribute(
     compression: Any = None,
     group: dist.ProcessGroup | None = None,
     timeout_s: float = TIMEOUT_S,
+    buffers: str = "local",
 ) -> Distributed:
     """Train ``model`` together with the other processes; the loop around it stays as it is.
 
@@ -60,52 +66,97 @@ def distribute(
             that has not been done. gloo binds to the interface named in GLOO_SOCKET_IFNAME.
         timeout_s: a message that takes longer than this ends training with an error. A large one may rightly take
             minutes on a slow link.
+        buffers: of the model, such as the running means of BatchNorm: ``local`` leaves them to each rank; ``broadcast``
+            takes all of rank 0, ``average`` the mean of those in floating point, whenever replicas agree: at the end
+            of every step, or of a round, and in ``drain``.
 
     Raises:
         ConfigError: a name, an option, a combination, a parameter or the environment is not usable; says which.
         RuntimeError: (torch's) a peer does not come, or is gone.
     """
-    check_model(model, optimizer)
     groups = join(group, timeout_s)
     with ExitStack() as on_error:
-        on_error.callback(groups.leave, together=False)
-        method = choose(algorithm, collective, compression, optimizer, groups.data.size())
-        for warning in method.warnings:
+        # A ConfigError is raised by all ranks at once: they can wait for one another.
+        on_error.push(lambda kind, error, trace: groups.leave(together=isinstance(error, ConfigError)))
+        asked = partial(choose, algorithm, collective, compression, optimizer, groups.data.size())
+        parts = prepared_alike(groups.control, partial(prepare, model, optimizer, asked, buffers, on_error))
+        for warning in parts.method.warnings:
             warnings.warn(warning, stacklevel=2)
-        for note in method.notes:
+        for note in [*parts.method.notes, *parts.notes]:
             _log.info(note)
-        algorithm_: AbstractAlgorithm = method.algorithm.build(registry.ALGORITHMS)
-        collective_: AbstractCollective = method.collective.build(registry.COLLECTIVES)
-        parameters = trainable(model)
-        host = HostCopies(parameters) if needed(parameters) else None
-        if host is not None:
-            check_method(algorithm_, collective_)
         make_equal(model, groups.control)
-        handle = Distributed(
-            model, optimizer, parameters, method
-        )  # hooks into the parameters before the algorithm does
-        collective_.connect(groups.data)
-        what = host.model if host is not None else InnerModel(model) if collective_.wraps_model else model
-        running = algorithm_.attach(
+        parts.collective.connect(groups.data)
+        what = (
+            parts.host.model if parts.host is not None else InnerModel(model) if parts.collective.wraps_model else model
+        )
+        running = parts.algorithm.attach(
             Context(
                 model=what,
                 optimizer=optimizer,
-                collective=collective_,
-                make_codec=lambda: build_codec(method.compression),
+                collective=parts.collective,
+                make_codec=lambda: build_codec(parts.method.compression),
                 data_group=groups.data,
                 control=ControlPath(groups.control),
                 clock=TrainingClock(),
                 members=Members.all_of(groups.data),
-                user_loop=handle.gradients,
+                user_loop=parts.handle.gradients,
             )
         )
-        undo = ExitStack()
-        if running.module is not what:
-            model.forward = lambda *inputs, **options: running.module(*inputs, **options)
-            undo.callback(model.__dict__.pop, "forward", None)
-        handle.attach(running, groups, host, undo.close)
+        undo = redirect(model, running.module) if running.module is not what else ExitStack()
+        agreed = ModelBuffers(model, parts.buffers, groups.data)
+        parts.handle.attach(running, groups, parts.host, agreed, undo.close)
         on_error.pop_all()
-    return handle
+    return parts.handle
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one rank makes before it hears of the others.
+
+    Attributes:
+        host: what the method works on in place of the parameters, where that is needed.
+        buffers: how ranks agree on those of the model.
+        notes: what users should know about their parameters.
+    """
+
+    method: Method
+    algorithm: AbstractAlgorithm
+    collective: AbstractCollective
+    host: HostCopies | None
+    buffers: BufferWay
+    handle: Distributed
+    notes: tuple[str, ...]
+
+
+def prepare(
+    model: nn.Module, optimizer: torch.optim.Optimizer, asked: Callable[[], Method], buffers: str, on_error: ExitStack
+) -> tuple[Parts, Description]:
+    """The part of ``distribute`` that needs no peers, and what it was made of. Raises ConfigError."""
+    check_model(model)
+    check_optimizer(optimizer, model)
+    method, way = asked(), check_way(buffers)
+    algorithm: AbstractAlgorithm = method.algorithm.build(registry.ALGORITHMS)
+    collective: AbstractCollective = method.collective.build(registry.COLLECTIVES)
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if needed(parameters.values()):
+        check_copied(algorithm, collective, parameters)
+        host: HostCopies | None = HostCopies(parameters)
+    else:
+        check_direct(algorithm, parameters)
+        host = None
+    # Hooks into the parameters before the algorithm does.
+    handle = Distributed(model, optimizer, list(parameters.values()), method)
+    on_error.callback(handle.let_go)
+    parts = Parts(method, algorithm, collective, host, way, handle, tuple(rounding_note(parameters)))
+    return parts, describe(model, optimizer, method) | {"buffers": {"way": way}}
+
+
+def rounding_note(parameters: Mapping[str, nn.Parameter]) -> Iterator[str]:
+    """What users of 64 bits should know."""
+    rounded = [name for name, parameter in parameters.items() if parameter.dtype in WIDER]
+    if rounded:
+        number = f"{len(rounded)} parameters, {rounded[0]!r} first," if len(rounded) > 1 else repr(rounded[0])
+        yield f"64-bit gradients of {number} are rounded to float32 on the way to the other ranks"
 
 
 class InnerModel(nn.Module):
@@ -124,43 +175,25 @@ class InnerModel(nn.Module):
         return self._plain_forward(*inputs, **options)
 
 
-def check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise ConfigError where the model cannot be trained here, or the optimizer is not over its parameters."""
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not parameters:
-        raise ConfigError("the model has no parameter that requires a gradient; freeze parameters after distribute()")
-    for name, parameter in parameters.items():
-        if parameter.dtype != torch.float32:
-            raise ConfigError(
-                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}: parameters are kept in float32 "
-                "here; call model.float(), and use torch.autocast for computing in less"
-            )
-    devices = {parameter.device.type for parameter in parameters.values()}
-    if len(devices) > 1:
-        raise ConfigError(f"the model lies on several kinds of device, {' and '.join(sorted(devices))}; move it to one")
-    own = {id(parameter) for parameter in parameters.values()}
-    strangers = sum(id(p) not in own for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
-    if strangers:
-        raise ConfigError(
-            f"the optimizer has {strangers} parameters that are not the model's; make the optimizer from "
-            "model.parameters(), after model.to(...), and distribute one model with one optimizer"
-        )
+def redirect(model: nn.Module, module: Callable[..., Any]) -> ExitStack:
+    """Let ``model(...)`` call ``module``, until what is returned is closed; a copy of the model calls its own."""
+    own = model.__dict__.get("forward")  # a compiled model has one already
+
+    def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
+        return module(*inputs, **options) if self is model else type(self).forward(self, *inputs, **options)
+
+    model.forward = MethodType(forward, model)  # deepcopy binds it to the copy
+    undo = ExitStack()
+    if own is None:
+        undo.callback(model.__dict__.pop, "forward", None)
+    else:
+        undo.callback(model.__dict__.__setitem__, "forward", own)
+    return undo
 
 
-def check_method(algorithm: AbstractAlgorithm, collective: AbstractCollective) -> None:
-    """Raise ConfigError where an algorithm needs more of the model than its gradients."""
-    if collective.wraps_model:
-        raise ConfigError("on an accelerator, use torch's own DistributedDataParallel with NCCL instead of this")
-    if type(algorithm) is not EveryStep:
-        raise ConfigError(
-            f"{type(algorithm).__name__} works on the parameters themselves, in host memory, and the model is on an "
-            "accelerator; use an algorithm that averages gradients in every step, such as 'bytegrad', or a CPU"
-        )
-
-
-def needed(parameters: Sequence[nn.Parameter]) -> bool:
-    """Whether the model is anywhere but in host memory."""
-    return parameters[0].device.type != "cpu"
+def needed(parameters: Iterable[nn.Parameter]) -> bool:
+    """Whether gradients travel through copies: the model is anywhere but in host memory, or not all in float32."""
+    return any(parameter.device.type != "cpu" or parameter.dtype != torch.float32 for parameter in parameters)
 
 
 def make_equal(model: nn.Module, group: dist.ProcessGroup) -> bool:
@@ -168,18 +201,14 @@ def make_equal(model: nn.Module, group: dist.ProcessGroup) -> bool:
 
     Returns whether anything had to be sent beyond 32 bytes a rank: a script that seeds all ranks alike sends nothing.
     """
-    if group.size() == 1:
-        return False
-    own = torch.frombuffer(bytearray(digest(enumerate(_tensors(model)))), dtype=torch.uint8)
-    all_digests = [torch.empty_like(own) for _ in range(group.size())]
-    group.allgather([all_digests], [own]).wait()
-    if all(torch.equal(other, all_digests[0]) for other in all_digests):
+    if len(set(gathered(group, digest(enumerate(_tensors(model)))))) == 1:
         return False
     with torch.no_grad():
         for tensor in _tensors(model):
-            host = moved_to_host(tensor)
-            group.broadcast(host, 0).wait()
-            tensor.copy_(host)
+            if tensor.numel() > 0:
+                host = moved_to_host(tensor)
+                group.broadcast(host.reshape(-1).view(torch.uint8), 0).wait()  # gloo does not know all types
+                tensor.copy_(host)
     return True
 
 

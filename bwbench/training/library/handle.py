@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import enum
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any
@@ -19,26 +18,22 @@ from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_state
 from bwbench.training.library.gradients import HandleGradients
 from bwbench.training.library.groups import ScriptGroups
+from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import LaterOptions, Method
-from bwbench.training.library.step_message import heard, tell_step
+from bwbench.training.library.model_buffers import ModelBuffers
+from bwbench.training.library.moment import Moment
+from bwbench.training.library.step_message import absent_named, heard, tell_step
+from bwbench.training.library.uneven import UnevenLoop
+from bwbench.training.library.uneven_steps import AbstractUnevenSteps, do_nothing
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
 
-class Moment(enum.Enum):
-    """Where the loop is within an optimizer step."""
-
-    BETWEEN = "between two steps"
-    BEGUN = "gradients are being collected"
-    AVERAGED = "the gradients are those to step with"
-    SET_ASIDE = "the same, and the step has been taken for skipped so far"
-
-
-class Distributed:
+class Distributed(AbstractUnevenSteps):
     """A model and an optimizer whose ``backward``, ``step`` and ``zero_grad`` keep this rank in step with its peers.
 
-    All ranks take the same number of optimizer steps, and call ``drain``, ``state_dict`` and ``close`` at the same
-    point. For one thread.
+    All ranks take the same number of optimizer steps, but inside of ``join``, and call ``drain``, ``state_dict`` and
+    ``close`` at the same point. For one thread.
 
     Attributes:
         method: what was asked for, resolved.
@@ -59,7 +54,7 @@ class Distributed:
         _TAKEN.update(taken)
         self.method = method
         self._taken = taken
-        self._optimizer, self._parameters = optimizer, parameters
+        self._model, self._optimizer, self._parameters = model, optimizer, parameters
         self._plain_step: Callable[..., Any] = optimizer.step
         self._plain_zero_grad = optimizer.zero_grad
         self.gradients = HandleGradients(model, optimizer, parameters)
@@ -75,6 +70,7 @@ class Distributed:
         self._owes_step = False  # one that was skipped here, and in which the others may wait for this rank
         self._before_sending: State = {}  # what is remembered of sending, as it was when the step began
         self._sending: AbstractContextManager[None] | None = None
+        self._uneven: UnevenLoop | None = None  # inside ``join``
         self._in_backward = False  # also: the pass ended with an error, so that the end was never heard of
         # Before anything else hooks into the parameters: hooks run in the order in which they were registered.
         self._hooks = [
@@ -83,15 +79,22 @@ class Distributed:
         ]
 
     def attach(
-        self, running: AbstractRunning, groups: ScriptGroups, host: HostCopies | None, undo: Callable[[], None]
+        self,
+        running: AbstractRunning,
+        groups: ScriptGroups,
+        host: HostCopies | None,
+        buffers: ModelBuffers,
+        undo: Callable[[], None],
     ) -> None:
         """Take charge of the optimizer. For ``distribute`` alone, once the method works on the model.
 
         Args:
             host: what the method works on in place of the parameters.
+            buffers: of the model, agreed on with the parameters.
             undo: called on close.
         """
         self._running, self._groups, self._host, self._undo = running, groups, host, undo
+        self._buffers, self._buffers_agree = buffers, True
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
         self.gradients.placed()
         self._options = LaterOptions(self.method, self._optimizer, self.world_size)
@@ -111,6 +114,12 @@ class Distributed:
         self._optimizer.step = MethodType(step, self._optimizer)  # type: ignore[method-assign]
         self._optimizer.zero_grad = MethodType(zero_grad, self._optimizer)  # type: ignore[method-assign]
         atexit.register(self._close_at_exit)
+
+    def let_go(self) -> None:
+        """Leave model and optimizer to others. For ``distribute`` alone, where it ends with an error."""
+        for hook in self._hooks:
+            hook.remove()
+        _TAKEN.difference_update(self._taken)
 
     def __enter__(self) -> Distributed:
         return self
@@ -143,10 +152,14 @@ class Distributed:
 
     def drain(self) -> None:
         """Wait until nothing is on its way, and start nothing before the next step: before evaluations and saving."""
+        if self._uneven is not None and not self._closed:
+            raise RuntimeError("inside of handle.join() ranks are not all at the same point: drain and save behind it")
         self._set_aside()
         if not self._drained:
             self.payload_bytes += self._running.drain()
             self._drained = True
+            if not self._buffers_agree:
+                self._agree_on_buffers()
 
     def state_dict(self) -> SavedMethod:
         """Everything that this rank remembers besides model and optimizer: residuals, momenta, references. Drains.
@@ -183,11 +196,9 @@ class Distributed:
             if together and not self._in_backward:
                 self.drain()
         finally:
-            for hook in self._hooks:
-                hook.remove()
+            self.let_go()
             self._running.close()
             self._undo()
-            _TAKEN.difference_update(self._taken)
             self._groups.leave(together=together)
 
     def _close_at_exit(self) -> None:
@@ -202,10 +213,7 @@ class Distributed:
             with torch.enable_grad():
                 loss = closure()
         self._check_backward()
-        self._wake_up()
-        self._begin_step(None)  # no parameter had a gradient: zeros count as well, and the others wait for them
-        if self._moment is Moment.BEGUN:
-            self._finish()
+        self._average()
         plain_step = functools.partial(self._plain_step, **options)
         if self._moment is Moment.SET_ASIDE and not self._averaging:
             plain_step()  # the method has had its turn
@@ -214,9 +222,21 @@ class Distributed:
         else:
             if self._moment is Moment.SET_ASIDE:
                 self._swap_memory()
+            if self._uneven is not None and self._averaging:
+                self._uneven.tell(stepping=True)
             self._update(plain_step)
         self._moment, self._clean = Moment.BETWEEN, False
         return loss
+
+    def _average(self) -> None:
+        """Gradients that no backward pass has averaged: zeros count as well, and the others wait for them."""
+        if self._moment in (Moment.BETWEEN, Moment.BEGUN):
+            self._step_is_due()
+            self._wake_up()
+            self._begin_step(None)
+            self._running.pass_of_zeros()
+        if self._moment is Moment.BEGUN:
+            self._finish()
 
     def _update(self, step: Callable[[], object]) -> None:
         """The method's update, with ``step`` for the optimizer's, and what follows it."""
@@ -226,6 +246,9 @@ class Distributed:
             self._count(self._running.after_update())
         finally:
             self._stepping = None
+        self._buffers_agree = False
+        if self._running.agrees_now:
+            self._agree_on_buffers()
 
     def _zero_grad(self, set_to_none: bool) -> None:  # noqa: FBT001 (torch's)
         """Zero in place, because gradients are views into buckets; a step whose gradients were there is skipped."""
@@ -246,6 +269,8 @@ class Distributed:
         if self._moment is Moment.AVERAGED:
             if self._averaging:
                 self._running.restore_sending(self._before_sending)
+                if self._uneven is not None:
+                    self._uneven.tell(stepping=False)
             else:
                 self._owes_step = True
         if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
@@ -258,7 +283,7 @@ class Distributed:
             if self._averaging:
                 self._swap_memory()
             else:
-                self._update(_do_nothing)
+                self._update(do_nothing)
             self._moment = Moment.SET_ASIDE
 
     def _swap_memory(self) -> None:
@@ -269,7 +294,7 @@ class Distributed:
     def _pay_step(self) -> None:
         if self._owes_step:
             self._owes_step = False
-            self._update(_do_nothing)
+            self._update(do_nothing)
 
     def _gradient_is_there(self, index: int, parameter: torch.Tensor) -> None:
         """Notice begin and end of a backward pass, inside of it: what is raised there is raised by ``backward()``."""
@@ -295,6 +320,8 @@ class Distributed:
                 "the last one of a step inside 'with handle.no_sync():', throw gradients away with "
                 "optimizer.zero_grad(), and use checkpoint(..., use_reentrant=False) to recompute activations"
             )
+        if not self._local:
+            self._step_is_due()
         self._wake_up()
         self._begin_step(first)
         if not self._local:
@@ -354,16 +381,22 @@ class Distributed:
         if self._host is not None:
             self._host.fetch()
         self._pay_step()
+        if self._uneven is not None:
+            self._running.stand_by()
+            self._uneven.meet()
         self._averaging = self._running.averages_gradients
         self._running.gradients_ready()
         seen = self.gradients.seen()
         telling = tell_step(self._groups.control, seen) if self._averaging else None
-        self._count(self._running.finish())
+        with absent_named(telling, self.rank, self._num_begun):
+            self._count(self._running.finish())
+            everywhere = heard(telling, seen.numel()) if telling is not None else seen.unsqueeze(0)
         if self._host is not None:
             self._host.give_back()
-        everywhere = heard(telling, seen.numel()) if telling is not None else seen.unsqueeze(0)
         ranks = range(self.world_size) if telling is not None else [self.rank]
         self.gradients.settle(everywhere, ranks, self._num_begun, self._running)
+        if self._averaging and self._uneven is not None:
+            self._uneven.scale_gradients()
         self._moment = Moment.AVERAGED
 
     def _check_backward(self) -> None:
@@ -372,6 +405,11 @@ class Distributed:
                 "the last backward pass ended with an error, so that this rank is no longer in step with its peers; "
                 "go on from a checkpoint"
             )
+
+    def _agree_on_buffers(self) -> None:
+        ranks = range(self.world_size) if self._uneven is None else self._uneven.trainers
+        self.payload_bytes += self._buffers.agree(ranks)
+        self._buffers_agree = True
 
     def _count(self, report: ExchangeReport | None) -> None:
         if report is not None:
@@ -382,38 +420,3 @@ def _found_inf(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a ``GradScaler`` has left word for a fused step that it has nothing finite to step with."""
     found: torch.Tensor | None = getattr(optimizer, "found_inf", None)
     return found is not None and bool(found)
-
-
-def _do_nothing() -> None:
-    """An optimizer's step that is skipped."""
-
-
-class HostCopies:
-    """Stands in for a model on an accelerator, whose gradients are averaged in host memory: codecs and gloo work there.
-
-    Nothing overlaps with the backward pass: gradients are copied when it is over, averaged, and copied back.
-    Untested on a GPU so far: what the tests cover is this code with a model on the CPU.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._originals = list(parameters)
-        # Only the gradients are of use, so that the values take no memory.
-        self._copies = [nn.Parameter(torch.zeros(()).expand(parameter.shape)) for parameter in parameters]
-        self.model: nn.Module = nn.ParameterList(self._copies)
-
-    def fetch(self) -> None:
-        """Copy the gradients to the host; a parameter without one counts as zero."""
-        for original, copy in zip(self._originals, self._copies, strict=True):
-            assert copy.grad is not None
-            if original.grad is None:
-                copy.grad.zero_()
-            else:
-                copy.grad.copy_(original.grad)
-
-    def give_back(self) -> None:
-        """Copy the averaged gradients to where the model is."""
-        for original, copy in zip(self._originals, self._copies, strict=True):
-            assert copy.grad is not None
-            if original.grad is None:
-                original.grad = torch.empty_like(original)
-            original.grad.copy_(copy.grad)

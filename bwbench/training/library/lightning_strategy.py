@@ -15,6 +15,7 @@ from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.memory import SavedMethod
 from bwbench.training.library import Distributed, distribute
 from bwbench.training.library.distribution import TIMEOUT_S
+from bwbench.training.library.model_buffers import check_way
 from bwbench.training.loop.replica import digest
 
 try:
@@ -38,6 +39,7 @@ class BwbenchStrategy(DDPStrategy):
     Args:
         algorithm, collective, compression: as for ``bwbench.distribute``.
         timeout_s: a message that takes longer than this ends training with an error.
+        buffers: of the model, as for ``bwbench.distribute``.
         options: of Lightning's ``DDPStrategy``, such as ``start_method`` or ``process_group_backend``.
 
     Attributes:
@@ -53,11 +55,12 @@ class BwbenchStrategy(DDPStrategy):
         collective: Any = None,
         compression: Any = None,
         timeout_s: float = TIMEOUT_S,
+        buffers: str = "local",
         **options: Any,
     ) -> None:
         super().__init__(timeout=timedelta(seconds=timeout_s), **options)
         self._asked = {"algorithm": algorithm, "collective": collective, "compression": compression}
-        self._timeout_s = timeout_s
+        self._timeout_s, self._buffers = timeout_s, check_way(buffers)
         self.handle: Distributed | None = None
         self._last_state: SavedMethod | None = None  # of a fit that is over, for a checkpoint that is saved then
 
@@ -78,7 +81,9 @@ class BwbenchStrategy(DDPStrategy):
                 "which may have several parameter groups"
             )
         assert self.lightning_module is not None
-        handle = distribute(self.lightning_module, self.optimizers[0], **self._asked, timeout_s=self._timeout_s)
+        handle = distribute(
+            self.lightning_module, self.optimizers[0], **self._asked, timeout_s=self._timeout_s, buffers=self._buffers
+        )
         if COLLECTIVES.load(handle.method.collective.name).wraps_model:
             handle.close()
             raise ConfigError("collective 'torch' is Lightning's own strategy: write Trainer(strategy='ddp')")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -33,3 +35,23 @@ def heard(telling: Telling, num_parameters: int) -> torch.Tensor:
     """What every rank has seen of every parameter, uint8: [ranks, parameters]. Waits."""
     said = telling.wait()
     return torch.stack([said & (1 << _BITS) - 1, said >> _BITS], dim=2).reshape(said.shape[0], -1)[:, :num_parameters]
+
+
+@contextmanager
+def absent_named(telling: Telling | None, rank: int, step: int) -> Iterator[None]:
+    """What fails inside says which ranks have not come to the step, where that can be told.
+
+    Args:
+        telling: what this rank has begun to tell the others in this step.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        absent = telling.silent(rank) if telling is not None else []
+        if not absent:
+            raise
+        who = f"rank {absent[0]}" if len(absent) == 1 else f"ranks {', '.join(map(str, absent))}"
+        raise RuntimeError(
+            f"{who} did not come to step {step}: ranks take the same number of steps, or use handle.join() around the "
+            f"loop ({error})"
+        ) from error
