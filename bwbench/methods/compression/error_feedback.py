@@ -146,7 +146,9 @@ class ErrorFeedback(AbstractCodec):
             excess.mul_(torch.where(moves, self._unit / rate, 1.0))
             self._unit = torch.where(moves, rate, self._unit)
         idle = rate == 0.0
-        self._idle = (idle, excess.clone()) if bool(idle.any()) else None
+        if bool(idle.any()):
+            self._idle = (idle, excess.clone())
+            excess.masked_fill_(idle, 0.0)
 
     def _keep_idle(self) -> None:
         """What does not move has sent nothing that counts, and its gradient counts for nothing."""

@@ -50,9 +50,10 @@ def published(*, groups: bool) -> torch.Tensor:
         mean = torch.zeros_like(errors[0])
         for rank in range(RANKS):
             gradients = torch.autograd.grad(loss_of(model, batch(rank, step)), bucket)
-            p = rates * torch.cat([g.reshape(-1) for g in gradients]) + errors[rank]
+            gradient = torch.cat([g.reshape(-1) for g in gradients])
+            p = rates * gradient + errors[rank]
             # Entries are ranked as gradients: with one rate that is the same order.
-            ranked = torch.where(rates > 0, p / rates, 0.0)
+            ranked = torch.where(rates > 0, p / rates, gradient)
             sent = torch.zeros_like(p)
             largest = ranked.abs().topk(round(0.02 * len(p))).indices
             sent[largest] = p[largest] * (rates[largest] > 0)
