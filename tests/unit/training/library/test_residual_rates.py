@@ -120,7 +120,11 @@ def test_residuals_of_parts_and_of_ways_back_follow_the_rate(collective: str) ->
         nn.init.zeros_(model.bias)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         sign = {"sign": {"error_feedback": "update", "block": 8}}
-        spelled: Any = {"hierarchical": {"workers_per_host": 2}} if collective == "hierarchical" else collective
+        spelled: Any = (
+            {"hierarchical": {"workers_per_host": 2, "across": "scatter-gather"}}
+            if collective == "hierarchical"
+            else collective
+        )
         with distribute(model, optimizer, "every-step", collective=spelled, compression=sign):
             for step in range(4):
                 scale = 0.125**step
