@@ -21,6 +21,7 @@ from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig, Chain
 from bwbench.experiment.config.component_parsing import ComponentOf
 from bwbench.methods.compression.chain import chain_refusal, nest
+from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN, residual_of
 from bwbench.methods.roles import REFERENCE
 from bwbench.network.backend_choice import choose
 from bwbench.network.link.frame_sizes import DEFAULT_MTU
@@ -166,6 +167,28 @@ def _check_algorithm(config: NamedMethod) -> Iterator[Finding]:
             yield Finding(("optimizer",), text)
 
 
+def _check_residual(config: NamedMethod) -> Iterator[Finding]:
+    """Residuals of another kind than everybody can keep."""
+    codec = config.compression[0]
+    residual = residual_of(getattr(codec.options, "error_feedback", False))
+    if residual is None or residual == PLAIN:
+        return
+    algorithm, optimizer = config.algorithm.name, config.optimizer
+    if COLLECTIVES.load(config.collective.name).wraps_model:
+        reason = f"collective {config.collective.name!r} keeps torch's own residual, which has no options"
+    elif residual.unit != "update":
+        return
+    elif not ALGORITHMS.load(algorithm).tells_rate:
+        reason = f"algorithm {algorithm!r} sends something else than the gradient of the next update"
+    elif optimizer is not None and optimizer.name not in LINEAR_OPTIMIZERS:
+        known = " or ".join(LINEAR_OPTIMIZERS)
+        reason = f"the update of optimizer {optimizer.name!r} is not linear in the gradient, as that of {known} is"
+    else:
+        return
+    text = f"compression {codec.name!r} cannot keep its residual in this way (error_feedback): {reason}; "
+    yield Finding(("compression",), text + "write 'error_feedback: true'")
+
+
 def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
     if not getattr(config.optimizer.options, "flat", False):
         return
@@ -270,6 +293,7 @@ _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
     _check_peers,
     _check_collective,
     _check_algorithm,
+    _check_residual,
 )
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_used_link,

@@ -48,6 +48,7 @@ class AbstractAlgorithm(abc.ABC):
         mean_of: what it averages over all ranks in every step, where it does nothing else; None for all others. Arms
             that average the same without loss are kin: they learn alike, and only their times differ.
         steps_alike: there is one kind of steps, for ``phases``.
+        tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
@@ -60,6 +61,7 @@ class AbstractAlgorithm(abc.ABC):
     role: ClassVar[Role] = "method"
     mean_of: ClassVar[str | None] = None
     steps_alike: ClassVar[bool] = False
+    tells_rate: ClassVar[bool] = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()

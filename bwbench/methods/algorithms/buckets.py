@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport, assign
+from bwbench.methods.algorithms.learning_rates import LearningRates
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.compression.codec import Shape
@@ -195,6 +196,11 @@ class BucketExchange(AbstractRunning):
         self._launch(all_that_is_left=True)  # a parameter that the forward pass did not use has no gradient to wait for
         return self._communicator.wait()
 
+    def update(self) -> None:
+        """The optimizer's step, at the rate that residuals were told."""
+        self._rates.check()
+        super().update()
+
     def close(self) -> None:
         """End the threads once they are done with what they have, and leave the gradients to others."""
         for hook in self._hooks:
@@ -212,6 +218,7 @@ class BucketExchange(AbstractRunning):
             context.codec_of([tuple(parameters[index].shape) for index in bucket], number)
             for number, bucket in enumerate(buckets)
         ]
+        self._rates = LearningRates(context.optimizer, [[parameters[i] for i in bucket] for bucket in buckets])
         self._rounds = context.rounds(len(buckets))
         self._sending = False
         self._missing = [0] * len(buckets)
@@ -243,6 +250,8 @@ class BucketExchange(AbstractRunning):
         while self._num_launched < len(self._missing):
             if self._missing[self._num_launched] > 0 and not all_that_is_left:
                 return
+            if self._num_launched == 0:
+                self._rates.tell(self._codecs)
             self._communicator.submit(partial(self._average, self._num_launched))
             self._num_launched += 1
 

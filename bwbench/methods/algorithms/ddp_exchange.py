@@ -179,7 +179,7 @@ def register_hook(ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec
             matrix_approximation_rank=options.rank,
             start_powerSGD_iter=FIRST_COMPRESSED_STEP,
             min_compression_rate=MIN_COMPRESSION_RATE,
-            use_error_feedback=options.error_feedback,
+            use_error_feedback=bool(options.error_feedback),
             orthogonalization_epsilon=_EPSILON,
         )
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)

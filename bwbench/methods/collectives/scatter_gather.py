@@ -43,20 +43,28 @@ class AbstractKeepingParts(AbstractCollective):
         self._waiting: dict[str, dict[str, torch.Tensor]] = {}
 
     def part(
-        self, codec: AbstractCodec, tag: int, number: int, length: int, rank: int, *, back: bool = False
+        self, codec: AbstractCodec, tag: int, number: int, length: int, rank: int, *, begin: int = 0, back: bool = False
     ) -> AbstractCodec:
         """The codec of part ``number`` of the bucket ``tag``, ``length`` elements long; ``back``: of a mean's way back.
 
         Where payloads of any cut stand for themselves (``sums_on_ring``) it is the bucket's own.
+
+        Args:
+            begin: the first element of the part in the bucket.
         """
         if codec.sums_on_ring:
             return codec
-        codec = codec.answering() if back else codec
-        return self._kept(f"{tag}.{number}", codec, [(length,)], rank, (tag + 1) * _BUCKETS_APART + number)
+        own = codec.answering() if back else codec
+        kept = self._kept(f"{tag}.{number}", own, [(length,)], rank, (tag + 1) * _BUCKETS_APART + number)
+        rate = codec.rate
+        kept.rate = rate if isinstance(rate, float) else rate[begin : begin + length]
+        return kept
 
     def answer(self, codec: AbstractCodec, tag: int) -> AbstractCodec:
         """A second codec for the whole bucket ``tag``: that of a way back."""
-        return self._kept(f"{tag}.answer", codec.answering())
+        kept = self._kept(f"{tag}.answer", codec.answering())
+        kept.rate = codec.rate
+        return kept
 
     def reset(self) -> None:
         """Forget everything, as if no part had been encoded yet."""
@@ -220,7 +228,9 @@ class Exchange:
         begin, end = self._pieces[piece][chunk if chunk < self._size else self._place]
         number = piece * (self._size + 1) + chunk
         back = chunk == self._size
-        return self._collective.part(self._codec, self._round.tag, number, end - begin, self._place, back=back)
+        return self._collective.part(
+            self._codec, self._round.tag, number, end - begin, self._place, begin=begin, back=back
+        )
 
     def _send(self, payload: torch.Tensor, peers: list[int]) -> None:
         message = frame(self._codec, payload)

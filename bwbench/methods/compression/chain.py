@@ -9,7 +9,7 @@ from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.compression.codec import AbstractCodec
-from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.methods.compression.error_feedback import ErrorFeedback, residual_of
 
 
 def chain_refusal(chain: Sequence[Component]) -> str | None:
@@ -65,8 +65,8 @@ def build_codec(chain: Sequence[Component]) -> AbstractCodec:
     codec: AbstractCodec = nest(chain)
     if codec.keeps_residual:
         return codec
-    with_feedback = getattr(codec.options, "error_feedback", loses(codec))
-    return ErrorFeedback(codec) if with_feedback else codec
+    residual = residual_of(getattr(codec.options, "error_feedback", loses(codec)))
+    return codec if residual is None else ErrorFeedback(codec, residual)
 
 
 def loses(codec: AbstractCodec) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import copy
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, Union
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import on_host
@@ -17,6 +17,7 @@ from bwbench.methods.deferred import torch
 Shape = tuple[int, ...]
 # Replaces an fp32 vector by its mean over all ranks, the same bits everywhere. A collective gives it to a codec.
 AverageMessage = Callable[["torch.Tensor"], None]
+Rate: TypeAlias = Union[float, "torch.Tensor"]  # a learning rate, or one for each element: fp32 of shape [num_elements]
 ALIGNMENT_BYTES = 8  # of the messages inside a payload, so that they can be read as any type of number
 
 
@@ -35,6 +36,8 @@ class AbstractCodec(abc.ABC):
         linear: its messages are sums of numbers, which any exact collective may form (``AbstractLinearCodec``).
         late_residual: most of a gradient arrives many steps late; a momentum in the optimizer multiplies that.
         inner: encodes the values that this codec carries; None sends them as they are.
+        follows_rate: what it remembers depends on ``rate``, which has to be told it.
+        rate: the learning rate of the update that the next input goes into; set by whoever runs the codec.
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
@@ -45,6 +48,8 @@ class AbstractCodec(abc.ABC):
     keeps_residual: ClassVar[bool] = False
     late_residual: ClassVar[bool] = False
     linear: bool = False
+    follows_rate: bool = False
+    rate: Rate = 1.0
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()

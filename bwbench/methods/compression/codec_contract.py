@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bwbench.methods.compression.codec import AbstractCodec
-from bwbench.methods.compression.error_feedback import ErrorFeedback
+from bwbench.methods.compression.error_feedback import PLAIN, ErrorFeedback, ResidualConfig
 from bwbench.methods.deferred import torch
 
 NUM_ELEMENTS = 20_000  # of the gradient that the estimate is checked on
 ESTIMATE_TOLERANCE = 0.15  # of payload_bytes where it is not exact
 REPEATS = 16  # of encoding the same tensor, to see whether a codec that rounds at random is right on average
+RATES = (1.0, 0.5, 2.0)  # learning rates of the steps in which a residual is looked at
 BIAS_TOLERANCE = 0.02  # of the length of the tensor; ternary rounding comes to 0.3 % (one standard deviation)
 
 
@@ -86,21 +87,24 @@ def _of_one_tensor(codec: AbstractCodec, x: torch.Tensor) -> Iterator[str]:
 
 def _of_feedback(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:
     """The identity decoded + residual = input + residual before, over three steps; then what state is worth."""
-    x = gradients()["normal"]
-    codec = ErrorFeedback(make_codec())
-    estimate, size = codec.payload_bytes(x.numel()), codec.codec.encode(x).numel()
+    x, bare = gradients()["normal"], make_codec()
+    estimate, size = bare.payload_bytes(x.numel()), bare.encode(x).numel()
     if abs(estimate - size) > ESTIMATE_TOLERANCE * size:
         yield f"normal: payload_bytes says {estimate}, encode gave {size}: more than 15 % off"
-    for step in range(3):
-        before = torch.zeros_like(x) if codec.residual is None else codec.residual.clone()
-        decoded = codec.decode(codec.encode(x), x.numel())
-        assert codec.residual is not None
-        rounding = 1e-6 * max(1.0, float(decoded.abs().max()))  # a value may be far smaller than what is sent for it
-        if not torch.allclose(decoded + codec.residual, x + before, rtol=1e-5, atol=rounding):
-            yield f"error feedback, step {step + 1}: decoded + residual is not input + residual before"
-    again = codec.fresh()
-    if again.residual is not None:
-        yield "fresh() did not forget the residual"
+    for how in (PLAIN, ResidualConfig(decay=0.5), ResidualConfig(unit="update")):
+        codec = ErrorFeedback(make_codec(), how)
+        for step in range(3):
+            codec.rate = RATES[step]
+            before = torch.zeros_like(x) if codec.residual is None else how.decay * codec.residual
+            if how.unit == "update" and step:
+                before *= RATES[step - 1] / RATES[step]
+            decoded = codec.decode(codec.encode(x), x.numel())
+            assert codec.residual is not None
+            rounding = 1e-6 * max(1.0, float(decoded.abs().max()))  # a value may be far smaller than what is sent
+            if not torch.allclose(decoded + codec.residual, x + before, rtol=1e-5, atol=rounding):
+                yield f"error feedback, step {step + 1}: decoded + residual is not input + residual before ({how})"
+        if codec.fresh().residual is not None:
+            yield "fresh() did not forget the residual"
 
 
 def _of_memory(make_codec: Callable[[], AbstractCodec]) -> Iterator[str]:

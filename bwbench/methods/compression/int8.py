@@ -9,6 +9,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, reciprocal, unpack, up_to_bf16, up_to_bits
+from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.deferred import np, torch
 
 LARGEST_CODE = 255
@@ -29,7 +30,7 @@ class Int8Config(ComponentConfig):
 
     block: int | None = Field(None, ge=8, le=PIECE)
     epsilon: Literal["relative", "bagua"] = "relative"
-    error_feedback: bool = False
+    error_feedback: Feedback = False
 
 
 class Int8(AbstractBlockCodec):
@@ -101,7 +102,7 @@ class Int4Config(ComponentConfig):
     """
 
     block: int = Field(128, ge=8, le=PIECE)
-    error_feedback: bool = True
+    error_feedback: Feedback = True
 
 
 class Int4(AbstractBlockCodec):

@@ -12,6 +12,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import empty_fp32
 from bwbench.methods.compression.codec import ALIGNMENT_BYTES, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
+from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.deferred import torch
 
 
@@ -24,7 +25,7 @@ class PowerSgdConfig(ComponentConfig):
     """
 
     rank: int = Field(2, ge=1)
-    error_feedback: bool = True
+    error_feedback: Feedback = True
 
 
 class PowerSgd(AbstractLinearCodec):

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import array_of, tensor_of
 from bwbench.methods.compression.codec import AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
+from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.compression.sparse import entries_at
 from bwbench.methods.deferred import np, torch
 
@@ -31,14 +32,14 @@ class RandomKConfig(ComponentConfig):
 
     ratio: float = Field(0.1, gt=0.0, le=1.0)
     unbiased: bool = False
-    error_feedback: bool = True
+    error_feedback: Feedback = True
 
     @model_validator(mode="before")
     @classmethod
     def _one_correction(cls, options: Any) -> Any:
         if not isinstance(options, dict) or options.get("unbiased") is not True:
             return options
-        if options.get("error_feedback") is True:
+        if options.get("error_feedback", False) is not False:
             text = "unbiased entries are multiplied by 1/ratio, and a residual would add up the same once more; "
             raise PydanticCustomError("random_k", f"{text}write error_feedback: false, or unbiased: false")
         return {**options, "error_feedback": False}

@@ -9,6 +9,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs
+from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.deferred import np, torch
 
 
@@ -21,7 +22,7 @@ class SignConfig(ComponentConfig):
     """
 
     block: int = Field(1024, ge=8, le=PIECE)
-    error_feedback: bool = True
+    error_feedback: Feedback = True
 
 
 class Sign(AbstractBlockCodec):
@@ -57,7 +58,7 @@ class Int2Config(ComponentConfig):
     """
 
     block: int = Field(512, ge=8, le=PIECE)
-    error_feedback: bool = True
+    error_feedback: Feedback = True
 
 
 class Int2(AbstractBlockCodec):

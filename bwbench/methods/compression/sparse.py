@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.buffers import array_of, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
+from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.deferred import np, torch
 
 # Low bits of a gap (or DENSE), number of entries, bytes of their values. 16 bytes: the values begin at a multiple of 8.
@@ -280,19 +281,44 @@ def top_k(x: np.ndarray, num_entries: int, *, exact: bool) -> np.ndarray:
     return indices
 
 
+def top_k_by_chunk(x: np.ndarray, ratio: float, chunk: int) -> np.ndarray:
+    """Indices, ascending, of the largest of each ``chunk`` consecutive entries of ``x``: ``entries_at(ratio)`` of them.
+
+    As ``top_k`` with all entries ranked. The last chunk may be shorter.
+    """
+    count, whole = entries_at(ratio, chunk), len(x) - len(x) % chunk
+    chunks = x[:whole].reshape(-1, chunk)
+    rows = max(1, PART // chunk)
+    found = [np.empty(0, np.int64)]
+    for begin in range(0, len(chunks), rows):
+        magnitudes = _magnitudes(chunks[begin : begin + rows])
+        least = np.partition(magnitudes, chunk - count, axis=1)[:, chunk - count, None]
+        large = magnitudes >= np.maximum(least, SMALLEST)
+        for row in np.flatnonzero(large.sum(axis=1) > count):  # of equal ones the last are too many
+            equal = np.flatnonzero(magnitudes[row] == least[row])
+            large[row, equal[count - int(large[row].sum()) :]] = False
+        found.append(np.flatnonzero(large) + begin * chunk)
+    tail = x[whole:]
+    found.append(top_k(tail, entries_at(ratio, len(tail)), exact=True) + whole)
+    return np.concatenate(found)
+
+
 class TopKConfig(ComponentConfig):
     """Options of ``top-k``.
 
     Attributes:
         ratio: share of the entries of each tensor (bucket) that is sent; at least one is.
+        chunk: entries are ranked within so many consecutive ones, and ``ratio`` holds in each of these chunks; None
+            ranks those of the whole tensor.
         exact: rank all entries. Otherwise a sample finds a threshold and only what passes it is ranked: the same
-            entries, but for some steps with up to 10 % fewer.
+            entries, but for some steps with up to 10 % fewer. Within chunks all are ranked in any case.
         error_feedback: keep what is not sent and add it to the next step's gradient.
     """
 
     ratio: float = Field(0.01, gt=0.0, le=1.0)
+    chunk: int | None = Field(None, ge=1)
     exact: bool = False
-    error_feedback: bool = True
+    error_feedback: Feedback = True
 
 
 class TopK(AbstractSparseCodec):
@@ -305,9 +331,12 @@ class TopK(AbstractSparseCodec):
     options: TopKConfig
 
     def _expected_entries(self, num_elements: int) -> int:
-        return entries_at(self.options.ratio, num_elements)
+        ratio, chunk = self.options.ratio, self.options.chunk or max(1, num_elements)
+        return num_elements // chunk * entries_at(ratio, chunk) + entries_at(ratio, num_elements % chunk)
 
     def _selected(self, x: np.ndarray) -> np.ndarray:
+        if self.options.chunk is not None:
+            return top_k_by_chunk(x, self.options.ratio, self.options.chunk)
         return top_k(x, entries_at(self.options.ratio, len(x)), exact=self.options.exact)
 
 
@@ -329,7 +358,7 @@ class ThresholdConfig(ComponentConfig):
 
     value: float | None = Field(None, gt=0.0, allow_inf_nan=False)
     quantile: float | None = Field(None, gt=0.0, lt=1.0)
-    error_feedback: bool = True
+    error_feedback: Feedback = True
 
     @model_validator(mode="before")
     @classmethod
