@@ -109,13 +109,17 @@ class DiLoCo(Replicas):
         self.reference = self.flat(self.parameters[0])
         self.buffer = self.zeros()
 
+    def average(self, changes: Tensors) -> Tensor:
+        """The mean of what all ranks send; tests of ways back that are compressed, too, put theirs in its place."""
+        return mean(changes)
+
     def step(self, gradients: list[Tensors]) -> None:
         """One step."""
         for rank, grads in enumerate(gradients):
             self.use(rank, grads)
         self.steps_done += 1
         if self.steps_done % self.period == 0:
-            change = mean([self.roundtrip(self.reference - self.flat(tensors)) for tensors in self.parameters])
+            change = self.average([self.roundtrip(self.reference - self.flat(tensors)) for tensors in self.parameters])
             self.buffer = self.outer_momentum * self.buffer + change
             d = change + self.outer_momentum * self.buffer if self.nesterov else self.buffer
             self.reference = self.reference - self.outer_lr * d
@@ -161,6 +165,10 @@ class StreamingDiLoCo(Replicas):
         self.buffer = self.zeros()
         self.travelling: list[tuple[int, int, Tensor]] = []
 
+    def average(self, changes: Tensors, part: int) -> Tensor:
+        """The mean of what all ranks send; tests of ways back that are compressed, too, put theirs in its place."""
+        return mean(changes)
+
     def step(self, gradients: list[Tensors]) -> None:
         """One step."""
         for rank, grads in enumerate(gradients):
@@ -170,7 +178,9 @@ class StreamingDiLoCo(Replicas):
         weights = [self.flat(tensors) for tensors in self.parameters]
         for part, (chosen, offset) in enumerate(zip(self.fragments, self.offsets, strict=True)):
             if t >= self.start and (t - offset) % self.period == 0:
-                change = mean([self.roundtrip(self.reference[chosen] - vector[chosen]) for vector in weights])
+                change = self.average(
+                    [self.roundtrip(self.reference[chosen] - vector[chosen]) for vector in weights], part
+                )
                 self.travelling.append((t + self.overlap, part, change))
         for due, part, change in list(self.travelling):
             if due != t:

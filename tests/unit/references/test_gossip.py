@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.references import compressors as rc
-from tests.references.closed_forms import LR, flat, gradients_of, near, run, start, torch_run
 from tests.references.gossip import Decentralized, LowPrecisionDecentralized, shift_one_peer
+from tests.unit.references.closed_forms import LR, flat, gradients_of, near, run, start, torch_run
 
 
 def test_shift_one_pairs() -> None:

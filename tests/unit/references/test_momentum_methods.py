@@ -6,8 +6,19 @@ import pytest
 import torch
 
 from tests.references import compressors as rc
-from tests.references.closed_forms import LENGTH, LR, flat, gradient_at, gradients_of, near, run, same, start, torch_run
 from tests.references.momentum_methods import OneBitAdam, QAdam
+from tests.unit.references.closed_forms import (
+    LENGTH,
+    LR,
+    flat,
+    gradient_at,
+    gradients_of,
+    near,
+    run,
+    same,
+    start,
+    torch_run,
+)
 
 
 def test_qadam_in_warm_up_is_adam() -> None:

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.references import compressors as rc
-from tests.references.closed_forms import LENGTH, LR, flat, gradients_of, near, run, same, start, torch_run
 from tests.references.gossip import LowPrecisionDecentralized
 from tests.references.gradient_methods import ByteGrad, GradientAllReduce, ParameterServer
 from tests.references.momentum_methods import OneBitAdam, QAdam
 from tests.references.periodic import SparseLoCo
 from tests.references.replicas import scatter_gather
 from tests.references.sparse_methods import DeepGradientCompression
+from tests.unit.references.closed_forms import LENGTH, LR, flat, gradients_of, near, run, same, start, torch_run
 
 OPTIMIZERS = [
     ("sgd", {}, lambda p: torch.optim.SGD(p, LR)),

@@ -8,9 +8,20 @@ import torch
 from torch import Tensor
 
 from tests.references import compressors as rc
-from tests.references.closed_forms import LENGTH, LR, flat, gradient_at, gradients_of, near, run, same, start, torch_run
 from tests.references.gradient_methods import GradientAllReduce
 from tests.references.periodic import DiLoCo, LocalSGD, SparseLoCo, StreamingDiLoCo
+from tests.unit.references.closed_forms import (
+    LENGTH,
+    LR,
+    flat,
+    gradient_at,
+    gradients_of,
+    near,
+    run,
+    same,
+    start,
+    torch_run,
+)
 
 
 def by_hand_local(ranks: int, steps: int, when: Callable[[int], bool]) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.references import compressors as rc
-from tests.references.closed_forms import flat, near, start
+from tests.unit.references.closed_forms import flat, near, start
 
 
 @pytest.mark.parametrize(("length", "parts"), [(29, 3), (5, 4), (3, 8), (8, 2), (0, 2)])

@@ -11,9 +11,20 @@ import torch
 from torch import Tensor
 
 from tests.references import compressors as rc
-from tests.references.closed_forms import LENGTH, LR, SHAPES, flat, gradient_at, gradients_of, near, run, same, start
 from tests.references.gradient_methods import GradientAllReduce
 from tests.references.sparse_methods import DeepGradientCompression, ErrorFeedback, PowerSGD, RandomK
+from tests.unit.references.closed_forms import (
+    LENGTH,
+    LR,
+    SHAPES,
+    flat,
+    gradient_at,
+    gradients_of,
+    near,
+    run,
+    same,
+    start,
+)
 
 COMPRESSORS = [lambda x: rc.top_k(x, 3), lambda x: rc.sign_block(x, 8), lambda x: rc.threshold(x, 0.5)]
 
