@@ -22,7 +22,7 @@ from bwbench.experiment.config.cell_config import CellConfig, Chain
 from bwbench.experiment.config.component_parsing import ComponentOf
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN, residual_of
-from bwbench.methods.roles import REFERENCE
+from bwbench.methods.roles import REFERENCE, averages_gradients
 from bwbench.network.backend_choice import choose
 from bwbench.network.link.frame_sizes import DEFAULT_MTU
 from bwbench.network.link.link import unknown_nodes
@@ -78,6 +78,22 @@ def remarks(config: NamedMethod) -> list[str]:
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     said = COLLECTIVES.load(config.collective.name).remark(codecs)
     return [f"collective {config.collective.name!r}: {said}"] if said else []
+
+
+def momentum_doubt(config: NamedMethod) -> str | None:
+    """What is to be said where gradients that arrive late meet a momentum."""
+    if config.optimizer is None or not averages_gradients(config.algorithm.name):
+        return None
+    momentum = float(getattr(config.optimizer.options, "momentum", 0.0))
+    for component in config.compression if momentum else ():
+        late = COMPRESSIONS.load(component.name).late_residual
+        if late and getattr(component.options, "error_feedback", False):
+            return (
+                f"{component.name} sends most of a gradient some steps late, and a momentum of {momentum:g} multiplies "
+                "that: it trains better without, by as much as all accuracy (docs/algorithms/accuracy.md); write "
+                "momentum: 0"
+            )
+    return None
 
 
 def _check_verbs(config: NamedMethod) -> Iterator[Finding]:

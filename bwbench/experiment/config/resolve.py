@@ -16,7 +16,14 @@ from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
-from bwbench.experiment.config.combinations import Finding, MethodConfig, auto_collective, refusals, remarks
+from bwbench.experiment.config.combinations import (
+    Finding,
+    MethodConfig,
+    auto_collective,
+    momentum_doubt,
+    refusals,
+    remarks,
+)
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -140,7 +147,9 @@ def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Compone
         notes += [] if findings else remarks(config)
     if config is None or findings:
         raise ConfigError([Problem(finding.message) for finding in findings])
-    return ResolvedMethod(config, expanded.idle, expanded.warnings, tuple(notes))
+    doubt = momentum_doubt(config)
+    warnings = expanded.warnings if doubt is None else (*expanded.warnings, doubt)
+    return ResolvedMethod(config, expanded.idle, warnings, tuple(notes))
 
 
 def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from bwbench.base.errors import PackedRecordsError, RecordError
 from bwbench.base.plain_data import list_at
-from bwbench.base.registry import COMPRESSIONS
 from bwbench.base.units import DURATION
-from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.combinations import momentum_doubt
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
-from bwbench.methods.roles import averages_gradients
 from bwbench.network.backend_choice import beyond_relay
 from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.netem.shape import beyond_netem
@@ -161,7 +159,7 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
                 f"an outage of {DURATION.format(longest_s)} ends a cell that needs the link meanwhile as failed: "
                 f"outages are waited for about {DURATION.format(LONGEST_OUTAGE_S)}"
             ] = None
-        if (doubt := _momentum_doubt(config)) is not None:
+        if (doubt := momentum_doubt(config)) is not None:
             found[doubt] = None
         if (text := beyond_relay(config.link, config.nodes)) is None:
             continue
@@ -171,19 +169,3 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
                 continue
         found[text] = None
     return list(found)
-
-
-def _momentum_doubt(config: CellConfig) -> str | None:
-    """What is to be said where gradients that arrive late meet a momentum."""
-    momentum = float(getattr(config.optimizer.options, "momentum", 0.0))
-    if momentum == 0.0 or not averages_gradients(config.algorithm.name):
-        return None
-    for component in config.compression:
-        late = COMPRESSIONS.load(component.name).late_residual
-        if late and getattr(component.options, "error_feedback", False):
-            return (
-                f"{component.name} sends most of a gradient some steps late, and a momentum of {momentum:g} multiplies "
-                "that: it trains better without, by as much as all accuracy (docs/algorithms/accuracy.md); write "
-                "momentum: 0"
-            )
-    return None

@@ -34,7 +34,7 @@ class HandleGradients:
         self.used: set[int] = set()
         self.nonfinite: str | None = None
         self._num_nonfinite_steps = 0
-        self._noted: dict[int, Seen] = {}
+        self._noted: dict[int, int] = {}
         self._places: list[torch.Tensor | None] = [None] * len(parameters)  # gradients that nobody has put there
 
     def non_finite(self, parameter: int, kind: NonFinite) -> None:
@@ -76,13 +76,12 @@ class HandleGradients:
     def seen(self) -> torch.Tensor:
         """``Seen`` of every parameter on this rank, uint8. What was noted is forgotten."""
         noted, self._noted = self._noted, {}
-        return torch.tensor(
-            [
-                noted.get(index, 0) | Seen.USED * (index in self.used) | Seen.TRAINED * parameter.requires_grad
-                for index, parameter in enumerate(self._parameters)
-            ],
-            dtype=torch.uint8,
-        )
+        seen = bytearray(Seen.TRAINED * parameter.requires_grad for parameter in self._parameters)
+        for index in self.used:
+            seen[index] |= Seen.USED
+        for index, flags in noted.items():
+            seen[index] |= flags
+        return torch.frombuffer(seen, dtype=torch.uint8)
 
     def settle(self, everywhere: torch.Tensor, ranks: Sequence[int], step: int, running: AbstractRunning) -> None:
         """Make gradients what the optimizer is to see, equally on all ranks where they are averaged.
@@ -102,7 +101,10 @@ class HandleGradients:
         if self.nonfinite is not None:
             self._warn(step)
         averaged = running.averages_gradients
-        for parameter, flags in zip(self._parameters, _united(everywhere), strict=True):
+        union = _united(everywhere)
+        as_usual = union == Seen.USED | Seen.TRAINED
+        for index in [] if bool(as_usual.all()) else (~as_usual).nonzero().flatten().tolist():
+            parameter, flags = self._parameters[index], int(union[index])
             if averaged and flags & (Seen.NAN | Seen.INF):
                 value = torch.nan if flags & Seen.NAN else torch.inf
                 parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
@@ -133,14 +135,18 @@ class HandleGradients:
             )
 
     def _found(self, everywhere: torch.Tensor, ranks: Sequence[int]) -> str | None:
+        bad = everywhere & (Seen.NAN | Seen.INF)
+        if not bool(bad.any()):
+            return None
+
         def findings() -> Iterator[str]:
-            for row, index in (everywhere & (Seen.NAN | Seen.INF)).nonzero().tolist():
+            for row, index in bad.nonzero().tolist():
                 kind = "nan" if int(everywhere[row, index]) & Seen.NAN else "inf"
                 yield f"the gradient of {self._names[index]} holds {kind} on rank {ranks[row]}"
 
         found = list(findings())
         more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
-        return "; ".join(found[:_MOST_NAMED] + more) or None
+        return "; ".join(found[:_MOST_NAMED] + more)
 
     def _warn(self, step: int) -> None:
         """Ever more rarely: scalers meet an infinity now and then."""
@@ -149,12 +155,12 @@ class HandleGradients:
             _log.warning("step %d: %s (step number %d of this kind)", step, self.nonfinite, self._num_nonfinite_steps)
 
 
-def _united(everywhere: torch.Tensor) -> list[int]:
+def _united(everywhere: torch.Tensor) -> torch.Tensor:
     """What any rank has seen of each parameter."""
     union = everywhere[0].clone()
     for row in everywhere[1:]:
         union |= row
-    return union.tolist()  # type: ignore[no-any-return]
+    return union
 
 
 def _brings_something(gradient: torch.Tensor | None, running: AbstractRunning) -> bool:

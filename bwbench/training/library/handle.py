@@ -19,7 +19,7 @@ from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
 from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_state
 from bwbench.training.library.gradients import HandleGradients
 from bwbench.training.library.groups import ScriptGroups
-from bwbench.training.library.method import Method
+from bwbench.training.library.method import LaterOptions, Method
 from bwbench.training.library.step_message import heard, tell_step
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
@@ -94,6 +94,7 @@ class Distributed:
         self._running, self._groups, self._host, self._undo = running, groups, host, undo
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
         self.gradients.placed()
+        self._options = LaterOptions(self.method, self._optimizer, self.world_size)
 
         # Functions bound to the optimizer, and with the attributes of what they replace: schedulers look for both.
         @functools.wraps(self._plain_step)
@@ -333,6 +334,7 @@ class Distributed:
         if self._moment is not Moment.BETWEEN:
             return
         self.gradients.check()
+        self._options.check()
         candidates = [p for p in self._parameters if p is first] if self._clean else self._parameters
         kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
         self._num_begun += 1

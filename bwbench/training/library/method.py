@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,14 @@ import torch
 from pydantic import ConfigDict, ValidationError
 
 from bwbench.base.component import Component, ComponentConfig
-from bwbench.base.errors import ConfigError
+from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.plain_data import JsonObject
+from bwbench.experiment.config.combinations import MethodConfig, momentum_doubt, refusals
 from bwbench.experiment.config.component_parsing import split_spelling
 from bwbench.experiment.config.resolve import resolve_method
 
 _NAMES = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}  # of torch's classes in experiment files
+_SWITCHES = ("momentum", "amsgrad", "maximize", "capturable", "differentiable")  # methods ask for these
 _MIN_NODES = 2  # a script that is tried out in one process names the method that it will use on several
 
 
@@ -54,16 +57,53 @@ def choose(
     optimizer that the method does not go with.
     """
     asked = {"algorithm": algorithm, "collective": _for_this_machine(collective), "compression": compression}
-    for component in components_of(optimizer):
-        resolved = resolve_method(asked, max(num_ranks, _MIN_NODES), component)
+    by_group = [resolve_method(asked, max(num_ranks, _MIN_NODES), component) for component in components_of(optimizer)]
+    resolved = by_group[0]
     config = resolved.config
     if num_ranks > 1 and config.nodes != num_ranks:
         raise ConfigError(
             f"algorithm {config.algorithm.name!r} trains on 1 node, and this is one of {num_ranks} processes; "
             f"start one process, or choose another algorithm"
         )
-    warnings = [*resolved.warnings, *(f"{key!r} changes nothing here" for key in resolved.idle if key in asked)]
-    return Method(config.algorithm, config.collective, config.compression, resolved.notes, tuple(warnings))
+    said = [warning for group in by_group for warning in group.warnings]
+    said += [f"{key!r} changes nothing here" for key in resolved.idle if key in asked]
+    return Method(config.algorithm, config.collective, config.compression, resolved.notes, tuple(dict.fromkeys(said)))
+
+
+class LaterOptions:
+    """Notices options that a method does not go with, and that the optimizer gets while training.
+
+    ``param_groups`` and ``load_state_dict`` can change them at any time. Rates, and how large a momentum is, may go up
+    and down in every step; what counts is whether there is one.
+    """
+
+    def __init__(self, method: Method, optimizer: torch.optim.Optimizer, num_ranks: int) -> None:
+        self._method, self._optimizer, self._num_ranks = method, optimizer, num_ranks
+        self._accepted = self._switched_on()
+        self._said = list(method.warnings)
+
+    def check(self) -> None:
+        """A few lookups a step. Raises ConfigError, or warns, where ``distribute`` would have done so."""
+        if (found := self._switched_on()) == self._accepted:
+            return
+        method, nodes = self._method, max(self._num_ranks, _MIN_NODES)
+        for component in components_of(self._optimizer):
+            config = MethodConfig.model_construct(
+                nodes=nodes,
+                algorithm=method.algorithm,
+                collective=method.collective,
+                compression=method.compression,
+                optimizer=component,
+            )
+            if findings := refusals(config):
+                raise ConfigError([Problem(finding.message) for finding in findings])
+            if (doubt := momentum_doubt(config)) is not None and doubt not in self._said:
+                self._said.append(doubt)
+                warnings.warn(doubt, stacklevel=2)
+        self._accepted = found
+
+    def _switched_on(self) -> list[list[str]]:
+        return [[key for key in _SWITCHES if group.get(key)] for group in self._optimizer.param_groups]
 
 
 def components_of(optimizer: torch.optim.Optimizer) -> list[Component]:

@@ -129,7 +129,7 @@ def test_a_skipped_step_of_local_sgd_is_a_step_without_an_update() -> None:
                     for parameter in same:
                         parameter.copy_(mean)
     for found in together(NUM_RANKS, work):
-        assert (found - values(replicas[0])).abs().max() < 1e-6
+        assert torch.allclose(found, values(replicas[0]), atol=1e-4)  # sent as fp16
 
 
 @pytest.mark.parametrize(

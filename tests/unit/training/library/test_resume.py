@@ -22,6 +22,7 @@ OVERLAPPED = {"overlapped-local-sgd": 2, "streaming-diloco": 1}
 # Results that depend on when a thread gets its turn; torch's DDP, which orders its sums anew after its first step; and
 # what one process does alone.
 NOT_REPEATABLE = ("async", "single", "torch")
+WITHOUT_MOMENTUM = ("dgc", "dgc-int4", "ef-signsgd", "random-k")
 METHODS = [name for name, preset in PRESETS.items() if not {*NOT_REPEATABLE} & {preset.algorithm, preset.collective}]
 # One method of each algorithm: what is kept for the first step is no matter of collectives and codecs.
 FIRST = list({PRESETS[name].algorithm: name for name in reversed(METHODS)}.values())
@@ -47,7 +48,7 @@ def train(
     model = small_model(seed=0 if state is None else 7)
     known = ALGORITHMS.load(PRESETS[name].algorithm).optimizers
     optimizer: torch.optim.Optimizer = (
-        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if "dgc" in name else 0.9)
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if name in WITHOUT_MOMENTUM else 0.9)
         if not known or "sgd" in known
         else torch.optim.Adam(model.parameters(), lr=0.01)
     )
