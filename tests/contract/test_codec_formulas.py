@@ -62,7 +62,8 @@ def test_qsgd_rounds_as_its_formula(levels: int) -> None:
 
 def test_terngrad_rounds_as_its_formula() -> None:
     codec, x = TernGrad(TernGradConfig(block=LENGTH)), scale_exactly(values(), LENGTH)
-    assert_nearly_all_equal(there_and_back(codec, x), formulas.terngrad(x, chances(codec, x)), step=4.0, share=1e-3)
+    expected = formulas.terngrad(x, chances(codec, x))
+    assert_nearly_all_equal(there_and_back(codec, x), expected, step=4.0, share=1e-3)
 
 
 def test_natural_rounds_as_its_formula() -> None:
@@ -74,18 +75,18 @@ def test_natural_rounds_as_its_formula() -> None:
 
 @pytest.mark.parametrize("codec", [Qsgd(QsgdConfig(norm="l2", block=64)), TernGrad(TernGradConfig(block=64))])
 def test_random_rounding_is_right_on_average(codec: AbstractStochasticCodec) -> None:
-    x, calls = values(1, 64), 4000
+    x, calls = values(1, 64), 1500
     total = sum(there_and_back(codec, x).double() for _ in range(calls)) / calls
     assert (total - x).abs().max() < 5 * 8 / 2 / calls**0.5 / 1.2  # 5 deviations of a step of at most the norm, 8
 
 
 def test_terngrad_cuts_off_as_its_formula() -> None:
-    x, calls = values(2, 64), 4000
+    x, calls = values(2, 64), 1500
     codec = TernGrad(TernGradConfig(block=64, clip=1.5))
     total = sum(there_and_back(codec, x).double() for _ in range(calls)) / calls
     grid = (torch.arange(200) + 0.5) / 200
     expected = sum(formulas.terngrad(x, torch.full_like(x, float(u)), clip_sigmas=1.5) for u in grid) / 200
-    assert (total - expected).abs().max() < 0.15
+    assert (total - expected).abs().max() < 0.2
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])

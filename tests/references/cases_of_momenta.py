@@ -59,6 +59,7 @@ MOMENTA = [
         "QAdam, exact momenta, clipping and weight decay",
         momentum("momentum", "none", optimizer=ADAM, clip=CLIP),
         qadam(roundtrip=lambda x: x),
+        (3,),
         feed=clipped_by_the_user,
     ),
     Case(

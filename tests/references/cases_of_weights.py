@@ -46,6 +46,7 @@ GOSSIP = [
         "low-precision decentralized, exact differences",
         Method("low-precision-decentralized", compression="none", optimizer=MOMENTUM),
         low_precision(roundtrip=lambda x: x),
+        (2, 3),
         equal=never,
     ),
     Case(
@@ -129,7 +130,7 @@ ROUNDS = [
         diloco(period=5, roundtrip=INT8),
         (2, 3),
         rounds_of(5),
-        ties=0.1,
+        ties=0.02,
         dtype=torch.float32,
     ),
     Case(
@@ -138,7 +139,7 @@ ROUNDS = [
         diloco(BothWays, period=5),
         (2, 3),
         rounds_of(5),
-        ties=0.1,
+        ties=0.02,
         dtype=torch.float32,
     ),
     Case(
@@ -158,7 +159,7 @@ ROUNDS = [
         streaming(2, 6, roundtrip=INT4),
         (2, 3),
         never,
-        ties=0.1,
+        ties=0.02,
         dtype=torch.float32,
     ),
     Case(
