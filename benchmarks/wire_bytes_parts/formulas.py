@@ -160,8 +160,14 @@ METHODS: dict[str, Method] = {
     "overlapped-local-sgd": Method(_RING_16, steps=128, exchanges=2, options={"period": 64}),
     "diloco": Method(_RING_16, steps=100, exchanges=2, options={"period": 50}),
     "diloco-int4": Method(_scattered(INT4), steps=100, exchanges=2, options={"period": 50}),
-    "sparseloco": Method(
+    "sparse-diloco": Method(
         Exchange(ALL_GATHER * sparse(0.03, INT2), ALL_GATHER, framed=True),
+        steps=60,
+        exchanges=2,
+        options={"period": 30},
+    ),
+    "sparseloco": Method(  # 64 of every 4096, and 1/64 of what is left
+        Exchange(ALL_GATHER * sparse(1 / 64, INT2), ALL_GATHER, framed=True),
         steps=60,
         exchanges=2,
         options={"period": 30},

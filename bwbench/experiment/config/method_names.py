@@ -95,11 +95,19 @@ _PRESETS = (
     Preset("diloco", "diloco", "ring", "fp16", "train alone, an outer Nesterov step every so many steps"),
     Preset("diloco-int4", "diloco", "scatter-gather", "int4", "DiLoCo with 4 bits a value, on the way there and back"),
     Preset(
-        "sparseloco",
+        "sparse-diloco",
         "diloco",
         "all-gather",
         ({"top-k": {"ratio": 0.03}}, "int2"),
         "the largest changes only, in 2 bits, every so many steps; residuals take the place of the outer momentum",
+        {"period": 30, "outer_lr": 1.0, "outer_momentum": 0.0},
+    ),
+    Preset(
+        "sparseloco",
+        "diloco",
+        "all-gather",
+        ({"top-k": {"ratio": 1 / 64, "chunk": 4096, "error_feedback": {"decay": 0.95}}}, "int2"),
+        "the same as published: the largest 64 of every 4096 changes, and residuals that decay",
         {"period": 30, "outer_lr": 1.0, "outer_momentum": 0.0},
     ),
     Preset(

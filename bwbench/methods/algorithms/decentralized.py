@@ -35,7 +35,8 @@ class DecentralizedConfig(ComponentConfig):
     """Options of ``decentralized``.
 
     Attributes:
-        interval: weights are averaged in every ``interval``-th optimizer step; the others send nothing.
+        interval: weights are averaged in every ``interval``-th optimizer step, the first time in step ``interval`` of
+            those counted from 1 (Bagua: in the very first one); the others send nothing.
     """
 
     interval: int = Field(1, ge=1)

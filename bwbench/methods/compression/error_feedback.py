@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from bwbench.base.component import ComponentConfig
-from bwbench.base.explain import refused, show
+from bwbench.base.explain import nearest, refused, show, yaml_names
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape, as_flat_fp32
 from bwbench.methods.deferred import torch
 
@@ -38,6 +38,11 @@ def _checked(value: object, handler: ValidatorFunctionWrapHandler) -> object:
     if isinstance(value, bool) or value == "update":
         return value
     if isinstance(value, Mapping):
+        known = yaml_names(ResidualConfig)
+        if strangers := [key for key in value if key not in known]:
+            raise refused(
+                f"{show(strangers[0])} is no key of it.{nearest(strangers[0], known)} Known: {', '.join(known)}."
+            )
         value = ResidualConfig.model_validate(dict(value), strict=True, by_alias=True, by_name=False)
     if not isinstance(value, ResidualConfig):
         raise refused(f"{show(value)} is not allowed here; write true, false, update, or {{in: update, decay: 0.95}}")
@@ -146,7 +151,9 @@ class ErrorFeedback(AbstractCodec):
             excess.mul_(torch.where(moves, self._unit / rate, 1.0))
             self._unit = torch.where(moves, rate, self._unit)
         idle = rate == 0.0
-        self._idle = (idle, excess.clone()) if bool(idle.any()) else None
+        if bool(idle.any()):
+            self._idle = (idle, excess.clone())
+            excess.masked_fill_(idle, 0.0)
 
     def _keep_idle(self) -> None:
         """What does not move has sent nothing that counts, and its gradient counts for nothing."""

@@ -59,7 +59,33 @@ def test_estimate_and_size():
     assert TopK().encode(normal(300_000)).numel() < 4 * 300_000 / 78
 
 
+@pytest.mark.parametrize(("n", "chunk"), [(10_000, 4096), (8192, 4096), (4095, 4096), (300_000, 100), (10, 1), (0, 7)])
+def test_within_chunks_the_ratio_holds_in_each(n, chunk):
+    x, codec = normal(n), TopK(TopKConfig(ratio=1 / 64, chunk=chunk))
+    parts = x.split(chunk) if n else ()
+    expected = [plain_top_k(part, max(1, round(len(part) / 64))) for part in parts]
+    payload = codec.encode(x)
+    assert torch.equal(codec.decode(payload, n), torch.cat([torch.empty(0), *expected]))
+    assert payload.numel() == pytest.approx(codec.payload_bytes(n), rel=0.07)
+    assert payload.numel() <= codec.max_payload_bytes(n)
+
+
+def test_within_chunks_equal_entries_are_cut_and_zeros_never_sent():
+    codec = TopK(TopKConfig(ratio=0.1, chunk=100))
+    x = torch.cat([torch.ones(100), torch.zeros(100), torch.tensor([3.0, -3.0]).repeat(50), torch.full((7,), 0.5)])
+    sent = codec.decode(codec.encode(x), len(x)).nonzero().flatten().tolist()
+    assert sent == [*range(10), *range(200, 210), 300]
+    x[150] = float("nan")
+    assert codec.decode(codec.encode(x), len(x))[150].isnan()
+
+
+def test_within_chunks_everything_may_be_sent():
+    x = normal(1000)
+    codec = TopK(TopKConfig(ratio=1.0, chunk=64))
+    assert torch.equal(codec.decode(codec.encode(x), 1000), x)
+
+
 def test_options():
-    for wrong in ({"ratio": 0}, {"ratio": 1.1}, {"ratio": -0.1}):
+    for wrong in ({"ratio": 0}, {"ratio": 1.1}, {"ratio": -0.1}, {"chunk": 0}):
         with pytest.raises(ValidationError):
             TopKConfig.model_validate(wrong)
