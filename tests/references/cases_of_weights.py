@@ -170,4 +170,11 @@ ROUNDS = [
         diloco(SparseLoCo, period=5, k=4, chunk=64, roundtrip=roundtrip("int2"), quantise_chunk=False),
         equal=rounds_of(5),
     ),
+    Case(
+        "SparseLoCo, preset",  # of a chunk that is shorter than 4096 the same share is sent, not as many entries
+        Method({"sparseloco": {"period": 5}}, optimizer=NESTEROV),
+        diloco(SparseLoCo, period=5, k=round(ELEMENTS / 64), roundtrip=roundtrip("int2"), quantise_chunk=False),
+        (2,),
+        rounds_of(5),
+    ),
 ]
