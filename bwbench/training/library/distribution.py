@@ -173,6 +173,8 @@ def redirect(model: nn.Module, module: Callable[..., Any]) -> ExitStack:
     def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
         return module(*inputs, **options) if self is model else type(self).forward(self, *inputs, **options)
 
+    if model._compiled_call_impl is not None:  # model.compile(): torch's own wrapper does not go through it
+        forward = torch.compiler.disable(forward)
     model.forward = MethodType(forward, model)  # deepcopy binds it to the copy
     undo = ExitStack()
     if own is None:

@@ -262,10 +262,10 @@ class Distributed:
         kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
         self._running.begin_step()
         for parameter, gradient in kept:
-            if parameter.grad is None:
+            if parameter.grad is None or parameter.grad.is_sparse:
                 parameter.grad = gradient
             else:
-                parameter.grad.copy_(gradient)
+                parameter.grad.copy_(gradient.to_dense())
         self._moment = Moment.BEGUN
 
     @torch.no_grad()
