@@ -248,3 +248,21 @@ def test_users_of_64_bits_are_told_that_gradients_are_rounded(caplog: pytest.Log
     with caplog.at_level("INFO", "bwbench"):
         together(NUM_RANKS, lambda rank: distribute(models[rank], optimizer_of(models[rank], "sgd"), "ring").close())
     assert "64-bit gradients of 2 parameters, '1.weight' first, are rounded to float32" in caplog.text
+
+
+def test_a_model_may_be_compiled_after_it_was_distributed() -> None:
+    models = [made("plain") for _ in range(NUM_RANKS)]
+
+    def work(rank: int) -> list[torch.Tensor]:
+        model = models[rank]
+        optimizer = optimizer_of(model, "sgd")
+        with distribute(model, optimizer, "ring"):
+            compiled = torch.compile(model, backend="eager")
+            for step in range(NUM_STEPS):
+                loss_on(compiled, rank, step).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    for found in together(NUM_RANKS, work):
+        assert all(torch.allclose(*pair, atol=2e-5) for pair in zip(found, alone("plain", "sgd"), strict=True))
