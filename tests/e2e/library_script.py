@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bwbench import distribute
+from bwbench.base.errors import ConfigError
 from bwbench.training.loop.replica import digest
 
 CASE, RANK = sys.argv[1], int(os.environ["RANK"])
@@ -48,7 +49,26 @@ def train(algorithm: str, num_steps: int, **options: Any) -> nn.Module:
     return model
 
 
-if CASE == "subgroups":  # two models, each on half of the processes
+def differ() -> None:
+    """What rank 1 has is another model, or it asks for another method."""
+    odd = RANK == 1
+    shapes = {"unequal-shapes": (40, 12), "unequal-sizes": (12, 41)}
+    model = nn.Linear(*(shapes.get(CASE, (12, 40)) if odd else (12, 40)), bias=False)
+    if CASE == "unequal-wrapping" and odd:
+        model = nn.DataParallel(model)
+    method = "ring-fp16" if CASE == "unequal-methods" and odd else "ring"
+    began = time.monotonic()
+    try:
+        distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), method)
+    except ConfigError as error:
+        report["error"] = str(error)
+    report["waited_s"] = time.monotonic() - began
+    report["left"] = not dist.is_initialized()
+
+
+if CASE.startswith("unequal"):
+    differ()
+elif CASE == "subgroups":  # two models, each on half of the processes
     dist.init_process_group("gloo")
     halves = [dist.new_group([0, 1], backend="gloo"), dist.new_group([2, 3], backend="gloo")]
     train("ring", 5, group=halves[RANK // 2])

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 SCRIPT = Path(__file__).parent / "library_script.py"
 LIMIT_S = 110.0
 
@@ -55,6 +57,24 @@ def test_groups_of_the_script_train_by_themselves() -> None:
     reports = [report for _, report, _ in run(4, "subgroups")]
     ends = [report["ended"] for report in reports]
     assert ends[0] == ends[1] != ends[2] == ends[3]
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("unequal-shapes", "rank 1: parameter 'weight' has shape [12, 40], rank 0 has [40, 12]"),
+        ("unequal-sizes", "rank 1: parameter 'weight' has shape [41, 12], rank 0 has [40, 12]"),
+        ("unequal-methods", "rank 1: compression 0 has name 'fp16', rank 0 has 'none'"),
+        ("unequal-wrapping", "rank 1: the model is a DataParallel"),
+    ],
+)
+def test_ranks_that_differ_all_say_so_at_once(case: str, text: str) -> None:
+    found = run(2, case)
+    assert [status for status, _, _ in found] == [0, 0], found[0][2]
+    for _, report, errors in found:
+        assert report["error"].startswith(text), errors
+        assert report["waited_s"] < 10
+        assert report["left"]
 
 
 def test_a_dead_peer_ends_training_at_once() -> None:

@@ -43,8 +43,10 @@ class ParameterBuffers:
         self.flat: list[torch.Tensor] = []
         for bucket in buckets:
             self.shapes.append([tuple(parameters[index].shape) for index in bucket])
-            self.flat.append(torch.cat([parameters[index].detach().reshape(-1) for index in bucket]))
+            length = sum(parameters[index].numel() for index in bucket)
+            self.flat.append(torch.empty(length, device=parameters[bucket[0]].device))
             for index, view in views(self.flat[-1], parameters, bucket):
+                view.copy_(parameters[index].detach())
                 parameters[index].data = view
 
 
@@ -81,19 +83,25 @@ class GradientBuffers:
         if parameter.grad is view:
             return
         if copy and parameter.grad is not None:
-            view.copy_(parameter.grad)
+            view.copy_(parameter.grad.to_dense())  # an embedding's may be sparse
         parameter.grad = view
 
 
 def views(
     flat: torch.Tensor, parameters: Sequence[torch.nn.Parameter], bucket: Sequence[int]
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """Index of each parameter of a bucket, and where it lies in ``flat``: one behind the other."""
+    """Index of each parameter of a bucket, and where it lies in ``flat``: one behind the other.
+
+    With the parameter's own strides (channels last, say): fused optimizers walk through both memories side by side.
+    """
     begin = 0
     for index in bucket:
-        end = begin + parameters[index].numel()
-        yield index, flat[begin:end].view_as(parameters[index])
-        begin = end
+        parameter = parameters[index]
+        part = flat[begin : begin + parameter.numel()]
+        # A stand-in for a parameter elsewhere has no memory of its own, and strides of zero.
+        dense = torch.empty_like(parameter, device="meta").stride() == parameter.stride()
+        yield index, part.as_strided(parameter.shape, parameter.stride()) if dense else part.view_as(parameter)
+        begin += parameter.numel()
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:

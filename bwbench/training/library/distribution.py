@@ -55,7 +55,8 @@ def distribute(
     wrapped. Replicas begin as rank 0's: parameters and buffers are sent once where they differ. Collective.
 
     Args:
-        model: parameters in float32, all on one kind of device; moved there before the optimizer was made.
+        model: all on one kind of device, moved there before the optimizer was made. Parameters in float32, or another
+            floating-point type where the algorithm averages gradients in every step.
         optimizer: over the model's parameters; any of torch's that needs one gradient a step. Its ``step`` and
             ``zero_grad`` are replaced on this object.
         algorithm: a preset, an algorithm, or a mapping with its options, as in an experiment file.
@@ -71,7 +72,8 @@ def distribute(
             of every step, or of a round, and in ``drain``.
 
     Raises:
-        ConfigError: a name, an option, a combination, a parameter or the environment is not usable; says which.
+        ConfigError: a name, an option, a combination, a parameter or the environment is not usable; says which. On
+            all ranks at once, also where one rank alone is wrong, or has another model, optimizer or method.
         RuntimeError: (torch's) a peer does not come, or is gone.
     """
     groups = join(group, timeout_s)
@@ -182,6 +184,8 @@ def redirect(model: nn.Module, module: Callable[..., Any]) -> ExitStack:
     def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
         return module(*inputs, **options) if self is model else type(self).forward(self, *inputs, **options)
 
+    if model._compiled_call_impl is not None:  # model.compile(): torch's own wrapper does not go through it
+        forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
     model.forward = MethodType(forward, model)  # deepcopy binds it to the copy
     undo = ExitStack()
     if own is None:

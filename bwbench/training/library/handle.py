@@ -368,10 +368,10 @@ class Distributed(AbstractUnevenSteps):
         self._before_sending = self._running.sending_state() if self._running.averages_gradients else {}
         self._running.begin_step()
         for parameter, gradient in kept:
-            if parameter.grad is None:
+            if parameter.grad is None or parameter.grad.is_sparse:
                 parameter.grad = gradient
             else:
-                parameter.grad.copy_(gradient)
+                parameter.grad.copy_(gradient.to_dense())
         self.gradients.placed()
         self._moment = Moment.BEGUN
 
