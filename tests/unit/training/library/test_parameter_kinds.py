@@ -145,7 +145,7 @@ def loss_on(model: nn.Module, rank: int, step: int) -> torch.Tensor:
 def optimizer_of(model: nn.Module, name: str) -> torch.optim.Optimizer:
     trained = [p for p in model.parameters() if p.requires_grad]
     if name == "fused":
-        return torch.optim.AdamW(trained, lr=0.02, eps=1e-4, fused=True)
+        return torch.optim.AdamW(trained, lr=0.02, eps=1e-4, weight_decay=0, fused=True)
     if name == "foreach":
         return torch.optim.Adam(trained, lr=0.02, eps=1e-4, foreach=True)  # eps: 1e-8 is 0 in fp16
     return torch.optim.SGD(trained, lr=0.1, momentum=0.9)
