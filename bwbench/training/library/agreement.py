@@ -19,6 +19,7 @@ from torch import nn
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.plain_data import JsonObject
+from bwbench.methods.buffers import bytes_of
 from bwbench.training.library.method import Method
 
 # What a rank has: facts by subject, {"parameter '0.weight'": {"shape": [40, 12], …}}. Their order counts as well.
@@ -110,7 +111,7 @@ def gathered(group: dist.ProcessGroup, own: bytes) -> list[bytes]:
     sent = torch.frombuffer(bytearray(own), dtype=torch.uint8)
     received = [torch.empty_like(sent) for _ in range(group.size())]
     group.allgather([received], [sent]).wait()
-    return [each.numpy().tobytes() for each in received]
+    return [bytes_of(each) for each in received]
 
 
 def gathered_of_any_length(group: dist.ProcessGroup, own: bytes) -> list[bytes]:
