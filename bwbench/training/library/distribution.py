@@ -112,7 +112,7 @@ def distribute(
 
 
 @dataclass(frozen=True)
-class Parts:
+class Prepared:
     """What one rank makes before it hears of the others.
 
     Attributes:
@@ -132,7 +132,7 @@ class Parts:
 
 def prepare(
     model: nn.Module, optimizer: torch.optim.Optimizer, asked: Callable[[], Method], buffers: str, on_error: ExitStack
-) -> tuple[Parts, Description]:
+) -> tuple[Prepared, Description]:
     """The part of ``distribute`` that needs no peers, and what it was made of. Raises ConfigError."""
     check_model(model)
     check_optimizer(optimizer, model)
@@ -149,7 +149,7 @@ def prepare(
     # Hooks into the parameters before the algorithm does.
     handle = Distributed(model, optimizer, list(parameters.values()), method)
     on_error.callback(handle.let_go)
-    parts = Parts(method, algorithm, collective, host, way, handle, tuple(rounding_note(parameters)))
+    parts = Prepared(method, algorithm, collective, host, way, handle, tuple(rounding_note(parameters)))
     return parts, describe(model, optimizer, method) | {"buffers": {"way": way}}
 
 
