@@ -31,14 +31,22 @@ os.environ |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LO
 
 import torch
 import torch._dynamo  # before the first fork: importing takes longer than most cases
-from library_table_parts import cases_loops, cases_models, cases_optimizers, cases_parameters, cases_ranks, cases_state
+from library_table_parts import (
+    cases_loops,
+    cases_models,
+    cases_optimizers,
+    cases_parameters,
+    cases_ranks,
+    cases_scaling,
+    cases_state,
+)  # fmt: skip
 from library_table_parts.processes import run
 from library_table_parts.rig import BWBENCH, CASES, DDP, TRUTH, Case
 from library_table_parts.verdicts import Outcome, good, outcome
 
 from bwbench import distribute
 
-GROUPS = [cases_parameters, cases_optimizers, cases_loops, cases_models, cases_state, cases_ranks]
+GROUPS = (cases_parameters, cases_optimizers, cases_loops, cases_scaling, cases_models, cases_state, cases_ranks)
 assert distribute is not None
 QUICK = ("frozen", "tied", "unequal initialisation", "other shape", "GradScaler", "deepcopy")
 

@@ -12,96 +12,6 @@ from library_table_parts.rig import DDP, Rig, adamw, batch, case, loss_of, net, 
 UNUSED = {"find_unused_parameters": True}
 
 
-@case("autocast(bf16)", tolerance=1e-2)
-def _(rig: Rig) -> None:
-    model = net()
-    forward = rig.distribute(model, optimizer := sgd(model))
-
-    def loss(rank: int, step: int) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            outputs = forward(batch(rank, step))
-        return loss_of(outputs.float())
-
-    for step in range(4):
-        optimizer.zero_grad()
-        rig.backward(lambda rank: loss(rank, step))
-        optimizer.step()
-    rig.keep(model)
-
-
-def scaled(rig: Rig, *, bad: Any = None, clip: bool = False, method: Any = None, kind: Any = sgd) -> None:
-    """A GradScaler, and in step 2 a loss that is not finite on the ranks ``bad``."""
-    model = net()
-    optimizer = kind(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
-    forward = rig.distribute(model, optimizer, method)
-
-    def loss(rank: int, step: int) -> torch.Tensor:
-        value = loss_of(forward(batch(rank, step)))
-        return scaler.scale(value * (torch.inf if step == 2 and rank in (bad or ()) else 1.0))
-
-    for step in range(6):
-        optimizer.zero_grad()
-        rig.backward(lambda rank: loss(rank, step))
-        if clip:
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 0.05)
-        scaler.step(optimizer)
-        scaler.update()
-    rig.keep(model)
-    rig.keep_tensors({"scale": torch.tensor(scaler.get_scale())})
-
-
-@case("GradScaler")
-def _(rig: Rig) -> None:
-    scaled(rig)
-
-
-@case("GradScaler with an infinity on one rank")
-def _(rig: Rig) -> None:
-    scaled(rig, bad=(1,))
-
-
-@case("GradScaler with an infinity on all ranks")
-def _(rig: Rig) -> None:
-    scaled(rig, bad=(0, 1, 2, 3))
-
-
-@case("GradScaler with unscale_, clipping and an infinity on one rank")
-def _(rig: Rig) -> None:
-    scaled(rig, bad=(0,), clip=True, kind=adamw)
-
-
-@case("GradScaler with an infinity on one rank, with local-sgd", names="GradScaler|skip|infinit|finite|inf")
-def _(rig: Rig) -> None:  # each rank has its own gradients: no truth says whose step is skipped
-    if rig.arm == "truth":
-        raise RuntimeError("there is no truth")
-    scaled(rig, bad=(1,), method={"local-sgd": {"period": 2}})
-
-
-def qadam(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr=0.01)
-
-
-QADAM = {"algorithm": {"qadam": {"warmup_steps": 1000}}}
-
-
-@case("GradScaler with QAdam in its warm-up, which is Adam", method="qadam", tolerance=1e-4)
-def _(rig: Rig) -> None:
-    scaled(rig, kind=qadam)
-
-
-@case("GradScaler with an infinity on one rank, with QAdam", method="qadam", tolerance=1e-4)
-def _(rig: Rig) -> None:
-    scaled(rig, kind=qadam, bad=(1,))
-
-
-@case("clipping by norm with QAdam in its warm-up, which is Adam", method="qadam", tolerance=1e-4)
-def _(rig: Rig) -> None:
-    model = net()
-    train(rig, model, qadam(model), clip=0.05)
-
-
 @case("accumulation under no_sync")
 def _(rig: Rig) -> None:
     model = net()
@@ -407,7 +317,7 @@ def _(rig: Rig) -> None:
     uneven(rig, join=True, kind=adamw)
 
 
-@case("uneven batches, without join()", truth=False, lost=True)
+@case("uneven batches, without join()", truth=False, lost="first")
 def _(rig: Rig) -> None:
     uneven(rig, join=False)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from library_table_parts.rig import Rig, adamw, batch, case, loss_of, net, sgd, train
+from library_table_parts.rig import LOCAL_SGD, Rig, adamw, batch, case, loss_of, net, sgd, train
 
 
 def with_optimizer(rig: Rig, kind: Any, **options: Any) -> None:
@@ -101,7 +101,7 @@ def _(rig: Rig) -> None:
 @case(
     "two optimizers, of which one was distributed, with local-sgd",
     names="one optimizer|optimizer.{0,40}(not|without|other)|cover",
-    method={"local-sgd": {"period": 1}},
+    **LOCAL_SGD,
 )
 def _(rig: Rig) -> None:
     model = net()
@@ -120,16 +120,14 @@ def _(rig: Rig) -> None:
     train(rig, model, adamw(model[2:]))
 
 
-@case("optimizer over some parameters only, with local-sgd", method={"local-sgd": {"period": 1}})
+@case("optimizer over some parameters only, with local-sgd", **LOCAL_SGD)
 def _(rig: Rig) -> None:
     model = net()
     train(rig, model, sgd(model[2:], momentum=0.0))
 
 
-@case("optimizer over another model", names="not the model's")
+@case("optimizer over another model", truth=False, names="not the model's")
 def _(rig: Rig) -> None:
-    if rig.arm == "truth":
-        raise RuntimeError("there is no truth")
     model = net()
     train(rig, model, sgd(copy.deepcopy(model)))
 
@@ -307,11 +305,7 @@ def _(rig: Rig) -> None:
     swapped(rig)
 
 
-@case(
-    "another optimizer from some step on, with local-sgd",
-    names="second backward|optimizer",
-    method={"local-sgd": {"period": 1}},
-)
+@case("another optimizer from some step on, with local-sgd", names="second backward|optimizer", **LOCAL_SGD)
 def _(rig: Rig) -> None:
     swapped(rig, momentum=0.0)
 
@@ -329,7 +323,7 @@ def _(rig: Rig) -> None:
     rig.keep(model)
 
 
-@case("step inside of the backward pass, one optimizer a parameter", names="one optimizer|not the model's|several|own")
+@case("step inside of the backward pass, one optimizer a parameter", names="one optimizer|inside|several|own")
 def _(rig: Rig) -> None:
     model = net()
     optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()}

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from library_table_parts.rig import BWBENCH, Rig, adamw, batch, case, loss_of, net, sgd, train
+from library_table_parts.rig import BWBENCH, LOCAL_SGD, Rig, adamw, batch, case, loss_of, net, sgd, train
 
-LOCAL_SGD = {"local-sgd": {"period": 1}}
 DILOCO = {"diloco": {"period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}}
 CHANGED = "replaced|changed|moved|dtype|type|no longer|float64|bfloat16|memory"
 
@@ -139,7 +138,7 @@ def _(rig: Rig) -> None:
     reloaded(rig, "ring", adamw)
 
 
-@case("checkpoint saved and reloaded, with local-sgd", method=LOCAL_SGD)
+@case("checkpoint saved and reloaded, with local-sgd", **LOCAL_SGD)
 def _(rig: Rig) -> None:
     reloaded(rig, None, lambda model: sgd(model, momentum=0.0))
 
@@ -190,7 +189,7 @@ def _(rig: Rig) -> None:
     train(rig, model, sgd(model), before=lambda step: step == 2 and model.load_state_dict(net(3).state_dict()) and None)
 
 
-@case("load_state_dict of the model in the middle, with local-sgd", method=LOCAL_SGD)
+@case("load_state_dict of the model in the middle, with local-sgd", **LOCAL_SGD)
 def _(rig: Rig) -> None:
     model = net()
     train(
@@ -218,7 +217,7 @@ def _(rig: Rig) -> None:
     assigned(rig)
 
 
-@case("load_state_dict(assign=True) after distribute, with local-sgd", names=CHANGED, method=LOCAL_SGD)
+@case("load_state_dict(assign=True) after distribute, with local-sgd", names=CHANGED, **LOCAL_SGD)
 def _(rig: Rig) -> None:
     assigned(rig, momentum=0.0)
 
@@ -244,9 +243,7 @@ def _(rig: Rig) -> None:
     assigned_anew(rig)
 
 
-@case(
-    "load_state_dict(assign=True) and new parameters in the optimizer, with local-sgd", names=CHANGED, method=LOCAL_SGD
-)
+@case("load_state_dict(assign=True) and new parameters in the optimizer, with local-sgd", names=CHANGED, **LOCAL_SGD)
 def _(rig: Rig) -> None:
     assigned_anew(rig, momentum=0.0)
 
@@ -268,17 +265,22 @@ def _(rig: Rig) -> None:
     replaced(rig)
 
 
-@case("p.data replaced by the user, with local-sgd", names=CHANGED, method=LOCAL_SGD)
+@case("p.data replaced by the user, with local-sgd", names=CHANGED, **LOCAL_SGD)
 def _(rig: Rig) -> None:
     replaced(rig, momentum=0.0)
 
 
-@case("p.data replaced by the user, with diloco of one step", names=CHANGED, method=DILOCO)
+@case(
+    "p.data replaced by the user, with diloco of one step",
+    names=CHANGED,
+    method=DILOCO,
+    options={"compression": "none"},
+)
 def _(rig: Rig) -> None:
     replaced(rig, momentum=0.0)
 
 
-@case("values changed in place by the user, with local-sgd", method=LOCAL_SGD)
+@case("values changed in place by the user, with local-sgd", **LOCAL_SGD)
 def _(rig: Rig) -> None:
     model = net()
 
@@ -310,12 +312,12 @@ def _(rig: Rig) -> None:
     moved(rig)
 
 
-@case("model moved by .to(torch.float64) after distribute, with local-sgd", names=CHANGED, method=LOCAL_SGD)
+@case("model moved by .to(torch.float64) after distribute, with local-sgd", names=CHANGED, **LOCAL_SGD)
 def _(rig: Rig) -> None:
     moved(rig)
 
 
-@case("model to another type and back after distribute, with local-sgd", names=CHANGED, method=LOCAL_SGD)
+@case("model to another type and back after distribute, with local-sgd", names=CHANGED, **LOCAL_SGD)
 def _(rig: Rig) -> None:
     model = net()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 TIMEOUT_S = 15.0  # of a message, in both libraries
 TRUTH, DDP, BWBENCH = "truth", "DDP", "bwbench"
+LOCAL_SGD: Any = {"method": {"local-sgd": {"period": 1}}, "options": {"compression": "none"}}  # as good as gradients
 Work = Callable[["Rig"], None]
 
 
@@ -27,7 +28,7 @@ class Case:
         truth: whether plain training can say what is right; otherwise the ranks do what does not fit together.
         names: a pattern that the message of a refusal holds; with ``truth`` as well, if it may be refused.
         warning: a warning that holds ``names`` is enough.
-        lost: a rank ends or fails by itself: the others end with an error, in time.
+        lost: the rank, first or last, that ends by itself or does what the others do not: they end with an error.
         tolerance: the largest difference to the truth that is right, relative to the largest value.
         method, options: of ``distribute``.
         ddp: options of torch's DistributedDataParallel, as its documentation asks for them.
@@ -39,7 +40,7 @@ class Case:
     truth: bool = True
     names: str = ""
     warning: bool = False
-    lost: bool = False
+    lost: Literal["", "first", "last"] = ""
     tolerance: float = 1e-5
     method: Any = "ring"
     options: dict[str, Any] = field(default_factory=dict)
@@ -124,12 +125,12 @@ class Rig:
         if self.arm != TRUTH:
             yield
             return
-        names = dict(model.named_buffers())
-        own = self.buffers.setdefault(rank, {name: value.clone() for name, value in names.items()})
-        for name, value in names.items():
-            value.copy_(own[name])
+        if not self.buffers:
+            self.buffers = {each: _copies(model) for each in self.ranks}
+        for name, value in model.named_buffers():
+            value.copy_(self.buffers[rank][name])
         yield
-        self.buffers[rank] = {name: value.clone() for name, value in model.named_buffers()}
+        self.buffers[rank] = _copies(model)
 
     def keep(self, model: nn.Module) -> None:
         """Compare these parameters."""
@@ -141,6 +142,10 @@ class Rig:
             value = tensor.detach().clone()
             value = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
             self.found[name.removeprefix("module.")] = value.double().cpu().contiguous()
+
+
+def _copies(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.named_buffers()}
 
 
 def net(seed: int = 0) -> nn.Sequential:

@@ -44,12 +44,12 @@ def outcome(case: Case, truth: End | None, ends: Sequence[End]) -> Outcome:
     if any(errors):
         return _of_errors(case, truth, ends, errors)
     if case.lost:
-        if all(report is None for report in reports[1:2]) and len(reports) == 2:
-            return Outcome("wrong", "nobody missed the rank that was lost")
-        return Outcome("wrong", "no rank says that one is lost")
+        return Outcome("wrong", "nobody says that a rank was lost")
     warned = [_warning(case, report.warnings) if report is not None else "" for report in reports]
     if truth is None:
         return Outcome("warned", warned[0]) if all(warned) else Outcome("wrong", "trains without a word")
+    if truth.report is not None and truth.report.error:
+        return Outcome("wrong", f"goes on where plain torch raises {_short(truth.report.error)}")
     off, what = _off(truth, ends)
     if off <= case.tolerance:
         return Outcome("right", f"{off:.0e}")
@@ -67,13 +67,14 @@ def good(case: Case, outcome_: Outcome) -> bool:
 def _of_errors(case: Case, truth: End | None, ends: Sequence[End], errors: Sequence[str]) -> Outcome:
     said = max(errors, key=lambda error: (bool(error), not _OF_THE_NETWORK.search(error), len(error)))
     if truth is not None and truth.report is not None and truth.report.error:
-        same = all(_kind(error) == _kind(truth.report.error) for error in errors)
-        return Outcome("right" if same else "raises", ("raises as plain torch does: " if same else "") + _short(said))
+        if all(_kind(error) == _kind(truth.report.error) for error in errors):
+            return Outcome("right", f"raises as plain torch does: {_short(said)}")
     if case.lost:
-        silent = [str(rank) for rank, end in enumerate(ends) if end.report is not None and not end.report.error]
+        lost = 0 if case.lost == "first" else len(ends) - 1
+        silent = [r for r, end in enumerate(ends) if r != lost and (end.report is None or not end.report.error)]
         if silent:
-            return Outcome("raises", f"but rank {' and '.join(silent)} not: {_short(said)}")
-        return Outcome("ended", _short(next((e for e in errors if _OF_THE_NETWORK.search(e)), said)))
+            return Outcome("raises", f"but rank {silent} not: {_short(said)}")
+        return Outcome("ended", _short(next(error for rank, error in enumerate(errors) if rank != lost)))
     if not all(errors):
         silent = [str(rank) for rank, error in enumerate(errors) if not error]
         return Outcome("raises", f"but rank {' and '.join(silent)} not: {_short(said)}")
