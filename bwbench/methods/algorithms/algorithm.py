@@ -28,6 +28,7 @@ FIRST_BUCKET_BYTES = 1024 * 1024  # as torch's DDP: a small first one, so that s
 BUCKET_BYTES = 25 * 1024 * 1024  # as torch's DDP
 ELEMENT_BYTES = 4
 Agreement: TypeAlias = Literal["after every step", "after a round", "never"]
+NonFinite: TypeAlias = Literal["nan", "inf"]
 
 
 class AbstractAlgorithm(abc.ABC):
@@ -149,6 +150,16 @@ class Control(Protocol):
         """
 
 
+class UserLoop(Protocol):
+    """A training loop that is not ours: gradients may change between backward pass and update, or be thrown away."""
+
+    def non_finite(self, parameter: int, kind: NonFinite) -> None:
+        """The gradient of a parameter, counted among the trainable ones, is not finite on this rank; from any thread.
+
+        To be called before ``finish``. Nothing ends: what becomes of such a step is the user's.
+        """
+
+
 class Clock(Protocol):
     """The training clock, as an algorithm sees it."""
 
@@ -169,6 +180,8 @@ class Context:
         control: barrier and average on the control path.
         clock: the training clock.
         members: who trains together, and this rank's place among them.
+        user_loop: the loop is a user's own, not the harness's: what of gradients leaves in the update is taken when
+            that is called, and values that are not finite are told to it and not to ``control``.
     """
 
     model: torch.nn.Module
@@ -179,6 +192,7 @@ class Context:
     control: Control
     clock: Clock
     members: Members
+    user_loop: UserLoop | None = None
 
     def codec_of(self, shapes: Sequence[Shape], bucket: int) -> AbstractCodec:
         """The codec of a bucket that holds tensors of these shapes behind one another."""
@@ -254,6 +268,11 @@ class AbstractRunning(abc.ABC):
         self.overlap_estimated = False
         self._num_steps = 0
 
+    @property
+    def averages_gradients(self) -> bool:
+        """Whether all ranks exchange gradients, or what is made of them, in the present step."""
+        return False
+
     @abc.abstractmethod
     def begin_step(self) -> None:
         """Begin an optimizer step: gradients are zero."""
@@ -265,7 +284,8 @@ class AbstractRunning(abc.ABC):
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:  # noqa: B027 (see below)
         """The last backward pass of the step is over: look for values that are not finite, unless that is done.
 
-        They are reported by ``Control.diverged`` and set to zero. Whoever sends gradients looks at them before.
+        They are reported by ``Control.diverged`` and set to zero. Whoever sends gradients looks at them before. In a
+        loop of the user's they are reported to that, before this returns, and set to zero only where they are sent.
 
         Args:
             backward_began_mono_s: monotonic time at which that pass began; None where nobody has seen it begin.
@@ -309,6 +329,14 @@ class AbstractRunning(abc.ABC):
 
     def resume(self) -> None:  # noqa: B027 (most do nothing in the background)
         """Go on with what ``drain`` has stopped."""
+
+    def sending_state(self) -> State:
+        """What sending gradients changes on this rank: for a step that may be thrown away once they were sent."""
+        return remembered(self._codecs, self._context.collective)
+
+    def restore_sending(self, state: State) -> None:
+        """Take back what ``sending_state`` gave: what was sent since then counts as not sent."""
+        remember(state, self._codecs, self._context.collective)
 
     def reset(self) -> None:
         """Forget what was learnt while warming up: residuals, counters."""

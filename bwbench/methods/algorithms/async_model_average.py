@@ -16,6 +16,7 @@ from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunn
 from bwbench.methods.algorithms.buckets import BucketExchange, ParameterBuffers, check_gradients, trainable
 from bwbench.methods.algorithms.decentralized import weight_codec_refusal, weight_codecs
 from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.telling import tell_all
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
 from bwbench.methods.deferred import torch
@@ -105,14 +106,21 @@ class RunningAsync(BucketExchange):
         )
         self._running = False
 
+    @property
+    def averages_gradients(self) -> bool:
+        """While warming up."""
+        return self._warming_up
+
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Gradients are sent while warming up only."""
         return super().micro_step(last=last and self._warming_up)
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; while warming up they are looked at before they leave."""
-        if not self._warming_up:
-            check_gradients(self._context, self.buffers, range(len(self.buffers.flat)))
+        if self._warming_up:
+            super().gradients_ready(backward_began_mono_s)
+        else:
+            check_gradients(self._context, self.buffers, range(len(self.buffers.flat)), sent=False)
 
     def finish(self) -> ExchangeReport:
         """Waits while warming up only. Counts what has been sent in the background since the last step."""
@@ -334,16 +342,8 @@ class BackgroundAveraging:
 
     def _vote(self, go: bool) -> bool:  # noqa: FBT001 (the vote itself)
         """Whether every rank votes to go on: N-1 messages of 8 bytes from each."""
-        ranks, place, size = self._members.ranks, self._members.place, self._members.size
-        own, votes = torch.tensor([int(go)]), torch.ones(size, dtype=torch.int64)
-        if size == 1:
+        if self._members.size == 1:
             return go
+        self._collective.meter.sent((self._members.size - 1) * VOTE_BYTES)
         group = self._collective.transport.group
-        peers = [(place + distance) % size for distance in range(1, size)]
-        under_way = [group.recv([votes[peer : peer + 1]], ranks[peer], VOTE_TAG) for peer in peers]
-        for peer in peers:
-            self._collective.meter.sent(VOTE_BYTES)
-            under_way.append(group.send([own], ranks[peer], VOTE_TAG))
-        for work in under_way:
-            work.wait()
-        return go and bool(votes.all())
+        return bool(tell_all(group, self._members, torch.tensor([int(go)]), VOTE_TAG).wait().all())

@@ -13,13 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, ExchangeReport, assign
+from bwbench.methods.algorithms.algorithm import (
+    AbstractRunning,
+    Context,
+    Control,
+    ExchangeReport,
+    NonFinite,
+    UserLoop,
+    assign,
+)
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.compression.codec import Shape
 from bwbench.methods.deferred import torch
 
-Diverged = Callable[[str], None]  # ``Control.diverged``: ends training on all ranks, saying what was found
 NUM_THREADS = 2  # two buckets in flight: one fills the gaps that latency leaves in the other; more only compete
 LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the others still live; a result wakes it at once
 
@@ -105,14 +112,22 @@ def is_finite(values: torch.Tensor) -> bool:
     return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
-def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterable[int]) -> None:
+def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterable[int], *, sent: bool = True) -> None:
     """Look at buckets of this rank's own gradients before they are used; from any thread, before anything is sent.
 
     What is not finite is told to ``Control.diverged`` and becomes zero, so that peers and their residuals receive
-    nothing that would spoil them in the step in which training ends.
+    nothing that would spoil them in the step in which training ends. A loop of the user's goes on: it is told of every
+    parameter, and nothing but their gradients becomes zero, and only where they are sent.
     """
     for bucket in buckets:
         if is_finite(buffers.flat[bucket]):
+            continue
+        if context.user_loop is not None:
+            for index in buffers.buckets[bucket]:
+                if not is_finite(gradient := buffers.views[index]):
+                    context.user_loop.non_finite(index, _kind(gradient))
+                    if sent:
+                        gradient.zero_()
             continue
         names = [name for name, parameter in context.model.named_parameters() if parameter.requires_grad]
         for index in buffers.buckets[bucket]:
@@ -122,23 +137,29 @@ def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterabl
         buffers.flat[bucket].zero_()
 
 
-def watch_parameters(model: torch.nn.Module, diverged: Diverged) -> None:
+def watch_parameters(model: torch.nn.Module, control: Control, user_loop: UserLoop | None = None) -> None:
     """The same for gradients that go through no buffers of ours: a hook a parameter, before anyone else's."""
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            parameter.register_hook(partial(_checked, name, diverged))  # type: ignore[no-untyped-call]
+    named = ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
+    for index, (name, parameter) in enumerate(named):
 
+        def checked(gradient: torch.Tensor, index: int = index, name: str = name) -> torch.Tensor | None:
+            if is_finite(gradient):
+                return None
+            if user_loop is not None:
+                user_loop.non_finite(index, _kind(gradient))
+            else:
+                control.diverged(_what(name, gradient))
+            return torch.zeros_like(gradient)
 
-def _checked(name: str, diverged: Diverged, gradient: torch.Tensor) -> torch.Tensor | None:
-    if is_finite(gradient):
-        return None
-    diverged(_what(name, gradient))
-    return torch.zeros_like(gradient)
+        parameter.register_hook(checked)  # type: ignore[no-untyped-call]
 
 
 def _what(name: str, gradient: torch.Tensor) -> str:
-    found = "nan" if bool(gradient.isnan().any()) else "inf"
-    return f"the gradient of {name} holds {found}"
+    return f"the gradient of {name} holds {_kind(gradient)}"
+
+
+def _kind(gradient: torch.Tensor) -> NonFinite:
+    return "nan" if bool(gradient.isnan().any()) else "inf"
 
 
 class RunningLocally(AbstractRunning):
@@ -159,7 +180,7 @@ class RunningLocally(AbstractRunning):
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them."""
-        check_gradients(self._context, self._gradients, range(len(self._gradients.flat)))
+        check_gradients(self._context, self._gradients, range(len(self._gradients.flat)), sent=False)
 
     def finish(self) -> ExchangeReport:
         """Nobody to agree with before the update."""
@@ -180,6 +201,11 @@ class BucketExchange(AbstractRunning):
         super().__init__(context)
         self._lay_out(bucket_bytes)
 
+    @property
+    def averages_gradients(self) -> bool:
+        """Always."""
+        return True
+
     def begin_step(self) -> None:
         """Zeros in all buckets, nothing launched."""
         self.buffers.clear()
@@ -189,6 +215,11 @@ class BucketExchange(AbstractRunning):
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Only the last micro-step's gradients are complete, so only there are buckets handed over."""
         return self._sends(last=last)
+
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
+        """In a loop of the user's all buckets are looked at and handed over when this returns."""
+        if self._context.user_loop is not None:
+            self._launch(all_that_is_left=True)
 
     def finish(self) -> ExchangeReport:
         """Wait for all buckets; raises at once what a communication thread raised."""
@@ -243,11 +274,18 @@ class BucketExchange(AbstractRunning):
         while self._num_launched < len(self._missing):
             if self._missing[self._num_launched] > 0 and not all_that_is_left:
                 return
+            self._look_at(self._num_launched)
             self._communicator.submit(partial(self._average, self._num_launched))
             self._num_launched += 1
 
+    def _look_at(self, bucket: int) -> None:
+        """A user's loop is told before buckets that are on their way have arrived."""
+        if self._context.user_loop is not None:
+            check_gradients(self._context, self.buffers, [bucket])
+
     def _average(self, bucket: int) -> None:
-        check_gradients(self._context, self.buffers, [bucket])
+        if self._context.user_loop is None:
+            check_gradients(self._context, self.buffers, [bucket])
         self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
 
 

@@ -70,7 +70,7 @@ class DdpExchange(AbstractRunning):
         if bucket_bytes is not None:
             options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
         # Before DDP's own hooks, so that it sees what is sent.
-        watch_parameters(context.model, context.control.diverged)
+        watch_parameters(context.model, context.control, context.user_loop)
         self._ddp = self.module = nn.parallel.DistributedDataParallel(
             context.model, process_group=context.data_group, **options
         )
@@ -85,6 +85,11 @@ class DdpExchange(AbstractRunning):
     def begin_step(self) -> None:
         """As torch's optimizers do it."""
         self._ddp.zero_grad(set_to_none=True)
+
+    @property
+    def averages_gradients(self) -> bool:
+        """Always."""
+        return True
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """``no_sync`` for all but the last micro-step."""
@@ -118,6 +123,14 @@ class DdpExchange(AbstractRunning):
     def state_dict(self) -> State:
         """Copies of residual and factors of PowerSGD; empty for the others."""
         return {name: value.clone() for name, kept in self._remembered().items() for value in kept.values()}
+
+    def sending_state(self) -> State:
+        """All of it."""
+        return self.state_dict()
+
+    def restore_sending(self, state: State) -> None:
+        """Take back what ``sending_state`` gave."""
+        self.load_state_dict(state)
 
     def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave. A new process begins with two steps without compression all the same."""
@@ -263,6 +276,11 @@ class RunningTorchPostLocalSgd(DdpExchange):
         self._averager = PeriodicModelAverager(self._period, self._warmup, group)
         whole = context.collective.traffic(context.members.size, [sum(self.bucket_bytes)])
         self._round_bytes = round(whole.payload_bytes_per_rank[context.members.place])
+
+    @property
+    def averages_gradients(self) -> bool:
+        """While warming up."""
+        return bool(self._averager.step < self._warmup)
 
     def finish(self) -> ExchangeReport:
         """Nothing left to wait for; what the backward pass has waited for is estimated, as for ``ddp``."""

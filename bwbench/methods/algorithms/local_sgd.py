@@ -77,8 +77,8 @@ class RunningPostLocalSgd(RunningPeriodic):
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
         """One pass over them; what is sent while warming up is looked at before it leaves."""
-        if not self._warming_up:
-            super().gradients_ready(backward_began_mono_s)
+        ready = self._warm_up.gradients_ready if self._warming_up else super().gradients_ready
+        ready(backward_began_mono_s)
 
     def finish(self) -> ExchangeReport:
         """Wait for the mean of the gradients while warming up; nobody to agree with later."""
@@ -91,6 +91,19 @@ class RunningPostLocalSgd(RunningPeriodic):
             for bucket in self.buckets:
                 bucket.settle()
         return report
+
+    @property
+    def averages_gradients(self) -> bool:
+        """While warming up."""
+        return self._warming_up
+
+    def sending_state(self) -> State:
+        """That of the gradients while warming up."""
+        return self._warm_up.sending_state()
+
+    def restore_sending(self, state: State) -> None:
+        """Take back what ``sending_state`` gave."""
+        self._warm_up.restore_sending(state)
 
     def reset(self) -> None:
         """Forget the residuals of the gradients as well."""

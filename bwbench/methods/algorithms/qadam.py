@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers, check_gradients, views
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import NoCompression, Shape
@@ -95,6 +97,7 @@ class RunningQAdam(BucketExchange):
         self._warmup_steps, self._scaled = options.warmup_steps, options.send == "scaled-momentum"
         self._plain = NoCompression()
         self._frozen_steps: int | None = None  # taken since the variance was frozen; None before
+        self._late_report: ExchangeReport | None = None
         # Other tags than those of the gradients: collectives may keep a memory of each that belongs to one codec.
         count = len(self.buffers.flat)
         self._momentum_rounds = [Round(count + bucket, context.members) for bucket in range(count)]
@@ -107,13 +110,36 @@ class RunningQAdam(BucketExchange):
         if self._frozen_steps is not None:
             self._adam.adopt(self._frozen_steps)
 
+    def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
+        """In a user's loop momenta leave in the update: gradients are unscaled and clipped before that."""
+        return super().micro_step(last=last and not self._late)
+
+    def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
+        """Gradients that stay on this rank are looked at, those that leave are handed over."""
+        if self._late:
+            check_gradients(self._context, self.buffers, range(len(self.buffers.flat)), sent=False)
+        else:
+            super().gradients_ready(backward_began_mono_s)
+
+    def finish(self) -> ExchangeReport:
+        """Wait for all buckets, unless they leave in the update."""
+        return ExchangeReport(ready_mono_s=time.monotonic()) if self._late else super().finish()
+
     def update(self) -> None:
         """Adam's step, or the step along the averaged momentum with the frozen variance."""
+        if self._late:
+            self._launch(all_that_is_left=True)
+            self._late_report = self._communicator.wait()
         if self._frozen_steps is not None:
             self._adam.step_frozen()
         else:
             super().update()
         self._num_steps += 1
+
+    def after_update(self) -> ExchangeReport | None:
+        """What was sent in the update."""
+        report, self._late_report = self._late_report, None
+        return report
 
     def rehearse(self, plain_backward_s: float) -> None:
         """Average zeros in place of every momentum, with codecs that are thrown away."""
@@ -123,9 +149,18 @@ class RunningQAdam(BucketExchange):
             zeros = torch.zeros_like(self.buffers.flat[bucket])
             self._context.collective.average(zeros, codec, self._momentum_rounds[bucket])
 
+    @property
+    def _late(self) -> bool:
+        return self._context.user_loop is not None and self._frozen_steps is not None
+
+    def _look_at(self, bucket: int) -> None:
+        if not self._late:  # what is not finite in the update is what the user steps with
+            super()._look_at(bucket)
+
     def _average(self, bucket: int) -> None:
         collective = self._context.collective
-        check_gradients(self._context, self.buffers, [bucket])
+        if self._context.user_loop is None:
+            check_gradients(self._context, self.buffers, [bucket])
         if self._frozen_steps is None:
             collective.average(self.buffers.flat[bucket], self._plain, self._rounds[bucket])
             return
@@ -207,8 +242,11 @@ class AdamState:
             if number is None:
                 continue
             group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
-            assert parameter.grad is not None
-            gradient = parameter.grad
+            if parameter.grad is None:  # on all ranks
+                continue
+            gradient = parameter.grad.detach()
+            if self._scale is not None:
+                gradient = gradient / self._scale
             if group["weight_decay"] and not self._is_decoupled(number):
                 gradient = gradient.add(parameter.detach(), alpha=group["weight_decay"])
             self._views[index][0].lerp_(gradient, 1 - group["betas"][0])
@@ -218,6 +256,8 @@ class AdamState:
         with torch.no_grad():
             for index, number in self._group_of.items():
                 group, parameter = self._optimizer.param_groups[number], self._buffers.parameters[index]
+                if parameter.grad is None:
+                    continue
                 momentum, deviation = self._views[index]
                 step = self._optimizer.state[parameter]["step"]
                 step += 1
@@ -225,6 +265,12 @@ class AdamState:
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 correction = 1 - group["betas"][0] ** float(step)
                 parameter.addcdiv_(momentum, deviation, value=-group["lr"] / correction)
+
+    @property
+    def _scale(self) -> torch.Tensor | None:
+        """What gradients have been multiplied with, where a ``GradScaler`` leaves it to a fused step to undo that."""
+        scale: torch.Tensor | None = getattr(self._optimizer, "grad_scale", None)
+        return scale
 
     def _is_decoupled(self, group: int) -> bool:
         return self._decoupled or bool(self._optimizer.param_groups[group].get("decoupled_weight_decay"))

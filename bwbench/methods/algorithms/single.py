@@ -43,6 +43,11 @@ class NoCommunication(Single):
 class RunningOffTheClock(RunningLocally):
     """One rank of ``no-communication``."""
 
+    @property
+    def averages_gradients(self) -> bool:
+        """Always."""
+        return True
+
     def finish(self) -> ExchangeReport:
         """Wait for the peers on the clock, then average off the clock."""
         control = self._context.control

@@ -81,7 +81,9 @@ def distribute(
         if host is not None:
             check_method(algorithm_, collective_)
         make_equal(model, groups.control)
-        handle = Distributed(optimizer, parameters, method)  # hooks into the parameters before the algorithm does
+        handle = Distributed(
+            model, optimizer, parameters, method
+        )  # hooks into the parameters before the algorithm does
         collective_.connect(groups.data)
         what = host.model if host is not None else InnerModel(model) if collective_.wraps_model else model
         running = algorithm_.attach(
@@ -94,6 +96,7 @@ def distribute(
                 control=ControlPath(groups.control),
                 clock=TrainingClock(),
                 members=Members.all_of(groups.data),
+                user_loop=handle.gradients,
             )
         )
         undo = ExitStack()

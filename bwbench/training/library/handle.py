@@ -16,9 +16,11 @@ from torch import nn
 
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
-from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
+from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_state
+from bwbench.training.library.gradients import HandleGradients
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.method import Method
+from bwbench.training.library.step_message import heard, tell_step
 
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
@@ -29,6 +31,7 @@ class Moment(enum.Enum):
     BETWEEN = "between two steps"
     BEGUN = "gradients are being collected"
     AVERAGED = "the gradients are those to step with"
+    SET_ASIDE = "the same, and the step has been taken for skipped so far"
 
 
 class Distributed:
@@ -41,9 +44,12 @@ class Distributed:
         method: what was asked for, resolved.
         rank, world_size: of this process, among those that train together.
         payload_bytes: sent by this rank so far, as the codecs count it; without headers, as of the last step.
+        gradients: of the parameters that were trainable when the handle was made.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], method: Method) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], method: Method
+    ) -> None:
         taken = {id(optimizer), *map(id, parameters)}
         if taken & _TAKEN:
             raise ConfigError(
@@ -56,19 +62,24 @@ class Distributed:
         self._optimizer, self._parameters = optimizer, parameters
         self._plain_step: Callable[..., Any] = optimizer.step
         self._plain_zero_grad = optimizer.zero_grad
+        self.gradients = HandleGradients(model, optimizer, parameters)
         self.payload_bytes = 0
+        self._num_begun = 0  # steps
         self._closed = False
         self._moment = Moment.BETWEEN
         self._clean = False  # the gradients are zero: ``zero_grad`` was called since the last step
         self._local = False  # inside ``no_sync``
         self._drained = True
-        self._stepping: Mapping[str, object] | None = None
+        self._stepping: Callable[[], object] | None = None  # the optimizer's step, inside the method's update
+        self._averaging = False  # the gradients of the present step are means over all ranks
+        self._owes_step = False  # one that was skipped here, and in which the others may wait for this rank
+        self._before_sending: State = {}  # what is remembered of sending, as it was when the step began
         self._sending: AbstractContextManager[None] | None = None
         self._in_backward = False  # also: the pass ended with an error, so that the end was never heard of
         # Before anything else hooks into the parameters: hooks run in the order in which they were registered.
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._gradient_is_there)  # type: ignore[no-untyped-call]
-            for parameter in parameters
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._gradient_is_there, index))  # type: ignore[no-untyped-call]
+            for index, parameter in enumerate(parameters)
         ]
 
     def attach(
@@ -82,6 +93,7 @@ class Distributed:
         """
         self._running, self._groups, self._host, self._undo = running, groups, host, undo
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
+        self.gradients.placed()
 
         # Functions bound to the optimizer, and with the attributes of what they replace: schedulers look for both.
         @functools.wraps(self._plain_step)
@@ -93,7 +105,7 @@ class Distributed:
             if self._closed:
                 self._plain_zero_grad(set_to_none)
             else:
-                self._zero_grad()
+                self._zero_grad(set_to_none)
 
         self._optimizer.step = MethodType(step, self._optimizer)  # type: ignore[method-assign]
         self._optimizer.zero_grad = MethodType(zero_grad, self._optimizer)  # type: ignore[method-assign]
@@ -123,8 +135,14 @@ class Distributed:
         finally:
             self._local = False
 
+    @property
+    def nonfinite(self) -> str | None:
+        """Which gradients of the last step were nan or infinite, and on which ranks; None where all were finite."""
+        return self.gradients.nonfinite
+
     def drain(self) -> None:
         """Wait until nothing is on its way, and start nothing before the next step: before evaluations and saving."""
+        self._set_aside()
         if not self._drained:
             self.payload_bytes += self._running.drain()
             self._drained = True
@@ -147,6 +165,7 @@ class Distributed:
         self.drain()
         load_saved_state(self._running, state, self.rank, self.world_size, self.method.to_json())
         self._plain_zero_grad(set_to_none=False)
+        self.gradients.cleared()
         self._moment, self._clean = Moment.BETWEEN, True
 
     def close(self, together: bool = True) -> None:  # noqa: FBT001, FBT002 (as scripts call it)
@@ -176,7 +195,7 @@ class Distributed:
     def _step(self, closure: Any, options: Mapping[str, object]) -> Any:
         """The optimizer's ``step``: the gradients first, then the method's update."""
         if self._stepping is not None:  # the algorithm's update calls the optimizer's step
-            return self._plain_step(**self._stepping)
+            return self._stepping()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -186,25 +205,74 @@ class Distributed:
         self._begin_step(None)  # no parameter had a gradient: zeros count as well, and the others wait for them
         if self._moment is Moment.BEGUN:
             self._finish()
-        self._stepping = options
+        plain_step = functools.partial(self._plain_step, **options)
+        if self._moment is Moment.SET_ASIDE and not self._averaging:
+            plain_step()  # the method has had its turn
+        elif _found_inf(self._optimizer):  # a GradScaler leaves it to a fused step to do nothing
+            self._skip()
+        else:
+            if self._moment is Moment.SET_ASIDE:
+                self._swap_memory()
+            self._update(plain_step)
+        self._moment, self._clean = Moment.BETWEEN, False
+        return loss
+
+    def _update(self, step: Callable[[], object]) -> None:
+        """The method's update, with ``step`` for the optimizer's, and what follows it."""
+        self._stepping = step
         try:
             self._running.update()
             self._count(self._running.after_update())
         finally:
             self._stepping = None
-        self._moment, self._clean = Moment.BETWEEN, False
-        return loss
 
-    def _zero_grad(self) -> None:
-        """Zero in place, because gradients are views into buckets; a step whose gradients were averaged is skipped."""
+    def _zero_grad(self, set_to_none: bool) -> None:  # noqa: FBT001 (torch's)
+        """Zero in place, because gradients are views into buckets; a step whose gradients were there is skipped."""
         self._check_backward()
+        self._skip()
         self._plain_zero_grad(set_to_none=False)
         self._clean = True
+        if set_to_none:
+            self.gradients.cleared()
+
+    def _skip(self) -> None:
+        """Gradients that were there are not stepped with.
+
+        Where they were averaged, all ranks skip, and what was sent counts as not sent. Otherwise the others do not know
+        of it: this rank takes part in what follows an update, though not before the next backward pass is over, for
+        a forward pass may be between.
+        """
         if self._moment is Moment.AVERAGED:
+            if self._averaging:
+                self._running.restore_sending(self._before_sending)
+            else:
+                self._owes_step = True
+        if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
             self._moment = Moment.BETWEEN
 
-    def _gradient_is_there(self, parameter: torch.Tensor) -> None:
+    def _set_aside(self) -> None:
+        """Take a step that has not been taken so far for skipped; nothing of it is owed to the others from now on."""
+        self._pay_step()
+        if self._moment is Moment.AVERAGED:
+            if self._averaging:
+                self._swap_memory()
+            else:
+                self._update(_do_nothing)
+            self._moment = Moment.SET_ASIDE
+
+    def _swap_memory(self) -> None:
+        now = self._running.sending_state()
+        self._running.restore_sending(self._before_sending)
+        self._before_sending = now
+
+    def _pay_step(self) -> None:
+        if self._owes_step:
+            self._owes_step = False
+            self._update(_do_nothing)
+
+    def _gradient_is_there(self, index: int, parameter: torch.Tensor) -> None:
         """Notice begin and end of a backward pass, inside of it: what is raised there is raised by ``backward()``."""
+        self.gradients.used.add(index)
         if self._in_backward:
             return
         self._in_backward = True
@@ -217,7 +285,10 @@ class Distributed:
             raise
 
     def _backward_begins(self, first: nn.Parameter) -> None:
-        if self._moment is Moment.AVERAGED:
+        if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
+            if self.gradients.cleared_by_hand(first):
+                self._skip()
+        if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
             raise RuntimeError(
                 "a second backward pass after the gradients were averaged, and before optimizer.step(): put all but "
                 "the last one of a step inside 'with handle.no_sync():', throw gradients away with "
@@ -230,11 +301,19 @@ class Distributed:
             self._sending.__enter__()
 
     def _backward_ends(self) -> None:
+        if self._sending is None:
+            self._in_backward = False
+            return
+        self._sending.__exit__(None, None, None)
+        self._sending = None
+        if isinstance(self._running.module, nn.parallel.DistributedDataParallel):  # has its own end, queued after ours
+            torch.autograd.Variable._execution_engine.queue_callback(self._gradients_are_there)
+        else:
+            self._gradients_are_there()
+
+    def _gradients_are_there(self) -> None:
         self._in_backward = False
-        if self._sending is not None:
-            self._sending.__exit__(None, None, None)
-            self._sending = None
-            self._finish()
+        self._finish()
 
     def _wake_up(self) -> None:
         if self._drained:
@@ -253,14 +332,18 @@ class Distributed:
         """
         if self._moment is not Moment.BETWEEN:
             return
+        self.gradients.check()
         candidates = [p for p in self._parameters if p is first] if self._clean else self._parameters
         kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
+        self._num_begun += 1
+        self._before_sending = self._running.sending_state() if self._running.averages_gradients else {}
         self._running.begin_step()
         for parameter, gradient in kept:
             if parameter.grad is None:
                 parameter.grad = gradient
             else:
                 parameter.grad.copy_(gradient)
+        self.gradients.placed()
         self._moment = Moment.BEGUN
 
     @torch.no_grad()
@@ -268,10 +351,17 @@ class Distributed:
         """Wait until the gradients are those to step with."""
         if self._host is not None:
             self._host.fetch()
+        self._pay_step()
+        self._averaging = self._running.averages_gradients
         self._running.gradients_ready()
+        seen = self.gradients.seen()
+        telling = tell_step(self._groups.control, seen) if self._averaging else None
         self._count(self._running.finish())
         if self._host is not None:
             self._host.give_back()
+        everywhere = heard(telling, seen.numel()) if telling is not None else seen.unsqueeze(0)
+        ranks = range(self.world_size) if telling is not None else [self.rank]
+        self.gradients.settle(everywhere, ranks, self._num_begun, self._running)
         self._moment = Moment.AVERAGED
 
     def _check_backward(self) -> None:
@@ -284,6 +374,16 @@ class Distributed:
     def _count(self, report: ExchangeReport | None) -> None:
         if report is not None:
             self.payload_bytes += report.payload_bytes
+
+
+def _found_inf(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a ``GradScaler`` has left word for a fused step that it has nothing finite to step with."""
+    found: torch.Tensor | None = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
+
+
+def _do_nothing() -> None:
+    """An optimizer's step that is skipped."""
 
 
 class HostCopies:

@@ -38,7 +38,7 @@ def test_local_gradients_are_named_and_set_to_zero() -> None:
     model, control = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), Control()
     algorithm = Single()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    running = algorithm.attach(SimpleNamespace(model=model, optimizer=optimizer, control=control))
+    running = algorithm.attach(SimpleNamespace(model=model, optimizer=optimizer, control=control, user_loop=None))
     running.begin_step()
     torch.autograd.backward(model(torch.ones(2, 3)).sum())
     running.gradients_ready()
@@ -51,7 +51,7 @@ def test_local_gradients_are_named_and_set_to_zero() -> None:
 
 def test_hooks_on_parameters_do_the_same() -> None:
     model, control = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), Control()
-    watch_parameters(model, control.diverged)
+    watch_parameters(model, control)
     (model(torch.ones(2, 3)).sum() * float("inf")).backward()
     assert control.found is not None and control.found.startswith("the gradient of 1.")
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())

@@ -1,0 +1,162 @@
+"""Which gradients there are in a step of the user's loop: used, frozen, not finite, on this rank and on the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from bwbench.methods.algorithms import AbstractRunning
+from bwbench.methods.algorithms.algorithm import NonFinite
+from bwbench.training.library.step_message import Seen
+
+_MOST_NAMED = 4  # findings of one step that are told; the others are counted
+_DISTRIBUTE_ANEW = "on all ranks at the same point: handle.close(), then distribute(...) again"
+
+_log = logging.getLogger("bwbench")
+
+
+class HandleGradients:
+    """The gradients of the parameters that were trainable when the handle was made, in the model's order.
+
+    Attributes:
+        used: parameters that would have a gradient in plain torch: those that a backward pass has reached since
+            gradients were last cleared to None.
+        nonfinite: which gradients of the last step were nan or infinite, and on which ranks; None where none were.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
+        self._model, self._optimizer, self._parameters = model, optimizer, parameters
+        own = self._own = {id(parameter) for parameter in parameters}
+        self._names = [name for name, parameter in model.named_parameters() if id(parameter) in own]
+        self.used: set[int] = set()
+        self.nonfinite: str | None = None
+        self._num_nonfinite_steps = 0
+        self._noted: dict[int, Seen] = {}
+        self._places: list[torch.Tensor | None] = [None] * len(parameters)  # gradients that nobody has put there
+
+    def non_finite(self, parameter: int, kind: NonFinite) -> None:
+        """What a method has found in the gradients of this rank; from any thread."""
+        self._noted[parameter] = Seen.NAN if kind == "nan" else Seen.INF
+
+    def cleared(self) -> None:
+        """In plain torch all gradients would be None now."""
+        self.used.clear()
+
+    def cleared_by_hand(self, first: nn.Parameter) -> bool:
+        """Whether all gradients were set to None without ``optimizer.zero_grad``, and ``first`` has just got a new one.
+
+        That is how ``model.zero_grad()`` throws them away.
+        """
+        others = (parameter.grad for parameter in self._parameters if parameter is not first)
+        place = next(place for p, place in zip(self._parameters, self._places, strict=True) if p is first)
+        return first.grad is not place and all(gradient is None for gradient in others)
+
+    def check(self) -> None:
+        """A step begins: see what was done to gradients by hand.
+
+        Raises RuntimeError where the optimizer steps with a parameter that no other rank hears of.
+        """
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad and id(parameter) not in self._own:
+                    raise RuntimeError(self._stranger(parameter))
+        for index, parameter in enumerate(self._parameters):
+            if parameter.grad is None:
+                self.used.discard(index)
+            elif parameter.grad is not self._places[index]:
+                self.used.add(index)
+
+    def placed(self) -> None:
+        """What is there for a gradient now has been put there by the handle, or is known."""
+        self._places = [parameter.grad for parameter in self._parameters]
+
+    def seen(self) -> torch.Tensor:
+        """``Seen`` of every parameter on this rank, uint8. What was noted is forgotten."""
+        noted, self._noted = self._noted, {}
+        return torch.tensor(
+            [
+                noted.get(index, 0) | Seen.USED * (index in self.used) | Seen.TRAINED * parameter.requires_grad
+                for index, parameter in enumerate(self._parameters)
+            ],
+            dtype=torch.uint8,
+        )
+
+    def settle(self, everywhere: torch.Tensor, ranks: Sequence[int], step: int, running: AbstractRunning) -> None:
+        """Make gradients what the optimizer is to see, equally on all ranks where they are averaged.
+
+        Nothing but None moves a parameter that nobody has used, or that is frozen: weight decay and momenta do with a
+        gradient of zero. What residuals of earlier steps have brought for it counts.
+
+        Args:
+            everywhere: ``Seen`` of every parameter on every rank: [ranks, parameters].
+            ranks: whose rows these are.
+            step: its number, for messages.
+
+        Raises RuntimeError, on all of them, where ranks have frozen unlike parameters.
+        """
+        self._check_frozen(everywhere, ranks)
+        self.nonfinite = self._found(everywhere, ranks)
+        if self.nonfinite is not None:
+            self._warn(step)
+        averaged = running.averages_gradients
+        for parameter, flags in zip(self._parameters, _united(everywhere), strict=True):
+            if averaged and flags & (Seen.NAN | Seen.INF):
+                value = torch.nan if flags & Seen.NAN else torch.inf
+                parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad.fill_(value)
+            elif not flags & Seen.TRAINED:
+                parameter.grad = None
+            elif not flags & Seen.USED and not (averaged and _brings_something(parameter.grad, running)):
+                parameter.grad = None
+        self.placed()
+
+    def _stranger(self, parameter: nn.Parameter) -> str:
+        for name, other in self._model.named_parameters():
+            if other is parameter:
+                what = f"parameter {name!r} requires a gradient now and did not"
+                return f"{what} when distribute() was called; {_DISTRIBUTE_ANEW}"
+        return (
+            f"the optimizer has got a parameter of shape {tuple(parameter.shape)} that was not the model's when "
+            f"distribute() was called; {_DISTRIBUTE_ANEW}"
+        )
+
+    def _check_frozen(self, everywhere: torch.Tensor, ranks: Sequence[int]) -> None:
+        trained = (everywhere & Seen.TRAINED).bool()
+        for index in (trained != trained[0]).any(0).nonzero().flatten().tolist():
+            frozen = ", ".join(str(rank) for rank, flag in zip(ranks, trained[:, index], strict=True) if not flag)
+            raise RuntimeError(
+                f"parameter {self._names[index]!r} is frozen on rank {frozen} and not on the others; freeze the same "
+                "parameters on all ranks before the same step"
+            )
+
+    def _found(self, everywhere: torch.Tensor, ranks: Sequence[int]) -> str | None:
+        def findings() -> Iterator[str]:
+            for row, index in (everywhere & (Seen.NAN | Seen.INF)).nonzero().tolist():
+                kind = "nan" if int(everywhere[row, index]) & Seen.NAN else "inf"
+                yield f"the gradient of {self._names[index]} holds {kind} on rank {ranks[row]}"
+
+        found = list(findings())
+        more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+        return "; ".join(found[:_MOST_NAMED] + more) or None
+
+    def _warn(self, step: int) -> None:
+        """Ever more rarely: scalers meet an infinity now and then."""
+        self._num_nonfinite_steps += 1
+        if self._num_nonfinite_steps & (self._num_nonfinite_steps - 1) == 0:
+            _log.warning("step %d: %s (step number %d of this kind)", step, self.nonfinite, self._num_nonfinite_steps)
+
+
+def _united(everywhere: torch.Tensor) -> list[int]:
+    """What any rank has seen of each parameter."""
+    union = everywhere[0].clone()
+    for row in everywhere[1:]:
+        union |= row
+    return union.tolist()  # type: ignore[no-any-return]
+
+
+def _brings_something(gradient: torch.Tensor | None, running: AbstractRunning) -> bool:
+    """Whether a mean that nobody has added to is more than what a codec makes of zeros: residuals have brought it."""
+    return gradient is not None and bool(gradient.any()) and bool(running.sending_state())
