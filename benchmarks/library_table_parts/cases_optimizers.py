@@ -99,9 +99,7 @@ def _(rig: Rig) -> None:
 
 
 @case(
-    "two optimizers, of which one was distributed, with local-sgd",
-    names="one optimizer|optimizer.{0,40}(not|without|other)|cover",
-    **LOCAL_SGD,
+    "two optimizers, of which one was distributed, with local-sgd", names="another optimizer", warning=True, **LOCAL_SGD
 )
 def _(rig: Rig) -> None:
     model = net()

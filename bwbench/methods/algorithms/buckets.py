@@ -65,6 +65,8 @@ class GradientBuffers:
             length = sum(parameters[index].numel() for index in bucket)
             self.flat.append(torch.zeros(length, device=parameters[bucket[0]].device))
             self.views |= views(self.flat[-1], parameters, bucket)
+        # Whose memory ``model.to(...)`` replaces, as it does that of all gradients; these stay where they are.
+        self._places = {index: view.detach() for index, view in self.views.items()}
         self.clear()
 
     def clear(self) -> None:
@@ -76,7 +78,9 @@ class GradientBuffers:
 
     def keep(self, index: int, *, copy: bool = True) -> None:
         """Put a parameter's gradient back into its buffer, where something has given it one elsewhere."""
-        parameter, view = self.parameters[index], self.views[index]
+        parameter, view, place = self.parameters[index], self.views[index], self._places[index]
+        if view.data_ptr() != place.data_ptr() or view.stride() != place.stride():
+            view = self.views[index] = place.detach()
         if parameter.grad is view:
             return
         if copy and parameter.grad is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -22,7 +22,7 @@ from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed, HostCopies
-from bwbench.training.library.method import choose
+from bwbench.training.library.method import Method, choose
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
@@ -70,7 +70,7 @@ def distribute(
     with ExitStack() as on_error:
         on_error.callback(groups.leave, together=False)
         method = choose(algorithm, collective, compression, optimizer, groups.data.size())
-        for warning in method.warnings:
+        for warning in [*method.warnings, *not_stepped(model, optimizer, method)]:
             warnings.warn(warning, stacklevel=2)
         for note in method.notes:
             _log.info(note)
@@ -144,6 +144,18 @@ def check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         raise ConfigError(
             f"the optimizer has {strangers} parameters that are not the model's; make the optimizer from "
             "model.parameters(), after model.to(...), and distribute one model with one optimizer"
+        )
+
+
+def not_stepped(model: nn.Module, optimizer: torch.optim.Optimizer, method: Method) -> Iterator[str]:
+    """What a user should know who may have a second optimizer, where parameters are averaged after the first."""
+    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    left = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in stepped]
+    if left and registry.ALGORITHMS.load(method.algorithm.name).mean_of != "gradients":
+        yield (
+            f"parameter {left[0]!r} ({len(left)} in all) is trainable and not in the optimizer, after whose step "
+            f"{method.algorithm.name!r} averages; freeze it, or put it into this optimizer: what another optimizer "
+            "does to it is not averaged in time"
         )
 
 

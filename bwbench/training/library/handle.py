@@ -20,8 +20,10 @@ from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_s
 from bwbench.training.library.gradients import HandleGradients
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.library.method import Method
+from bwbench.training.library.parameter_memory import ParameterMemory
 from bwbench.training.library.step_message import heard, tell_step
 
+_NO_PASS = -1  # torch's number of the backward pass that is running, where none is
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
 
@@ -63,6 +65,7 @@ class Distributed:
         self._plain_step: Callable[..., Any] = optimizer.step
         self._plain_zero_grad = optimizer.zero_grad
         self.gradients = HandleGradients(model, optimizer, parameters)
+        self._memory = ParameterMemory(model, parameters)
         self.payload_bytes = 0
         self._num_begun = 0  # steps
         self._closed = False
@@ -94,6 +97,7 @@ class Distributed:
         self._running, self._groups, self._host, self._undo = running, groups, host, undo
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
         self.gradients.placed()
+        self._memory.placed()
 
         # Functions bound to the optimizer, and with the attributes of what they replace: schedulers look for both.
         @functools.wraps(self._plain_step)
@@ -219,6 +223,7 @@ class Distributed:
 
     def _update(self, step: Callable[[], object]) -> None:
         """The method's update, with ``step`` for the optimizer's, and what follows it."""
+        self._memory.take_back()
         self._stepping = step
         try:
             self._running.update()
@@ -333,7 +338,8 @@ class Distributed:
         if self._moment is not Moment.BETWEEN:
             return
         self.gradients.check()
-        candidates = [p for p in self._parameters if p is first] if self._clean else self._parameters
+        self._memory.take_back()
+        candidates = self.gradients.brought(first) if self._clean else self._parameters
         kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
         self._num_begun += 1
         self._before_sending = self._running.sending_state() if self._running.averages_gradients else {}
@@ -365,6 +371,11 @@ class Distributed:
         self._moment = Moment.AVERAGED
 
     def _check_backward(self) -> None:
+        if self._in_backward and torch._C._current_graph_task_id() != _NO_PASS:
+            raise RuntimeError(
+                "optimizer.step() and zero_grad() inside of the backward pass, as in a hook, where gradients are not "
+                "averaged yet; call them after backward(), with one optimizer for all parameters"
+            )
         if self._in_backward:
             raise RuntimeError(
                 "the last backward pass ended with an error, so that this rank is no longer in step with its peers; "
