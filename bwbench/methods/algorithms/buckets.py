@@ -68,6 +68,8 @@ class GradientBuffers:
             length = sum(parameters[index].numel() for index in bucket)
             self.flat.append(torch.zeros(length, device=parameters[bucket[0]].device))
             self.views |= views(self.flat[-1], parameters, bucket)
+        # Whose memory ``model.to(...)`` replaces, as it does that of all gradients; these stay where they are.
+        self._places = {index: view.detach() for index, view in self.views.items()}
         self.clear()
 
     def clear(self) -> None:
@@ -79,7 +81,11 @@ class GradientBuffers:
 
     def keep(self, index: int, *, copy: bool = True) -> None:
         """Put a parameter's gradient back into its buffer, where something has given it one elsewhere."""
-        parameter, view = self.parameters[index], self.views[index]
+        parameter, view, place = self.parameters[index], self.views[index], self._places[index]
+        if parameter.stride() != place.stride():  # ``model.to(memory_format=...)``
+            place = self._places[index] = _laid_out(place.as_strided((place.numel(),), (1,)), parameter)
+        if view.data_ptr() != place.data_ptr() or view.stride() != place.stride():
+            view = self.views[index] = place.detach()
         if parameter.grad is view:
             return
         if copy and parameter.grad is not None:
@@ -96,12 +102,16 @@ def views(
     """
     begin = 0
     for index in bucket:
-        parameter = parameters[index]
-        part = flat[begin : begin + parameter.numel()]
-        # A stand-in for a parameter elsewhere has no memory of its own, and strides of zero.
-        dense = torch.empty_like(parameter, device="meta").stride() == parameter.stride()
-        yield index, part.as_strided(parameter.shape, parameter.stride()) if dense else part.view_as(parameter)
-        begin += parameter.numel()
+        length = parameters[index].numel()
+        yield index, _laid_out(flat[begin : begin + length], parameters[index])
+        begin += length
+
+
+def _laid_out(part: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """A vector in the shape of a parameter, with its strides."""
+    # A stand-in for a parameter elsewhere has no memory of its own, and strides of zero.
+    dense = torch.empty_like(parameter, device="meta").stride() == parameter.stride()
+    return part.as_strided(parameter.shape, parameter.stride()) if dense else part.view_as(parameter)
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:

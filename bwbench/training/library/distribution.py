@@ -27,7 +27,7 @@ from bwbench.training.library.handle import Distributed
 from bwbench.training.library.host_copies import WIDER, HostCopies
 from bwbench.training.library.method import Method, choose
 from bwbench.training.library.model_buffers import BufferWay, ModelBuffers, check_way
-from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer
+from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer, not_stepped
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
@@ -82,7 +82,7 @@ def distribute(
         on_error.push(lambda kind, error, trace: groups.leave(together=isinstance(error, ConfigError)))
         asked = partial(choose, algorithm, collective, compression, optimizer, groups.data.size())
         parts = prepared_alike(groups.control, partial(prepare, model, optimizer, asked, buffers, on_error))
-        for warning in parts.method.warnings:
+        for warning in [*parts.method.warnings, *not_stepped(model, optimizer, parts.method)]:
             warnings.warn(warning, stacklevel=2)
         for note in [*parts.method.notes, *parts.notes]:
             _log.info(note)

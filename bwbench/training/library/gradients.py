@@ -54,6 +54,11 @@ class HandleGradients:
         place = next(place for p, place in zip(self._parameters, self._places, strict=True) if p is first)
         return first.grad is not place and all(gradient is None for gradient in others)
 
+    def brought(self, first: nn.Parameter | None) -> list[nn.Parameter]:
+        """Those that have got a gradient since all were zero: ``first`` in its backward pass, others by hand."""
+        known = zip(self._parameters, self._places, strict=True)
+        return [parameter for parameter, place in known if parameter is first or parameter.grad is not place]
+
     def check(self) -> None:
         """A step begins: see what was done to gradients by hand.
 

@@ -22,10 +22,12 @@ from bwbench.training.library.host_copies import HostCopies
 from bwbench.training.library.method import LaterOptions, Method
 from bwbench.training.library.model_buffers import ModelBuffers
 from bwbench.training.library.moment import Moment
+from bwbench.training.library.parameter_memory import ParameterMemory
 from bwbench.training.library.step_message import absent_named, heard, tell_step
 from bwbench.training.library.uneven import UnevenLoop
 from bwbench.training.library.uneven_steps import AbstractUnevenSteps, do_nothing
 
+_NO_PASS = -1  # torch's number of the backward pass that is running, where none is
 _TAKEN: set[int] = set()  # ids of the optimizers and parameters that open handles hold
 
 
@@ -58,6 +60,7 @@ class Distributed(AbstractUnevenSteps):
         self._plain_step: Callable[..., Any] = optimizer.step
         self._plain_zero_grad = optimizer.zero_grad
         self.gradients = HandleGradients(model, optimizer, parameters)
+        self._memory = ParameterMemory(model, parameters)
         self.payload_bytes = 0
         self._num_begun = 0  # steps
         self._closed = False
@@ -98,6 +101,7 @@ class Distributed(AbstractUnevenSteps):
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
         self.gradients.placed()
         self._options = LaterOptions(self.method, self._optimizer, self.world_size)
+        self._memory.placed()
 
         # Functions bound to the optimizer, and with the attributes of what they replace: schedulers look for both.
         @functools.wraps(self._plain_step)
@@ -240,6 +244,7 @@ class Distributed(AbstractUnevenSteps):
 
     def _update(self, step: Callable[[], object]) -> None:
         """The method's update, with ``step`` for the optimizer's, and what follows it."""
+        self._memory.take_back()
         self._stepping = step
         try:
             self._running.update()
@@ -362,7 +367,8 @@ class Distributed(AbstractUnevenSteps):
             return
         self.gradients.check()
         self._options.check()
-        candidates = [p for p in self._parameters if p is first] if self._clean else self._parameters
+        self._memory.take_back()
+        candidates = self.gradients.brought(first) if self._clean else self._parameters
         kept = [(p, p.grad.clone()) for p in candidates if p.grad is not None]
         self._num_begun += 1
         self._before_sending = self._running.sending_state() if self._running.averages_gradients else {}
@@ -400,6 +406,11 @@ class Distributed(AbstractUnevenSteps):
         self._moment = Moment.AVERAGED
 
     def _check_backward(self) -> None:
+        if self._in_backward and torch._C._current_graph_task_id() != _NO_PASS:
+            raise RuntimeError(
+                "optimizer.step() and zero_grad() inside of the backward pass, as in a hook, where gradients are not "
+                "averaged yet; call them after backward(), with one optimizer for all parameters"
+            )
         if self._in_backward:
             raise RuntimeError(
                 "the last backward pass ended with an error, so that this rank is no longer in step with its peers; "

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
 
 from bwbench.base.errors import ConfigError
+from bwbench.base.registry import ALGORITHMS
 from bwbench.methods.algorithms import AbstractAlgorithm
 from bwbench.methods.algorithms.every_step import EveryStep
 from bwbench.methods.collectives import AbstractCollective
 from bwbench.training.library.host_copies import TYPES
+from bwbench.training.library.method import Method
 
 # Classes that average gradients or parameters themselves, by name: few of them are installed, none need be imported.
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
@@ -66,6 +68,18 @@ def check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         devices = {parameter.device.type for parameter in group["params"]}
         if group.get("capturable") and "cpu" in devices:
             raise ConfigError("capturable=True is for CUDA graphs, and the model is on the CPU; leave it out")
+
+
+def not_stepped(model: nn.Module, optimizer: torch.optim.Optimizer, method: Method) -> Iterator[str]:
+    """What a user should know who may have a second optimizer, where parameters are averaged after the first."""
+    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    left = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in stepped]
+    if left and ALGORITHMS.load(method.algorithm.name).mean_of != "gradients":
+        yield (
+            f"parameter {left[0]!r} ({len(left)} in all) is trainable and not in the optimizer, after whose step "
+            f"{method.algorithm.name!r} averages; freeze it, or put it into this optimizer: what another optimizer "
+            "does to it is not averaged in time"
+        )
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
