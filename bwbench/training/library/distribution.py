@@ -27,7 +27,14 @@ from bwbench.training.library.handle import Distributed
 from bwbench.training.library.host_copies import WIDER, HostCopies
 from bwbench.training.library.method import Method, choose
 from bwbench.training.library.model_buffers import BufferWay, ModelBuffers, check_way
-from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer, not_stepped
+from bwbench.training.library.refusals import (
+    check_copied,
+    check_direct,
+    check_model,
+    check_optimizer,
+    check_outer_call,
+    not_stepped,
+)
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
@@ -105,6 +112,7 @@ def distribute(
             )
         )
         undo = redirect(model, running.module) if running.module is not what else ExitStack()
+        undo.callback(model.register_forward_pre_hook(check_outer_call).remove)
         agreed = ModelBuffers(model, parts.buffers, groups.data)
         parts.handle.attach(running, groups, parts.host, agreed, undo.close)
         on_error.pop_all()

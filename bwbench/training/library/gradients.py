@@ -30,6 +30,7 @@ class HandleGradients:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
         self._model, self._optimizer, self._parameters = model, optimizer, parameters
         own = self._own = {id(parameter) for parameter in parameters}
+        self._frozen = [parameter for parameter in model.parameters() if id(parameter) not in own]
         self._names = [name for name, parameter in model.named_parameters() if id(parameter) in own]
         self.used: set[int] = set()
         self.nonfinite: str | None = None
@@ -123,8 +124,9 @@ class HandleGradients:
     def _stranger(self, parameter: nn.Parameter) -> str:
         for name, other in self._model.named_parameters():
             if other is parameter:
-                what = f"parameter {name!r} requires a gradient now and did not"
-                return f"{what} when distribute() was called; {_DISTRIBUTE_ANEW}"
+                was_there = any(parameter is frozen for frozen in self._frozen)
+                what = "requires a gradient now and did not" if was_there else "was not the model's yet"
+                return f"parameter {name!r} {what} when distribute() was called; {_DISTRIBUTE_ANEW}"
         return (
             f"the optimizer has got a parameter of shape {tuple(parameter.shape)} that was not the model's when "
             f"distribute() was called; {_DISTRIBUTE_ANEW}"
