@@ -71,7 +71,11 @@ def _(rig: Rig) -> None:
 
 
 @case(
-    "GradScaler with an infinity on one rank, with local-sgd", truth=False, names="GradScaler|skip|infinit|finite|inf"
+    "GradScaler with an infinity on one rank, with local-sgd",
+    truth=False,
+    names="GradScaler|skip|infinit|finite|inf|nan",
+    warning=True,
+    by_one=True,
 )
 def _(rig: Rig) -> None:  # each rank has its own gradients: no truth says whose step is skipped
     scaled(rig, bad=(1,), method={"local-sgd": {"period": 2}})

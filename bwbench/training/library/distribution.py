@@ -181,7 +181,9 @@ class InnerModel(nn.Module):
 def check_caller(model: nn.Module, inputs: object) -> None:
     """A hook before the forward pass: raise RuntimeError where torch's DDP was wrapped around the model since."""
     caller = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
-    if caller is not None and not isinstance(caller.module, InnerModel):
+    if caller is None or isinstance(caller.module, InnerModel):
+        return
+    if any(module is model for module in caller.modules()):
         raise RuntimeError(
             "the model is called by torch's DistributedDataParallel, which averages its gradients as well; call the "
             "model that distribute() was given"

@@ -277,6 +277,7 @@ class Distributed(AbstractUnevenSteps):
                 if self._uneven is not None:
                     self._uneven.tell(stepping=False)
             else:
+                self.gradients.check_unmoved()
                 self._owes_step = True
         if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
             self._moment = Moment.BETWEEN
@@ -403,6 +404,7 @@ class Distributed(AbstractUnevenSteps):
         self.gradients.settle(everywhere, ranks, self._num_begun, self._running)
         if self._averaging and self._uneven is not None:
             self._uneven.scale_gradients()
+        self.gradients.note_values()
         self._moment = Moment.AVERAGED
 
     def _check_backward(self) -> None:
