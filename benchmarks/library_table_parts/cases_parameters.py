@@ -55,7 +55,7 @@ def _(rig: Rig) -> None:
     train(rig, model, sgd(model), before=lambda step: model[0].requires_grad_(step >= 2) and None)
 
 
-@case("unfrozen later, by add_param_group", names="frozen|unfr|requires_grad|trainable|not the model's|add_param_group")
+@case("unfrozen later, by add_param_group", names="requires a gradient now")
 def _(rig: Rig) -> None:
     model = net()
     model[0].requires_grad_(False)
@@ -288,7 +288,7 @@ def _(rig: Rig) -> None:
     train(rig, model, sgd(model))
 
 
-@case("lazy modules not yet materialised", truth=False, names="[Ll]azy|[Uu]ninitialized")
+@case("lazy modules not yet materialised", truth=False, names="[Ll]azy|[Uu]ninitialized|no shape yet")
 def _(rig: Rig) -> None:
     model = nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.LazyLinear(3))
     train(rig, model, torch.optim.SGD(model.parameters(), lr=0.1))

@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import datetime
 import faulthandler
+import logging
 import os
 import pickle
 import shutil
@@ -40,7 +41,7 @@ class Report:
     Attributes:
         found: values to compare, by name; None where it raised.
         error: what it raised: the class, and the words.
-        warnings: that were issued.
+        warnings: that were issued, and those that our logger was given.
     """
 
     found: dict[str, torch.Tensor] | None = None
@@ -120,6 +121,10 @@ def _be(case: Case, arm: str, rank: int, num_ranks: int, folder: Path) -> NoRetu
             "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=num_ranks,
             timeout=datetime.timedelta(seconds=TIMEOUT_S),
         )  # fmt: skip
+    logged: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("bwbench").addHandler(handler)
     failed: Exception | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -127,7 +132,7 @@ def _be(case: Case, arm: str, rank: int, num_ranks: int, folder: Path) -> NoRetu
             case.work(rig)
         except Exception as error:
             failed = error
-    issued = tuple(dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught))
+    issued = tuple(dict.fromkeys([*logged, *(f"{each.category.__name__}: {each.message}" for each in caught)]))
     said = f"{type(failed).__name__}: {failed}" if failed is not None else ""
     scratch = folder / f"scratch{rank}"
     scratch.write_bytes(pickle.dumps(Report(None if failed is not None else rig.found, said, issued)))
