@@ -13,8 +13,8 @@ truth: one process that forms the mean of all ranks' gradients with nothing but 
 
 Exit status 1 where a case of ours is neither right nor refused (nor, where it is right, ended or warned).
 
-Usage: python benchmarks/library_table.py [--ranks 2 4] [--only WORDS …] [--group GROUP …] [--json FILE] [--quick]
-                                          [--arm bwbench] [--markdown FILE] [--list]
+Usage: python benchmarks/library_table.py [--ranks 2 4] [--only WORDS …] [--case NAME …] [--group GROUP …]
+                                          [--arm bwbench] [--json FILE] [--markdown FILE] [--quick] [--list]
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ from bwbench import distribute
 
 GROUPS = (cases_parameters, cases_optimizers, cases_loops, cases_scaling, cases_models, cases_state, cases_ranks)
 assert distribute is not None
-QUICK = ("frozen", "tied", "unequal initialisation", "other shape", "GradScaler", "deepcopy")
+QUICK = ("frozen later", "tied", "other shape", "infinity on one rank", "deepcopy")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--only", nargs="+", default=[], help="cases whose name contains one of these")
+    parser.add_argument("--case", nargs="+", default=[], help="cases of these names")
     parser.add_argument("--group", nargs="+", default=[])
     parser.add_argument("--arm", choices=[DDP, BWBENCH], help="one library alone")
     parser.add_argument("--json", "--record", type=Path)
@@ -67,7 +68,9 @@ def main() -> int:
     cases = [
         case
         for case in CASES.values()
-        if any(word in case.name for word in wanted) and (not options.group or case.group in options.group)
+        if any(word in case.name for word in wanted)
+        and (not options.group or case.group in options.group)
+        and (not options.case or case.name in options.case)
     ]
     if options.list:
         print(*(f"{case.group:<12}{case.name}" for case in cases), sep="\n")

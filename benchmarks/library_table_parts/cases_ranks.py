@@ -219,7 +219,7 @@ def _(rig: Rig) -> None:
     not_finite(rig, torch.nan)
 
 
-@case("NaN on one rank, with local-sgd", truth=False, names=FINITE, **LOCAL_SGD, warning=True)
+@case("NaN on one rank, with local-sgd", names=FINITE, **LOCAL_SGD)
 def _(rig: Rig) -> None:
     not_finite(rig, torch.nan)
 

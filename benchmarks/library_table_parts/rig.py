@@ -28,7 +28,6 @@ class Case:
         truth: whether plain training can say what is right; otherwise the ranks do what does not fit together.
         names: a pattern that the message of a refusal holds; with ``truth`` as well, if it may be refused.
         warning: a warning that holds ``names`` is enough.
-        by_one: on the one rank that it concerns.
         lost: the rank, first or last, that ends by itself or does what the others do not: they end with an error.
         tolerance: the largest difference to the truth that is right, relative to the largest value.
         method, options: of ``distribute``.
@@ -41,7 +40,6 @@ class Case:
     truth: bool = True
     names: str = ""
     warning: bool = False
-    by_one: bool = False
     lost: Literal["", "first", "last"] = ""
     tolerance: float = 1e-5
     method: Any = "ring"

@@ -46,9 +46,8 @@ def outcome(case: Case, truth: End | None, ends: Sequence[End]) -> Outcome:
     if case.lost:
         return Outcome("wrong", "nobody says that a rank was lost")
     warned = [_warning(case, report.warnings) if report is not None else "" for report in reports]
-    is_said = any(warned) if case.by_one else all(warned)
     if truth is None:
-        return Outcome("warned", max(warned)) if is_said else Outcome("wrong", "trains without a word")
+        return Outcome("warned", warned[0]) if all(warned) else Outcome("wrong", "trains without a word")
     if truth.report is not None and truth.report.error:
         return Outcome("wrong", f"goes on where plain torch raises {_short(truth.report.error)}")
     off, what = _off(truth, ends)

@@ -168,18 +168,3 @@ def test_a_model_that_torchs_ddp_is_wrapped_around_later_is_refused() -> None:
         model(torch.zeros(1, 12))
 
     together(1, work)
-
-
-def test_steps_of_another_optimizer_are_refused_where_parameters_are_averaged() -> None:
-    def work(rank: int) -> None:
-        model = small_model()
-        handle = distribute(model, sgd(model), {"local-sgd": {"period": 2}})
-        other = sgd(model)
-        model(torch.ones(1, 12)).sum().backward()
-        other.step()
-        other.zero_grad()
-        with pytest.raises(RuntimeError, match=r"not by step\(\) of the optimizer that distribute\(\) was given"):
-            model(torch.ones(1, 12)).sum().backward()
-        handle.close(together=False)
-
-    together(1, work)
