@@ -113,7 +113,7 @@ def distribute(
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRank:
     """What one rank makes before it hears of the others.
 
     Attributes:
@@ -133,7 +133,7 @@ class Prepared:
 
 def prepare(
     model: nn.Module, optimizer: torch.optim.Optimizer, asked: Callable[[], Method], buffers: str, on_error: ExitStack
-) -> tuple[Prepared, Description]:
+) -> tuple[PreparedRank, Description]:
     """The part of ``distribute`` that needs no peers, and what it was made of. Raises ConfigError."""
     check_model(model)
     check_optimizer(optimizer, model)
@@ -150,7 +150,7 @@ def prepare(
     # Hooks into the parameters before the algorithm does.
     handle = Distributed(model, optimizer, list(parameters.values()), method)
     on_error.callback(handle.let_go)
-    parts = Prepared(method, algorithm, collective, host, way, handle, tuple(rounding_note(parameters)))
+    parts = PreparedRank(method, algorithm, collective, host, way, handle, tuple(rounding_note(parameters)))
     return parts, describe(model, optimizer, method) | {"buffers": {"way": way}}
 
 
