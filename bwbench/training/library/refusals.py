@@ -90,7 +90,8 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
 
 def check_outer_call(model: nn.Module, inputs: object) -> None:
     """A hook before the forward pass: raise RuntimeError where torch's DDP was wrapped around the model since."""
-    if getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None) is not None:
+    active: nn.Module | None = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
+    if active is not None and any(module is model for module in active.modules()):
         raise RuntimeError(
             "the model is called by torch's DistributedDataParallel, which averages its gradients as well; call the "
             "model that distribute() was given"
