@@ -55,7 +55,10 @@ def _(rig: Rig) -> None:
     train(rig, model, sgd(model), before=lambda step: model[0].requires_grad_(step >= 2) and None)
 
 
-@case("unfrozen later, by add_param_group", names="requires a gradient now")
+@case(
+    "unfrozen later, by add_param_group",
+    names="frozen|unfr|requires_grad|requires a gradient now|trainable|not the model's|add_param_group",
+)
 def _(rig: Rig) -> None:
     model = net()
     model[0].requires_grad_(False)

@@ -12,7 +12,7 @@ import torch
 from library_table_parts.rig import BWBENCH, LOCAL_SGD, Rig, adamw, batch, case, loss_of, net, sgd, train
 
 DILOCO = {"diloco": {"period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}}
-CHANGED = "not the model's yet|replaced|changed|moved|dtype|type|no longer|float64|bfloat16|memory"
+CHANGED = "replaced|changed|moved|dtype|type|no longer|float64|bfloat16|memory|not the model's"
 
 
 @case("deepcopy of the model after distribute, evaluated")

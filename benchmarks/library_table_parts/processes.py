@@ -12,6 +12,7 @@ import ctypes
 import datetime
 import faulthandler
 import logging
+import logging.handlers
 import os
 import pickle
 import shutil
@@ -41,7 +42,7 @@ class Report:
     Attributes:
         found: values to compare, by name; None where it raised.
         error: what it raised: the class, and the words.
-        warnings: that were issued, and those that our logger was given.
+        warnings: that were issued, those of the log among them.
     """
 
     found: dict[str, torch.Tensor] | None = None
@@ -121,10 +122,8 @@ def _be(case: Case, arm: str, rank: int, num_ranks: int, folder: Path) -> NoRetu
             "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=num_ranks,
             timeout=datetime.timedelta(seconds=TIMEOUT_S),
         )  # fmt: skip
-    logged: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("bwbench").addHandler(handler)
+    said_in_the_log = logging.handlers.BufferingHandler(10_000)
+    logging.getLogger("bwbench").addHandler(said_in_the_log)
     failed: Exception | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -132,7 +131,9 @@ def _be(case: Case, arm: str, rank: int, num_ranks: int, folder: Path) -> NoRetu
             case.work(rig)
         except Exception as error:
             failed = error
-    issued = tuple(dict.fromkeys([*logged, *(f"{each.category.__name__}: {each.message}" for each in caught)]))
+    found = [f"{warning.category.__name__}: {warning.message}" for warning in caught]
+    found += [f"log: {each.getMessage()}" for each in said_in_the_log.buffer if each.levelno >= logging.WARNING]
+    issued = tuple(dict.fromkeys(found))
     said = f"{type(failed).__name__}: {failed}" if failed is not None else ""
     scratch = folder / f"scratch{rank}"
     scratch.write_bytes(pickle.dumps(Report(None if failed is not None else rig.found, said, issued)))

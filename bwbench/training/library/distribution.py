@@ -27,14 +27,7 @@ from bwbench.training.library.handle import Distributed
 from bwbench.training.library.host_copies import WIDER, HostCopies
 from bwbench.training.library.method import Method, choose
 from bwbench.training.library.model_buffers import BufferWay, ModelBuffers, check_way
-from bwbench.training.library.refusals import (
-    check_copied,
-    check_direct,
-    check_model,
-    check_optimizer,
-    check_outer_call,
-    not_stepped,
-)
+from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer, not_stepped
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
@@ -112,7 +105,7 @@ def distribute(
             )
         )
         undo = redirect(model, running.module) if running.module is not what else ExitStack()
-        undo.callback(model.register_forward_pre_hook(check_outer_call).remove)
+        undo.callback(model.register_forward_pre_hook(check_caller).remove)
         agreed = ModelBuffers(model, parts.buffers, groups.data)
         parts.handle.attach(running, groups, parts.host, agreed, undo.close)
         on_error.pop_all()
@@ -183,6 +176,18 @@ class InnerModel(nn.Module):
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The model's own."""
         return self._plain_forward(*inputs, **options)
+
+
+def check_caller(model: nn.Module, inputs: object) -> None:
+    """A hook before the forward pass: raise RuntimeError where torch's DDP was wrapped around the model since."""
+    caller = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
+    if caller is None or isinstance(caller.module, InnerModel):
+        return
+    if any(module is model for module in caller.modules()):
+        raise RuntimeError(
+            "the model is called by torch's DistributedDataParallel, which averages its gradients as well; call the "
+            "model that distribute() was given"
+        )
 
 
 def redirect(model: nn.Module, module: Callable[..., Any]) -> ExitStack:

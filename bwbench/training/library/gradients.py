@@ -36,6 +36,7 @@ class HandleGradients:
         self.nonfinite: str | None = None
         self._num_nonfinite_steps = 0
         self._noted: dict[int, int] = {}
+        self._versions: list[int] = []
         self._places: list[torch.Tensor | None] = [None] * len(parameters)  # gradients that nobody has put there
 
     def non_finite(self, parameter: int, kind: NonFinite) -> None:
@@ -120,6 +121,19 @@ class HandleGradients:
             elif not flags & Seen.USED and not (averaged and _brings_something(parameter.grad, running)):
                 parameter.grad = None
         self.placed()
+
+    def note_values(self) -> None:
+        """Which values parameters have now, by how often they were changed in place."""
+        self._versions = [parameter._version for parameter in self._parameters]
+
+    def check_unmoved(self) -> None:
+        """Raise RuntimeError where parameters have changed since, as by another optimizer: peers cannot follow that."""
+        if self._versions != [parameter._version for parameter in self._parameters]:
+            raise RuntimeError(
+                "parameters were changed between backward() and zero_grad(), and not by step() of the optimizer that "
+                "distribute() was given; step with that one, or handle.close() and distribute(...) again with the "
+                "other, on all ranks at the same point"
+            )
 
     def _stranger(self, parameter: nn.Parameter) -> str:
         for name, other in self._model.named_parameters():

@@ -282,6 +282,7 @@ class Distributed(AbstractUnevenSteps):
                 if self._uneven is not None:
                     self._uneven.tell(stepping=False)
             else:
+                self.gradients.check_unmoved()
                 self._owes_step = True
         if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
             self._moment = Moment.BETWEEN
@@ -324,8 +325,6 @@ class Distributed(AbstractUnevenSteps):
     def _backward_begins(self, first: nn.Parameter) -> None:
         if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
             if self.gradients.cleared_by_hand(first):
-                if not self._averaging or self._before_sending:
-                    self._memory.check_unchanged()
                 self._skip()
         if self._moment in (Moment.AVERAGED, Moment.SET_ASIDE):
             raise RuntimeError(
@@ -411,7 +410,7 @@ class Distributed(AbstractUnevenSteps):
         self.gradients.settle(everywhere, ranks, self._num_begun, self._running)
         if self._averaging and self._uneven is not None:
             self._uneven.scale_gradients()
-        self._memory.remember()
+        self.gradients.note_values()
         self._moment = Moment.AVERAGED
 
     def _check_backward(self) -> None:

@@ -22,7 +22,6 @@ class ParameterMemory:
         self._types = [parameter.dtype for parameter in parameters]
         self._before = [parameter.data_ptr() for parameter in parameters]
         self._places: list[tuple[nn.Parameter, torch.Tensor]] = []
-        self._versions: list[int] = []
 
     def placed(self) -> None:
         """A method works on the model from now on: what it has moved has its place there."""
@@ -51,20 +50,6 @@ class ParameterMemory:
                 )
             place.copy_(parameter.data)
             parameter.data = place
-
-    def remember(self) -> None:
-        """The gradients are there: who steps with them changes the values."""
-        self._versions = [parameter._version for parameter in self._parameters]
-
-    def check_unchanged(self) -> None:
-        """Raise RuntimeError where a step that is taken for skipped was taken by somebody else."""
-        for name, parameter, version in zip(self._names, self._parameters, self._versions, strict=True):
-            if parameter._version != version:
-                raise RuntimeError(
-                    f"parameter {name!r} was changed after the backward pass, though not by a step of the optimizer "
-                    "that was given to distribute(), and gradients were cleared; to go on with another optimizer, on "
-                    "all ranks handle.close() and distribute(...) again"
-                )
 
 
 def _word(kind: torch.dtype) -> str:

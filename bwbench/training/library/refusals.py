@@ -88,16 +88,6 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
-def check_outer_call(model: nn.Module, inputs: object) -> None:
-    """A hook before the forward pass: raise RuntimeError where torch's DDP was wrapped around the model since."""
-    active: nn.Module | None = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
-    if active is not None and any(module is model for module in active.modules()):
-        raise RuntimeError(
-            "the model is called by torch's DistributedDataParallel, which averages its gradients as well; call the "
-            "model that distribute() was given"
-        )
-
-
 def check_direct(algorithm: AbstractAlgorithm, parameters: Mapping[str, nn.Parameter]) -> None:
     """Raise ConfigError where an algorithm moves parameters, and two of them lie in the same memory."""
     if type(algorithm) is EveryStep:

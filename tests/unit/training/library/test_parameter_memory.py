@@ -182,26 +182,6 @@ def test_a_step_inside_of_the_backward_pass_is_refused() -> None:
     together(2, work)
 
 
-@pytest.mark.parametrize("algorithm", ["local-sgd", "ef-signsgd"])
-def test_an_optimizer_that_takes_the_steps_of_the_one_given_is_refused(algorithm: str) -> None:
-    def work(rank: int) -> None:
-        model = small_model()
-        given = torch.optim.SGD(model.parameters(), lr=0.1)
-        handle = distribute(model, given, algorithm)
-        loss_of(model, batch(rank, 0)).backward()
-        given.step()
-        given.zero_grad()
-        other = torch.optim.SGD(model.parameters(), lr=0.1)
-        loss_of(model, batch(rank, 0)).backward()
-        other.step()
-        other.zero_grad()
-        with pytest.raises(RuntimeError, match="'0.weight' was changed after the backward pass"):
-            loss_of(model, batch(rank, 1)).backward()
-        handle.close(together=False)
-
-    together(2, work)
-
-
 def test_another_order_in_memory_is_refused_inside_of_torchs_ddp() -> None:
     def work(rank: int) -> None:
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 2))

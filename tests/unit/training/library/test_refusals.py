@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -152,3 +153,33 @@ def test_parameters_that_share_memory_are_not_moved() -> None:
     together(2, lambda rank: work(rank, "ring"))
     with pytest.raises(ConfigError, match=r"parameters '0.weight' and '1.weight' share memory"):
         together(2, lambda rank: work(rank, "local-sgd"))
+
+
+def test_a_model_that_torchs_ddp_is_wrapped_around_later_is_refused() -> None:
+    def work(rank: int) -> None:
+        model = small_model()
+        with distribute(model, sgd(model), "ring"):
+            theirs = Mock(modules=model.modules)
+            with (
+                patch.object(nn.parallel.DistributedDataParallel, "_active_ddp_module", theirs),
+                pytest.raises(RuntimeError, match="called by torch's DistributedDataParallel"),
+            ):
+                model(torch.zeros(1, 12))
+        model(torch.zeros(1, 12))
+
+    together(1, work)
+
+
+def test_steps_of_another_optimizer_are_refused_where_parameters_are_averaged() -> None:
+    def work(rank: int) -> None:
+        model = small_model()
+        handle = distribute(model, sgd(model), {"local-sgd": {"period": 2}})
+        other = sgd(model)
+        model(torch.ones(1, 12)).sum().backward()
+        other.step()
+        other.zero_grad()
+        with pytest.raises(RuntimeError, match=r"not by step\(\) of the optimizer that distribute\(\) was given"):
+            model(torch.ones(1, 12)).sum().backward()
+        handle.close(together=False)
+
+    together(1, work)
