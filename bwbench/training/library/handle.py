@@ -239,7 +239,8 @@ class Distributed(AbstractUnevenSteps):
             self._step_is_due()
             self._wake_up()
             self._begin_step(None)
-            self._counts_as_used = False
+            # Zeros that are a mean use nothing; torch's own average of models asks for gradients, be they zero.
+            self._counts_as_used = not self._running.averages_gradients
             try:
                 self._running.pass_of_zeros()
             finally:
