@@ -76,7 +76,7 @@ class DdpExchange(AbstractRunning):
         )
         self._called = False  # the model, in a way that a backward pass may follow
         self._ddp.register_forward_pre_hook(self._is_called)
-        self._strides = self._strides_now()
+        self._strides = [(parameter, parameter.stride()) for parameter in self._ddp.parameters()]
         assert context.data_group is not None
         if hook is not None:
             self._ddp.register_comm_hook(*hook)
@@ -87,7 +87,7 @@ class DdpExchange(AbstractRunning):
 
     def begin_step(self) -> None:
         """As torch's optimizers do it. Raises RuntimeError where DDP would mix up gradients, and says nothing."""
-        if self._strides_now() != self._strides:
+        if any(parameter.stride() != strides for parameter, strides in self._strides):
             raise RuntimeError(
                 "parameters lie in memory in another order than when training began, as after "
                 "model.to(memory_format=...), and torch's DDP keeps to the first one; convert the model before"
@@ -170,9 +170,6 @@ class DdpExchange(AbstractRunning):
 
     def _is_called(self, module: torch.nn.Module, inputs: object) -> None:
         self._called = self._called or torch.is_grad_enabled()
-
-    def _strides_now(self) -> list[tuple[int, ...]]:
-        return [parameter.stride() for parameter in self._ddp.parameters()]
 
     def _remembered(self) -> dict[str, dict[int, torch.Tensor]]:
         """What torch's PowerSGD remembers from step to step, by name and bucket; nothing for the others."""
