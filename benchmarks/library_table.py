@@ -13,8 +13,8 @@ truth: one process that forms the mean of all ranks' gradients with nothing but 
 
 Exit status 1 where a case of ours is neither right nor refused (nor, where it is right, ended or warned).
 
-Usage: python benchmarks/library_table.py [--ranks 2 4] [--only WORDS …] [--case NAME …] [--group GROUP …]
-                                          [--arm bwbench] [--json FILE] [--markdown FILE] [--quick] [--list]
+Usage: python benchmarks/library_table.py [--ranks 2 4] [--only WORDS …] [--case NAME …] [--group GROUP …] [--quick]
+                                          [--arm bwbench] [--method NAME] [--json FILE] [--markdown FILE] [--list]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from library_table_parts import (
     cases_state,
 )  # fmt: skip
 from library_table_parts.processes import run
-from library_table_parts.rig import BWBENCH, CASES, DDP, TRUTH, Case
+from library_table_parts.rig import BWBENCH, CASES, DDP, METHOD, TRUTH, Case
 from library_table_parts.verdicts import Outcome, good, outcome
 
 from bwbench import distribute
@@ -57,6 +58,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="cases whose name contains one of these")
     parser.add_argument("--case", nargs="+", default=[], help="cases of these names")
     parser.add_argument("--group", nargs="+", default=[])
+    parser.add_argument("--method", default=METHOD, help=f"of the cases that take {METHOD!r}; another without loss")
     parser.add_argument("--arm", choices=[DDP, BWBENCH], help="one library alone")
     parser.add_argument("--json", "--record", type=Path)
     parser.add_argument("--markdown", type=Path)
@@ -66,7 +68,7 @@ def main() -> int:
     options = parser.parse_args()
     wanted = options.only or (list(QUICK) if options.quick else [""])
     cases = [
-        case
+        replace(case, method=options.method) if case.method == METHOD else case
         for case in CASES.values()
         if any(word in case.name for word in wanted)
         and (not options.group or case.group in options.group)

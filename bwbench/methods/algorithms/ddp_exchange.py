@@ -74,6 +74,9 @@ class DdpExchange(AbstractRunning):
         self._ddp = self.module = nn.parallel.DistributedDataParallel(
             context.model, process_group=context.data_group, **options
         )
+        self._called = False  # the model, in a way that a backward pass may follow
+        self._ddp.register_forward_pre_hook(self._is_called)
+        self._strides = [(parameter, parameter.stride()) for parameter in self._ddp.parameters()]
         assert context.data_group is not None
         if hook is not None:
             self._ddp.register_comm_hook(*hook)
@@ -83,7 +86,12 @@ class DdpExchange(AbstractRunning):
         self._plain_backward_s = self._backward_s = self._begin_mono_s = 0.0
 
     def begin_step(self) -> None:
-        """As torch's optimizers do it."""
+        """As torch's optimizers do it. Raises RuntimeError where DDP would mix up gradients, and says nothing."""
+        if any(parameter.stride() != strides for parameter, strides in self._strides):
+            raise RuntimeError(
+                "parameters lie in memory in another order than when training began, as after "
+                "model.to(memory_format=...), and torch's DDP keeps to the first one; convert the model before"
+            )
         self._ddp.zero_grad(set_to_none=True)
 
     @property
@@ -96,7 +104,13 @@ class DdpExchange(AbstractRunning):
         return nullcontext() if last else self._ddp.no_sync()
 
     def gradients_ready(self, backward_began_mono_s: float | None = None) -> None:
-        """Backward and averaging were one: how long both took."""
+        """Backward and averaging were one: how long both took. Raises RuntimeError where there was no averaging."""
+        if not self._called:
+            raise RuntimeError(
+                "the backward pass belongs to no call of the model, and torch's DDP averages in those alone; call "
+                "model(...) rather than parts or methods of it, or use collective='ring'"
+            )
+        self._called = False
         self._begin_mono_s = now_s = time.monotonic()
         if backward_began_mono_s is not None:
             self._begin_mono_s = backward_began_mono_s
@@ -153,6 +167,9 @@ class DdpExchange(AbstractRunning):
             kept.clear()
             if name in state:
                 kept[0] = state[name].clone()
+
+    def _is_called(self, module: torch.nn.Module, inputs: object) -> None:
+        self._called = self._called or torch.is_grad_enabled()
 
     def _remembered(self) -> dict[str, dict[int, torch.Tensor]]:
         """What torch's PowerSGD remembers from step to step, by name and bucket; nothing for the others."""

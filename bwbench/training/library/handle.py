@@ -68,6 +68,7 @@ class Distributed(AbstractUnevenSteps):
         self._clean = False  # the gradients are zero: ``zero_grad`` was called since the last step
         self._local = False  # inside ``no_sync``
         self._drained = True
+        self._counts_as_used = True  # what a backward pass reaches, unless the method passes zeros of its own
         self._stepping: Callable[[], object] | None = None  # the optimizer's step, inside the method's update
         self._averaging = False  # the gradients of the present step are means over all ranks
         self._owes_step = False  # one that was skipped here, and in which the others may wait for this rank
@@ -238,7 +239,12 @@ class Distributed(AbstractUnevenSteps):
             self._step_is_due()
             self._wake_up()
             self._begin_step(None)
-            self._running.pass_of_zeros()
+            # Zeros that are a mean use nothing; torch's own average of models asks for gradients, be they zero.
+            self._counts_as_used = not self._running.averages_gradients
+            try:
+                self._running.pass_of_zeros()
+            finally:
+                self._counts_as_used = True
         if self._moment is Moment.BEGUN:
             self._finish()
 
@@ -303,7 +309,8 @@ class Distributed(AbstractUnevenSteps):
 
     def _gradient_is_there(self, index: int, parameter: torch.Tensor) -> None:
         """Notice begin and end of a backward pass, inside of it: what is raised there is raised by ``backward()``."""
-        self.gradients.used.add(index)
+        if self._counts_as_used:
+            self.gradients.used.add(index)
         if self._in_backward:
             return
         self._in_backward = True

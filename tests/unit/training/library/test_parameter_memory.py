@@ -182,6 +182,45 @@ def test_a_step_inside_of_the_backward_pass_is_refused() -> None:
     together(2, work)
 
 
+def test_another_order_in_memory_is_refused_inside_of_torchs_ddp() -> None:
+    def work(rank: int) -> None:
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 2))
+        handle = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), "ddp")
+        model.to(memory_format=torch.channels_last)
+        with pytest.raises(RuntimeError, match="lie in memory in another order"):
+            model(torch.ones(2, 3, 4, 4)).sum().backward()
+        handle.close(together=False)
+
+    together(2, work)
+
+
+def test_a_pass_around_torchs_ddp_is_refused() -> None:
+    def work(rank: int) -> None:
+        model = small_model()
+        handle = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), "ddp")
+        with pytest.raises(RuntimeError, match="belongs to no call of the model"):
+            model[4](model[:4](torch.ones(3, 12))).sum().backward()
+        handle.close(together=False)
+
+    together(2, work)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "ddp"])
+def test_a_step_without_a_pass_moves_nothing(algorithm: str) -> None:
+    def work(rank: int) -> bool:
+        model = small_model()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+        with distribute(model, optimizer, algorithm):
+            loss_of(model, batch(rank, 0)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            before = values(model)
+            optimizer.step()
+            return torch.equal(values(model), before)
+
+    assert together(2, work) == [True, True]
+
+
 @pytest.mark.parametrize("algorithm", ["local-sgd", "ef-signsgd"])
 def test_an_optimizer_that_takes_the_steps_of_the_one_given_is_refused(algorithm: str) -> None:
     def work(rank: int) -> None:
