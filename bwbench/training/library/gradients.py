@@ -25,6 +25,7 @@ class HandleGradients:
         used: parameters that would have a gradient in plain torch: those that a backward pass has reached since
             gradients were last cleared to None.
         nonfinite: which gradients of the last step were nan or infinite, and on which ranks; None where none were.
+            Where gradients stay on their rank, those of other ranks since all last agreed, once they agree.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
@@ -36,6 +37,7 @@ class HandleGradients:
         self.nonfinite: str | None = None
         self._num_nonfinite_steps = 0
         self._noted: dict[int, int] = {}
+        self._untold: dict[int, int] = {}  # found since ranks last agreed, in gradients that stay on this rank
         self._places: list[torch.Tensor | None] = [None] * len(parameters)  # gradients that nobody has put there
 
     def non_finite(self, parameter: int, kind: NonFinite) -> None:
@@ -104,9 +106,12 @@ class HandleGradients:
         """
         self._check_frozen(everywhere, ranks)
         self.nonfinite = self._found(everywhere, ranks)
-        if self.nonfinite is not None:
-            self._warn(step)
         averaged = running.averages_gradients
+        if self.nonfinite is not None:
+            self._warn(f"step {step}", self.nonfinite)
+            if not averaged:
+                for index in (everywhere[0] & (Seen.NAN | Seen.INF)).nonzero().flatten().tolist():
+                    self._untold[index] = self._untold.get(index, 0) | int(everywhere[0, index])
         union = _united(everywhere)
         as_usual = union == Seen.USED | Seen.TRAINED
         for index in [] if bool(as_usual.all()) else (~as_usual).nonzero().flatten().tolist():
@@ -120,6 +125,29 @@ class HandleGradients:
             elif not flags & Seen.USED and not (averaged and _brings_something(parameter.grad, running)):
                 parameter.grad = None
         self.placed()
+
+    def untold(self) -> torch.Tensor:
+        """``Seen`` of what was not finite on this rank and that the others have not heard of, uint8; told from now."""
+        untold, self._untold = self._untold, {}
+        seen = torch.zeros(len(self._parameters), dtype=torch.uint8)
+        for index, flags in untold.items():
+            seen[index] = flags & (Seen.NAN | Seen.INF)
+        return seen
+
+    def hear(self, everywhere: torch.Tensor, rank: int, step: int) -> None:
+        """Name what was not finite on other ranks since all last agreed, where gradients stay on their rank.
+
+        Args:
+            everywhere: what every rank has from ``untold``: [ranks, parameters].
+            rank: this one, which has named its own.
+            step: the last one.
+        """
+        others = everywhere.clone()
+        others[rank] = 0
+        found = self._found(others, range(len(others)))
+        if found is not None:
+            self.nonfinite = self._found(everywhere, range(len(everywhere)))
+            self._warn(f"since ranks last agreed, up to step {step}", found)
 
     def _stranger(self, parameter: nn.Parameter) -> str:
         for name, other in self._model.named_parameters():
@@ -155,11 +183,11 @@ class HandleGradients:
         more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
         return "; ".join(found[:_MOST_NAMED] + more)
 
-    def _warn(self, step: int) -> None:
+    def _warn(self, when: str, found: str) -> None:
         """Ever more rarely: scalers meet an infinity now and then."""
         self._num_nonfinite_steps += 1
         if self._num_nonfinite_steps & (self._num_nonfinite_steps - 1) == 0:
-            _log.warning("step %d: %s (step number %d of this kind)", step, self.nonfinite, self._num_nonfinite_steps)
+            _log.warning("%s: %s (warning number %d of this kind)", when, found, self._num_nonfinite_steps)
 
 
 def _united(everywhere: torch.Tensor) -> torch.Tensor:

@@ -98,7 +98,7 @@ class Distributed(AbstractUnevenSteps):
             undo: called on close.
         """
         self._running, self._groups, self._host, self._undo = running, groups, host, undo
-        self._buffers, self._buffers_agree = buffers, True
+        self._buffers, self._agreed = buffers, True
         self.rank, self.world_size = groups.data.rank(), groups.data.size()
         self.gradients.placed()
         self._options = LaterOptions(self.method, self._optimizer, self.world_size)
@@ -163,8 +163,8 @@ class Distributed(AbstractUnevenSteps):
         if not self._drained:
             self.payload_bytes += self._running.drain()
             self._drained = True
-            if not self._buffers_agree:
-                self._agree_on_buffers()
+            if not self._agreed:
+                self._agree()
 
     def state_dict(self) -> SavedMethod:
         """Everything that this rank remembers besides model and optimizer: residuals, momenta, references. Drains.
@@ -257,9 +257,9 @@ class Distributed(AbstractUnevenSteps):
             self._count(self._running.after_update())
         finally:
             self._stepping = None
-        self._buffers_agree = False
+        self._agreed = False
         if self._running.agrees_now:
-            self._agree_on_buffers()
+            self._agree()
 
     def _zero_grad(self, set_to_none: bool) -> None:  # noqa: FBT001 (torch's)
         """Zero in place, because gradients are views into buckets; a step whose gradients were there is skipped."""
@@ -427,10 +427,15 @@ class Distributed(AbstractUnevenSteps):
                 "go on from a checkpoint"
             )
 
-    def _agree_on_buffers(self) -> None:
+    def _agree(self) -> None:
+        """All ranks are here: they make their buffers equal, and hear of gradients that were not finite elsewhere."""
+        if not self._averaging:
+            untold = self.gradients.untold()
+            everywhere = heard(tell_step(self._groups.control, untold), untold.numel())
+            self.gradients.hear(everywhere, self.rank, self._num_begun)
         ranks = range(self.world_size) if self._uneven is None else self._uneven.trainers
         self.payload_bytes += self._buffers.agree(ranks)
-        self._buffers_agree = True
+        self._agreed = True
 
     def _count(self, report: ExchangeReport | None) -> None:
         if report is not None:

@@ -215,6 +215,41 @@ def test_local_gradients_stay_as_they_are_and_on_their_rank() -> None:
     assert together(NUM_RANKS, work) == expected
 
 
+@pytest.mark.parametrize("algorithm", [{"local-sgd": {"period": 2}}, {"diloco": {"period": 2}}, "decentralized", "async"])
+@pytest.mark.parametrize("skips", [False, True])
+def test_nan_in_local_gradients_is_named_on_all_when_ranks_agree(
+    algorithm: Any, skips: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(rank: int) -> tuple[str | None, str | None]:
+        model = small_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        hook = lambda gradient: gradient * torch.nan  # noqa: E731
+        handle = distribute(model, optimizer, algorithm)
+        for step in range(2):
+            bad = model[2].bias.register_hook(hook) if rank == BAD_RANK and step == (0 if skips else 1) else None
+            loss_of(model, batch(rank, step)).backward()
+            if bad is not None:
+                bad.remove()
+            if not (skips and handle.nonfinite):
+                optimizer.step()
+            optimizer.zero_grad()
+        between = handle.nonfinite
+        handle.drain()
+        after = handle.nonfinite
+        handle.close()
+        return between, after
+
+    with caplog.at_level(logging.WARNING, "bwbench"):
+        found = together(NUM_RANKS, work)
+    text = f"the gradient of 2.bias holds nan on rank {BAD_RANK}"
+    assert [text in str(after) for _, after in found].count(True) >= NUM_RANKS - 1
+    if algorithm in ({"local-sgd": {"period": 2}}, {"diloco": {"period": 2}}) and not skips:
+        assert all(text in str(between) for rank, (between, _) in enumerate(found) if rank != BAD_RANK)
+    named = [record.getMessage() for record in caplog.records if text in record.getMessage()]
+    assert len(named) == NUM_RANKS
+    assert ["since ranks last agreed" in line for line in named].count(True) == NUM_RANKS - 1
+
+
 def test_a_fused_optimizer_is_told_of_an_infinity_by_the_scaler() -> None:
     method = AVERAGING["qadam after it"]
 
@@ -250,4 +285,4 @@ def test_warnings_come_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> Non
 
     with caplog.at_level(logging.WARNING, "bwbench"):
         together(1, work)
-    assert [record.args[0] for record in caplog.records] == [1, 2, 4, 8, 16]
+    assert [record.args[-1] for record in caplog.records] == [1, 2, 4, 8, 16]
