@@ -13,6 +13,7 @@ from bwbench import Distributed, distribute
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
 
 NUM_RANKS, BAD_RANK, BAD_STEP, NUM_STEPS = 3, 1, 3, 8
+ROUNDS_OF_2: list[Any] = [{"local-sgd": {"period": 2}}, {"diloco": {"period": 2}}]
 TOP_K = {"algorithm": "every-step", "collective": "all-gather", "compression": {"top-k": {"ratio": 0.1}}}
 AVERAGING: dict[str, dict[str, Any]] = {
     "ring": {"algorithm": "ring"},
@@ -215,7 +216,7 @@ def test_local_gradients_stay_as_they_are_and_on_their_rank() -> None:
     assert together(NUM_RANKS, work) == expected
 
 
-@pytest.mark.parametrize("algorithm", [{"local-sgd": {"period": 2}}, {"diloco": {"period": 2}}, "decentralized", "async"])
+@pytest.mark.parametrize("algorithm", [*ROUNDS_OF_2, "decentralized", "async"])
 @pytest.mark.parametrize("skips", [False, True])
 def test_nan_in_local_gradients_is_named_on_all_when_ranks_agree(
     algorithm: Any, skips: bool, caplog: pytest.LogCaptureFixture
@@ -243,7 +244,7 @@ def test_nan_in_local_gradients_is_named_on_all_when_ranks_agree(
         found = together(NUM_RANKS, work)
     text = f"the gradient of 2.bias holds nan on rank {BAD_RANK}"
     assert [text in str(after) for _, after in found].count(True) >= NUM_RANKS - 1
-    if algorithm in ({"local-sgd": {"period": 2}}, {"diloco": {"period": 2}}) and not skips:
+    if algorithm in ROUNDS_OF_2 and not skips:
         assert all(text in str(between) for rank, (between, _) in enumerate(found) if rank != BAD_RANK)
     named = [record.getMessage() for record in caplog.records if text in record.getMessage()]
     assert len(named) == NUM_RANKS
