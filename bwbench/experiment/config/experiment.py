@@ -1,5 +1,5 @@
-"""A validated experiment: the points of its matrix, whether they run whole or composed (``mode:``), and which do both
-(``whole:``).
+"""A validated experiment: the points of its matrix, whether they run whole or composed (``mode:``), which do both
+(``whole:``), and how often each link is timed (``timing:``).
 """
 
 from __future__ import annotations
@@ -37,6 +37,19 @@ class WholeConfig(BaseModel):
     time_s: PositiveDuration | None = Field(None, alias="time")
 
 
+class TimingConfig(BaseModel):
+    """How often the steps of a composed cell are timed on its link.
+
+    Attributes:
+        runs: timing runs, each in a round of the sweep of its own. Fewer than two say nothing of the variance between
+            runs, which is most of what composed times are off by.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    runs: int = Field(3, ge=1, le=100)
+
+
 @dataclass(frozen=True)
 class Point:
     """One point of the matrix.
@@ -67,6 +80,7 @@ class Experiment:
         tables: files that learning rates come from, absolute.
         mode: ``composed`` puts times to accuracy together from parts, where ``full`` runs every cell whole.
         whole: which cells run whole in a composed sweep.
+        timing: how often the steps of composed cells are timed.
     """
 
     name: str
@@ -81,6 +95,7 @@ class Experiment:
     tables: tuple[Path, ...] = ()
     mode: Mode = "full"
     whole: WholeConfig = WholeConfig()
+    timing: TimingConfig = TimingConfig()
 
 
 def why_not_composed(config: CellConfig) -> str | None:
