@@ -29,6 +29,7 @@ from bwbench.results.analysis.cells import is_composed
 from bwbench.results.analysis.grouping import flat_settings, group_cells
 from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
+from bwbench.running.sweep.rounds import in_rounds
 from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
 from bwbench.training.datasets.dataset import data_folder
 
@@ -70,14 +71,15 @@ def _run_cells(
     foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
     predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in foreseen.estimates.items()}
     left, total = TimeLeft(foreseen, sweep.todo), len(sweep.todo)
+    ordered = in_rounds(sweep.todo, sweep.order_seed)
     freeze_sweep(sweep)
     with (LiveProgress if sys.stderr.isatty() else PlainProgress)(left, total) as progress:
         account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
         if elsewhere is None:
-            Scheduler(ThisMachine(), account, predicted_s).work_through(sweep.todo)
+            Scheduler(ThisMachine(), account, predicted_s).work_through(ordered)
         elif sweep.todo:
             with elsewhere.executor(sweep) as executor:
-                Scheduler(executor, account, predicted_s).work_through(sweep.todo)
+                Scheduler(executor, account, predicted_s).work_through(ordered)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 """A validated experiment: the points of its matrix, whether they run whole or composed (``mode:``), which do both
-(``whole:``), and how often each is trained (``repeats:``).
+(``whole:``), how often each is trained (``repeats:``), and how often each link is timed (``timing:``).
 """
 
 from __future__ import annotations
@@ -67,6 +67,19 @@ class UntilKnown(BaseModel):
         return self
 
 
+class TimingConfig(BaseModel):
+    """How often the steps of a composed cell are timed on its link.
+
+    Attributes:
+        runs: timing runs, each in a round of the sweep of its own. Fewer than two say nothing of the variance between
+            runs, which is most of what composed times are off by.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    runs: int = Field(3, ge=1, le=100)
+
+
 @dataclass(frozen=True)
 class Point:
     """One point of the matrix.
@@ -98,6 +111,7 @@ class Experiment:
         mode: ``composed`` puts times to accuracy together from parts, where ``full`` runs every cell whole.
         whole: which cells run whole in a composed sweep.
         until: how well ratios shall be known; None where ``repeats`` is all there will be.
+        timing: how often the steps of composed cells are timed.
     """
 
     name: str
@@ -113,6 +127,7 @@ class Experiment:
     mode: Mode = "full"
     whole: WholeConfig = WholeConfig()
     until: UntilKnown | None = None
+    timing: TimingConfig = TimingConfig()
 
     @property
     def most_repeats(self) -> int:

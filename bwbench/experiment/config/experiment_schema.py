@@ -20,7 +20,7 @@ from bwbench.base.component import attribute_meanings, options_of
 from bwbench.base.registry import PARTITIONS, Entry, Registry
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.experiment.config.cell_config import LEFT_OUT, MAX_SEED, PARTITION_LEFT_OUT, CellConfig
-from bwbench.experiment.config.experiment import MAX_REPEATS, MODES, UntilKnown, WholeConfig
+from bwbench.experiment.config.experiment import MAX_REPEATS, MODES, TimingConfig, UntilKnown, WholeConfig
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.matrix import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.method_names import PRESETS
@@ -61,6 +61,7 @@ _MEANINGS = {
     "plugins": "Python files that register components; paths are relative to this file.",
     "mode": "'composed' puts times to accuracy together from runs without a link and short timing runs on it.",
     "whole": "Which cells run whole as well where the mode is 'composed', to show its error.",
+    "timing": "How often the steps of a composed cell are timed on its link.",
     "matrix": "Values to compare, by dotted key: all combinations. 'a, b': [[1, 2], …] lets keys vary together.",
     "exclude": "Points of the matrix to leave out: those where all keys of an entry match.",
 }
@@ -98,6 +99,7 @@ def build_schema() -> Schema:
         },
         **{key: _OWN[key] for key in ("plugins", "mode")},
         "whole": _section(WholeConfig),
+        "timing": _section(TimingConfig),
         "hosts": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": host}]},
         "matrix": _matrix(cell_keys, definitions),
         "exclude": {"type": "array", "items": {"type": "object", "minProperties": 1}},

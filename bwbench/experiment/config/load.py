@@ -26,6 +26,7 @@ from bwbench.experiment.config.experiment import (
     Experiment,
     Mode,
     Point,
+    TimingConfig,
     UntilKnown,
     WholeConfig,
     why_not_composed,
@@ -50,12 +51,13 @@ from bwbench.experiment.config.method_names import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
 
-OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole", "hosts")  # beside those of a cell
-_OPENED = ("whole", "repeats")  # those of them that have keys inside
+OF_COMPOSED = ("whole", "timing")  # sections about composed cells
+OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", *OF_COMPOSED, "hosts")  # beside those of a cell
+_OPENED = (*OF_COMPOSED, "repeats")  # those of them that have keys inside
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
 MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
-_Own = TypeVar("_Own", bound=BaseModel)
+_Section = TypeVar("_Section", bound=BaseModel)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
 _IDLE = {
@@ -172,7 +174,9 @@ class _Reading:
         seed = self._read_integer("seed", 0, 0, MAX_SEED - most)
         exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
         plugins = self._read_plugins()
-        mode, whole = self._read_mode()
+        mode = self._read_mode()
+        whole = self._read_section("whole", WholeConfig) or WholeConfig()
+        timing = self._read_section("timing", TimingConfig) or TimingConfig()
         hosts = self._read_hosts()
         self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
         self._plugins = tuple(map(str, plugins))
@@ -182,8 +186,9 @@ class _Reading:
             distinct = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line or 0)
             more = len(distinct) - MAX_PROBLEMS
             raise ConfigError(distinct[:MAX_PROBLEMS] + ([Problem(f"and {more} more problems")] if more > 0 else []))
-        if mode == "full" and self._content.get("whole") is not None:
-            self._warnings["'whole' has no effect without mode: composed: every cell runs whole"] = None
+        for key in OF_COMPOSED if mode == "full" else ():
+            if self._content.get(key) is not None:
+                self._warnings[f"{key!r} has no effect without mode: composed: every cell runs whole"] = None
         return Experiment(
             name,
             path,
@@ -198,6 +203,7 @@ class _Reading:
             mode=mode,
             whole=whole,
             until=until,
+            timing=timing,
         )
 
     def _expand(self, exclusions: Sequence[Exclusion], tuned: TunedRates) -> list[Point]:
@@ -339,26 +345,27 @@ class _Reading:
             self._content["nodes"] = sum(host.workers for host in hosts) if is_right else 2
         return hosts if len(self._problems) == before else ()
 
-    def _read_mode(self) -> tuple[Mode, WholeConfig]:
-        asked, whole = self._content.get("mode", "full"), self._content.get("whole")
+    def _read_mode(self) -> Mode:
+        asked = self._content.get("mode", "full")
         mode: Mode = "composed" if asked == "composed" else "full"
         if asked != mode:
             self._add("mode", f"mode: {show(asked)} is no mode.{nearest(asked, MODES)} Allowed: {', '.join(MODES)}")
-        return mode, self._read_own("whole", {} if whole is None else whole, WholeConfig) or WholeConfig()
+        return mode
 
     def _read_repeats(self) -> tuple[int, UntilKnown | None]:
         """Trainings of each point; of a pilot where they go on until ratios are known."""
-        if not isinstance(asked := self._content.get("repeats"), Mapping):
+        if not isinstance(self._content.get("repeats"), Mapping):
             return self._read_integer("repeats", 1, 1, MAX_REPEATS), None
-        until = self._read_own("repeats", asked, UntilKnown)
+        until = self._read_section("repeats", UntilKnown)
         return (1, None) if until is None else (until.at_least, until)
 
-    def _read_own(self, key: str, content: Json, kind: type[_Own]) -> _Own | None:
-        """What stands under a key of the experiment's own; None where it does not hold, which is noted."""
+    def _read_section(self, key: str, model: type[_Section]) -> _Section | None:
+        """What stands under one of _OPENED, nothing included; None where it is wrong, which is noted."""
+        content = self._content.get(key)
         try:
-            return kind.model_validate(content, strict=True, by_alias=True, by_name=False)
+            return model.model_validate({} if content is None else content, strict=True, by_alias=True, by_name=False)
         except ValidationError as error:
-            for loc, text in explain(error, kind):
+            for loc, text in explain(error, model):
                 where = (key, *loc)
                 self._problems.append(self._where(*where).problem(f"{'.'.join(map(str, where))}: {text}"))
         return None

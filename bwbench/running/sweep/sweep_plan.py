@@ -270,7 +270,9 @@ def _plan(
         plans.append(plan)
     cells = running_order((cell for plan in plans for cell in plan.cells), order_seed)
     assessed = [
-        item for plan in plans for item in assess(plan.cells, results, retry, ways(plan.experiment, plan.cells))
+        item
+        for plan in plans
+        for item in assess(plan.cells, results, retry, ways(plan.experiment, plan.cells), plan.experiment.timing.runs)
     ]
     items = {_key(item): item for item in without_stopped_arms(assessed)}
     kept = selection.of(cells) if selection is not None else cells
