@@ -21,11 +21,13 @@ from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, r
 from bwbench.experiment.config.cell_config import MAX_SEED
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.experiment import (
+    MAX_REPEATS,
     MODES,
     Experiment,
     Mode,
     Point,
     TimingConfig,
+    UntilKnown,
     WholeConfig,
     why_not_composed,
 )
@@ -49,14 +51,13 @@ from bwbench.experiment.config.method_names import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
 
-S = TypeVar("S", bound=BaseModel)
-
 OF_COMPOSED = ("whole", "timing")  # sections about composed cells
 OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", *OF_COMPOSED, "hosts")  # beside those of a cell
+_OPENED = (*OF_COMPOSED, "repeats")  # those of them that have keys inside
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
-MAX_REPEATS = 1000
 MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
+_Own = TypeVar("_Own", bound=BaseModel)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
 _IDLE = {
@@ -136,14 +137,14 @@ class _Reading:
             self._axes = [(fresh or [axis])[0] if axis.keys == keys else axis for axis in self._axes]
             return
         key = keys[0]
-        section = self._content.get(key[0]) or {}
         if key[0] in OWN_KEYS and len(key) == 1:
             self._content[key[0]] = value
             self._placed.append((key, place))
             if key[0] == "matrix":
                 self._axes = read_axes(value, place, self._problems)
-        elif key[0] in OF_COMPOSED and len(key) == 2 and isinstance(section, Mapping):
-            self._content[key[0]] = {**section, key[1]: value}
+        elif key[0] in _OPENED and len(key) == 2:
+            inside = self._content.get(key[0])
+            self._content[key[0]] = {**(inside if isinstance(inside, Mapping) else {}), key[1]: value}
             self._placed.append((key, place))
         elif key[0] not in CELL_KEYS:
             self._problems.append(place.problem(unknown_key(show_key(key), KNOWN_KEYS)))
@@ -165,19 +166,21 @@ class _Reading:
             if key not in KNOWN_KEYS:
                 self._add(key, unknown_key(key, KNOWN_KEYS))
         name = self._read_name()
-        repeats = self._read_integer("repeats", 1, 1, MAX_REPEATS)
-        if (count := math.prod(len(axis.rows) for axis in self._axes) * repeats) > MAX_CELLS:
+        repeats, until = self._read_repeats()
+        most = repeats if until is None else until.at_most
+        if (count := math.prod(len(axis.rows) for axis in self._axes) * most) > MAX_CELLS:
             self._add("matrix", f"matrix: {count} cells with all repeats; at most {MAX_CELLS} are planned, drop values")
             self._axes = []
-        seed = self._read_integer("seed", 0, 0, MAX_SEED - repeats)
+        seed = self._read_integer("seed", 0, 0, MAX_SEED - most)
         exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
         plugins = self._read_plugins()
         mode = self._read_mode()
-        whole, timing = self._read_section("whole", WholeConfig), self._read_section("timing", TimingConfig)
+        whole = self._read_own("whole", self._content.get("whole"), WholeConfig) or WholeConfig()
+        timing = self._read_own("timing", self._content.get("timing"), TimingConfig) or TimingConfig()
         hosts = self._read_hosts()
         self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
         self._plugins = tuple(map(str, plugins))
-        kept = self._expand(exclusions, TunedRates(str(path), self._folder, repeats, searching=tuning))
+        kept = self._expand(exclusions, TunedRates(str(path), self._folder, most, searching=tuning))
         on_hosts = self._on_their_way(kept, hosts, mode)
         if self._problems:
             distinct = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line or 0)
@@ -200,6 +203,7 @@ class _Reading:
             mode=mode,
             whole=whole,
             timing=timing,
+            until=until,
         )
 
     def _expand(self, exclusions: Sequence[Exclusion], tuned: TunedRates) -> list[Point]:
@@ -348,16 +352,22 @@ class _Reading:
             self._add("mode", f"mode: {show(asked)} is no mode.{nearest(asked, MODES)} Allowed: {', '.join(MODES)}")
         return mode
 
-    def _read_section(self, key: str, model: type[S]) -> S:
-        """One of OF_COMPOSED; with its defaults where it is not there, or wrong."""
-        content = self._content.get(key)
+    def _read_repeats(self) -> tuple[int, UntilKnown | None]:
+        """Trainings of each point; of a pilot where they go on until ratios are known."""
+        if not isinstance(asked := self._content.get("repeats"), Mapping):
+            return self._read_integer("repeats", 1, 1, MAX_REPEATS), None
+        until = self._read_own("repeats", asked, UntilKnown)
+        return (1, None) if until is None else (until.at_least, until)
+
+    def _read_own(self, key: str, content: Json, kind: type[_Own]) -> _Own | None:
+        """What stands under a key of the experiment's own; None where it does not hold, which is noted."""
         try:
-            return model.model_validate({} if content is None else content, strict=True, by_alias=True, by_name=False)
+            return kind.model_validate({} if content is None else content, strict=True, by_alias=True, by_name=False)
         except ValidationError as error:
-            for loc, text in explain(error, model):
+            for loc, text in explain(error, kind):
                 where = (key, *loc)
                 self._problems.append(self._where(*where).problem(f"{'.'.join(map(str, where))}: {text}"))
-        return model()
+        return None
 
     def _read_plugins(self) -> tuple[Path, ...]:
         value = self._content.get("plugins")

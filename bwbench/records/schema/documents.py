@@ -34,6 +34,7 @@ class CellRecord(Versioned):
         id: 10 hex digits out of the configuration; slug: readable name, not unique without the id.
         experiment: name of the experiment.
         arm: display name of the method; repeat: 0-based.
+        pilot: repeats whose spread has said how many there are; None where their number was fixed beforehand.
         role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
             recorded.
         topology: who averages with whom; None where nobody does, absent where it was not recorded.
@@ -45,6 +46,7 @@ class CellRecord(Versioned):
     experiment: FolderName
     arm: Text
     repeat: Whole = 0
+    pilot: Whole | None = None
     role: Text | None = None
     kinship: Text | None = None
     topology: CellTopology | None = None

@@ -150,6 +150,7 @@ def cell_row(folder: CellFolder) -> Row:
     """Flat row of one cell: who it is, its setting, and what status.json says of it."""
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
+    row["pilot"] = cell.pilot
     setting = setting_of(cell.config)
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
