@@ -124,7 +124,7 @@ def most_seeds(search: Search) -> int:
 
 def _refuse_reported(experiment: Experiment, seed: int, seeds: int) -> None:
     reported = sorted(
-        {point.config.seed + repeat for point in experiment.points for repeat in range(experiment.repeats)}
+        {point.config.seed + repeat for point in experiment.points for repeat in range(experiment.most_repeats)}
     )
     if not set(range(seed, seed + seeds)) & set(reported):
         return
