@@ -31,15 +31,8 @@ from bwbench.results.analysis.crossover import (
     find_crossovers,
     scale_of,
 )
-from bwbench.results.analysis.statistics import (
-    Arrival,
-    by_seed,
-    estimate,
-    geometric_interval,
-    log_interval,
-    number,
-    paired_ratio,
-)
+from bwbench.results.analysis.ratio import ratio_of
+from bwbench.results.analysis.statistics import Arrival, by_seed, estimate, geometric_interval, log_interval, number
 from bwbench.results.section.content import side_of
 from paper.program.claim import Claim, Unit, Value
 from paper.program.claimed_cells import (
@@ -84,7 +77,7 @@ def _ratio(claim: Claim, records: Records) -> Value:
 def _time_ratio(
     claim: Claim, reference: Mapping[int, Arrival], arm: Mapping[int, Arrival], cells: Sequence[CellFolder]
 ) -> Value:
-    ratio = paired_ratio(reference, arm)
+    ratio = ratio_of(reference, arm)
     if ratio is None:
         raise MissingRecordsError(f"claim {claim.name!r}: no seed in common with a target reached on one side at least")
     side = side_of(ratio.value, ratio.low, ratio.high, ratio.bound)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.experiment.kin import kin_key
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
@@ -158,7 +160,14 @@ def cell_row(folder: CellFolder) -> Row:
         # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
         row |= {f"{what}_to_target": row[what] for what in ("payload_bytes", "wire_bytes")}
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}
+    row["kin"] = _learns_as(cell.config)
     return row
+
+
+def _learns_as(config: JsonObject) -> str:
+    """Equal for cells that learn alike, seed by seed: kin at equal learning rates."""
+    rate = mapping_at(config, "optimizer").get("lr")
+    return f"{zlib.crc32(f'{kin_key(config)} {rate}'.encode()):08x}"
 
 
 def is_composed(folder: CellFolder) -> bool:
