@@ -32,6 +32,8 @@ KEYS = frozenset(  # that a recorded configuration has
     + ("stop", "limit", "seed", "launcher", "plugins")
 )
 
+QUEUE_BEFORE = "1 bdp"  # of a shaped link whose record names none: once the default
+
 _TRACE = {
     **dict.fromkeys(("measures", "column", "unit", "columns", "sha256", "mean")),
     "format": "auto",
@@ -39,8 +41,9 @@ _TRACE = {
 }
 DEFAULTS: dict[str, dict[str, object]] = {
     "link": {
-        **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "queue", "standard", "efficiency", "aggregation")),
+        **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),
         "trace": None,
+        "queue": QUEUE_BEFORE,
         "shaped": True,
         "latency": "0 us",
         "jitter": "0 us",
@@ -147,6 +150,8 @@ Revision = Callable[[str, str], int]  # of the component of that kind and name
 def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
     content = _counted("", config)
     link = mapping_at(content, "link")
+    if link.get("queue") is None:  # as records have it whose queue was that default; or there is no link
+        link = {key: value for key, value in link.items() if key != "queue"}
     if not _has_jitter(link):  # then its kind says nothing
         link = {key: value for key, value in link.items() if key != "jitter_kind"}
     content["link"] = _of_link("link", link)

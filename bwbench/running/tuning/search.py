@@ -134,7 +134,7 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
         ConfigError: the seed is one of the experiment's.
     """
     reported = sorted(
-        {point.config.seed + repeat for point in experiment.points for repeat in range(experiment.repeats)}
+        {point.config.seed + repeat for point in experiment.points for repeat in range(experiment.most_repeats)}
     )
     if seed in reported:
         shown = ", ".join(map(str, reported[:5])) + (", …" if len(reported) > 5 else "")
