@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from bwbench.base.plain_data import mapping_at
-from bwbench.methods.roles import may_win
+from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
-from bwbench.results.analysis.caveats import link_errors
+from bwbench.results.analysis.caveats import composed_errors, link_errors
 from bwbench.results.analysis.cells import (
     DONE,
     cell_row,
@@ -87,7 +87,9 @@ def _time_ratio(
     ratio = paired_ratio(reference, arm)
     if ratio is None:
         raise MissingRecordsError(f"claim {claim.name!r}: no seed in common with a target reached on one side at least")
-    side = side_of(ratio.value, ratio.low, ratio.high, ratio.bound)
+    side = side_of(
+        ratio.value, ratio.low, ratio.high, ""
+    )  # a median of a few repeats, or a bound by one, tells nothing
     value = Value("ratio", ratio.value, ratio.num, ratio.low, ratio.high, ratio.bound, side)
     return _with_cells(value, cells, num_censored=ratio.num_censored)
 
@@ -125,7 +127,11 @@ def _value(claim: Claim, records: Records) -> Value:
 
 
 def _fastest(claim: Claim, records: Records) -> Value:
-    """The arm with the shortest time, and how many times as fast as the next one it is."""
+    """The arm with the shortest time, how many times as fast as the next one it is, and who cannot be told from it.
+
+    ``words`` hold the first, and behind it, each after a ``|``, all arms whose ratio to it may be one; without any such
+    arm the next one alone, and then ``side`` is 1.
+    """
     here = [folder for folder in records.done(claim.experiment) if matches(folder, claim.where)]
     names = sorted({str(folder.cell.arm) for folder in here if may_win(standing_of(folder.cell).role)})
     arms = [name for name in names if not claim.arms or name in claim.arms]
@@ -141,8 +147,17 @@ def _fastest(claim: Claim, records: Records) -> Value:
     first, second = order[0], order[1]
     if claim.arm and claim.arm != first:
         second, first = first, claim.arm  # the claim says who: then the ratio is below 1
+    others = [second, *(arm for arm in order if arm not in (first, second))]
     value = _time_ratio(claim, arrivals[second], arrivals[first], [*cells[first], *cells[second]])
-    return Value(**{**vars(value), "words": f"{first}|{second}"})
+    tied = [arm for arm in others if not _is_slower(arrivals[arm], arrivals[first])]
+    side = value.side if claim.arm or not tied else 0  # a claim that says who stands by its own ratio
+    return Value(**{**vars(value), "side": side, "words": "|".join([first, *(tied or [second])])})
+
+
+def _is_slower(arm: Mapping[int, Arrival], first: Mapping[int, Arrival]) -> bool:
+    """Whether the interval of its ratio lies above one; without an interval it cannot be told."""
+    ratio = paired_ratio(arm, first)
+    return ratio is not None and ratio.low is not None and ratio.low > 1.0
 
 
 def _crossover(claim: Claim, records: Records) -> Value:
@@ -235,16 +250,19 @@ def _machine_hours(claim: Claim, records: Records) -> Value:
 
 
 def _composed_error(claim: Claim, records: Records) -> Value:
-    _experiment(claim, records)
-    found = records.spent_on(claim.experiment)
-    if found is None or not found.errors:
+    methods = [folder for folder in _experiment(claim, records) if standing_of(folder.cell).role == METHOD]
+    found = composed_errors(methods)  # steps of one node, or of a free network, wait for no link: they prove nothing
+    if not found:
         raise MissingRecordsError(f"claim {claim.name!r}: no cell of {claim.experiment} was made whole and composed")
-    return _error(claim, [error.error for error in found.errors], len(found.errors))
+    if claim.part == "inside":
+        return Value("number", float(sum(error.inside is True for error in found)), len(found))
+    return _error(claim, [error.error for error in found], len(found))
 
 
 def _link_error(claim: Claim, records: Records) -> Value:
     errors = link_errors(_experiment(claim, records))
-    rates = [error.goodput for error in errors if error.goodput is not None]
+    of_pairs = [error.rtt if claim.kind == "round-trip error" else error.goodput for error in errors]
+    rates = [error for error in of_pairs if error is not None]
     if not rates:
         raise MissingRecordsError(f"claim {claim.name!r}: no link of {claim.experiment} was measured")
     return _error(claim, rates, len(rates))
@@ -271,6 +289,7 @@ _KINDS: dict[str, Callable[[Claim, Records], Value]] = {
     "machine hours": _machine_hours,
     "composed error": _composed_error,
     "link error": _link_error,
+    "round-trip error": _link_error,
     "given": _given,
 }
 
