@@ -78,7 +78,9 @@ def tune_rates(file: Path, options: TuneOptions) -> int:
     by_default = [*experiment.tables, Path("experiments/tuning") / f"{experiment.name}.yaml"]
     path = options.output or by_default[0]
     old = read_rows(path, options.seed, _plugins(experiment))
-    searches = searches_of(experiment, options.seed, max(options.widen, widening(old)), old)
+    searches = searches_of(
+        experiment, options.seed, max(options.widen, 0 if experiment.tune.rates else widening(old)), old
+    )
     for warning in (*experiment.warnings, *(note for search in searches for note in search.notes)):
         stderr().print(f"note: {warning}")
     searches = with_common_grids(searches, options.results)

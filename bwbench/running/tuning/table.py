@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.plain_data import JsonObject
+from bwbench.experiment.config.tune_block import given_options, with_options
 from bwbench.experiment.config.tuned_table import (
     Made,
     Row,
@@ -24,6 +25,7 @@ from bwbench.records.environment import capture_environment
 from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Environment
 from bwbench.results.analysis.caveats import commit_of, host_of
+from bwbench.running.tuning.schedule import BestRate
 from bwbench.running.tuning.search import Search, SearchProgress
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
@@ -58,6 +60,8 @@ def entry_of(search: Search, found: SearchProgress) -> TunedEntry:
         every_samples=config.evaluate.every_samples,
         limit_samples=config.limit.samples,
         grid=search.grid,
+        options=search.options,
+        chosen=_chosen(search, best) if best is not None and sound else {},
         trials=found.trials,
         made=_made(found.environments),
     )
@@ -127,14 +131,18 @@ def as_yaml(table: TableFile) -> str:
     lines.append("entries:" if table.entries else "entries: []")
     for entry in table.entries:
         content = entry.model_dump(mode="json")
-        trials = [{key: value for key, value in trial.items() if (key, value) != ("seed", None)}
-                  for trial in content.pop("trials")]  # fmt: skip
+        trials = [_told(trial) for trial in content.pop("trials")]
         lines.append("")
         for number, (key, value) in enumerate(content.items()):
             lines.append(f"{'  ' if number else '- '}{key}: {_flow(value)}")
         lines.append("  trials:" if trials else "  trials: []")
         lines += [f"    - {_flow(trial)}" for trial in trials]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _told(trial: JsonObject) -> JsonObject:
+    """A trial without what is usual."""
+    return {key: value for key, value in trial.items() if (key, value) not in (("seed", None), ("options", {}))}
 
 
 def shown(entry: TunedEntry) -> JsonObject:
@@ -146,6 +154,11 @@ def shown(entry: TunedEntry) -> JsonObject:
         "loss": loss,
         "trials": [trial.model_dump(mode="json") for trial in entry.trials],
     }
+
+
+def _chosen(search: Search, best: BestRate) -> JsonObject:
+    """What the tuned options were found to be, those that stayed as the experiment gives them included."""
+    return given_options(with_options(search.config, search.variants[best.variant]), tuple(search.options))
 
 
 def _seeds_of(found: SearchProgress) -> int:
