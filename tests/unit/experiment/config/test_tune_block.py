@@ -51,7 +51,7 @@ def test_options_belong_to_the_arms_that_have_them(tmp_path: Path) -> None:
         ("{period: 4}", ["tune.period: 4 is not a list of values", "write 'tune: {period: [4, 16, 64]}'"]),
         ("{period: []}", ["is not a list of values"]),
         ("{period: [4, 4]}", ["has a value twice"]),
-        ("{period: [4, -1]}", ["tune.period: arm 'diloco'", "greater than"]),
+        ("{period: [4, -1]}", ["tune.period: arm 'diloco': -1 is out of range"]),
         ("{ratio: [0.1, 2]}", ["tune.ratio: arm 'top-k'"]),
         ("{period: [4, often]}", ["tune.period: arm 'diloco'"]),
         ("[4, 16]", ["tune: [4, 16] is not a mapping"]),
