@@ -152,6 +152,7 @@ def shown(entry: TunedEntry) -> JsonObject:
         **entry.model_dump(mode="json", exclude={"trials"}),
         "samples_to_target": samples,
         "loss": loss,
+        "after": after(entry),
         "trials": [trial.model_dump(mode="json") for trial in entry.trials],
     }
 
@@ -164,6 +165,31 @@ def _chosen(search: Search, best: BestRate) -> JsonObject:
 def _seeds_of(found: SearchProgress) -> int:
     """Seeds that decided; two at least, so that a search that did not end is not taken for one of one seed."""
     return max(2, len({trial.seed for trial in found.trials}))
+
+
+def given(entry: TunedEntry) -> JsonObject:
+    """What the experiment gave of the options that were tuned."""
+    codecs = entry.compression if isinstance(entry.compression, list) else [entry.compression]
+    parts = [part for part in (entry.algorithm, entry.collective, *codecs) if isinstance(part, dict)]
+    return {name: value for part in parts for name, value in part.items() if name in entry.options}
+
+
+def after(entry: TunedEntry) -> list[JsonObject]:
+    """How few samples the best of the first so many trainings needed, where that has changed, and what was found.
+
+    One training is a lucky one more easily than a mean: numbers before the last say what more of them were good for.
+    """
+    found: list[JsonObject] = []
+    best: int | None = None
+    for number, trial in enumerate(entry.trials, 1):
+        samples = trial.samples_to_target if trial.status == "done" else None
+        if samples is not None and (best is None or samples < best):
+            best = samples
+            found.append({"trainings": number, "samples_to_target": samples, "lr": trial.lr, "options": trial.options})
+    if entry.lr is not None:
+        whole: JsonObject = {"lr": entry.lr, "options": entry.chosen}
+        found.append({"trainings": len(entry.trials), "samples_to_target": entry.expected[0], **whole})
+    return found
 
 
 def _problem(search: Search, found: SearchProgress) -> str:
