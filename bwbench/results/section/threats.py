@@ -127,7 +127,8 @@ def _stopped(done: Sequence[CellFolder]) -> Iterator[Phrase]:
     kinds = [arrival_of_cell(folder).arrival_kind for folder in done]
     if censored := kinds.count(CENSORED):
         text = phrase(Number("cells censored", str(censored)), " of ", Number("cells done", str(len(done))))
-        yield phrase(text, " cells did not reach the target, or too late in their limit; they are shown as > limit.")
+        yield phrase(text, " cells ended at their limit without the target, or reached it too late in it; they are "
+                     "shown as > limit.")  # fmt: skip
     if crossed := kinds.count(FIRST_CROSSING):
         text = phrase(Number("cells at a first crossing", str(crossed)), " of ", Number("cells done", str(len(done))))
         yield phrase(text, " cells ended at the first evaluation that met the target. It is a lucky one: these times "
