@@ -10,6 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
@@ -24,10 +25,12 @@ from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import Status
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
-from bwbench.results.analysis.cells import is_composed
+from bwbench.results.analysis.cells import cell_row, is_composed
 from bwbench.results.analysis.grouping import flat_settings, group_cells
+from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
+from bwbench.running.sweep.rounds import in_rounds
 from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
 from bwbench.training.datasets.dataset import data_folder
 
@@ -48,21 +51,36 @@ def carry_out(sweep: SweepPlan, elsewhere: RayCluster | None, notify: str | None
         console.print(f"note: {text}")
     if elsewhere is None:
         check_data([item.cell for item in sweep.todo if item.cell.config.launcher == "local"])
+    notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
+    with _end_told(notifier, tally):
+        _run_cells(sweep, elsewhere, notifier, tally, fail_fast=fail_fast)
+        selected = list(sweep.selected)
+        while not (fail_fast and not tally.all_done) and (grown := sweep.grown()) is not None:
+            for text in grown.about_repeats:
+                console.print(f"note: {text}")
+            _run_cells(grown, elsewhere, notifier, tally, fail_fast=fail_fast)
+            selected += grown.selected
+            sweep = replace(grown, selected=tuple(selected))
+    print_outcome(sweep.selected, tally)
+    return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
+
+
+def _run_cells(
+    sweep: SweepPlan, elsewhere: RayCluster | None, notifier: Notifier, tally: Tally, *, fail_fast: bool
+) -> None:
+    """Freeze a plan and work through what is to run of it."""
     foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
     predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in foreseen.estimates.items()}
     left, total = TimeLeft(foreseen, sweep.todo), len(sweep.todo)
+    ordered = in_rounds(sweep.todo, sweep.order_seed)
     freeze_sweep(sweep)
-    notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
-    with _end_told(notifier, tally):
-        with (LiveProgress if sys.stderr.isatty() else PlainProgress)(left, total) as progress:
-            account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
-            if elsewhere is None:
-                Scheduler(ThisMachine(), account, predicted_s).work_through(sweep.todo)
-            elif sweep.todo:
-                with elsewhere.executor(sweep) as executor:
-                    Scheduler(executor, account, predicted_s).work_through(sweep.todo)
-    print_outcome(sweep.selected, tally)
-    return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
+    with (LiveProgress if sys.stderr.isatty() else PlainProgress)(left, total) as progress:
+        account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
+        if elsewhere is None:
+            Scheduler(ThisMachine(), account, predicted_s).work_through(ordered)
+        elif sweep.todo:
+            with elsewhere.executor(sweep) as executor:
+                Scheduler(executor, account, predicted_s).work_through(ordered)
 
 
 @contextlib.contextmanager
@@ -134,7 +152,9 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
     folders = [folder for _, folder, _ in done]
     composed = composed_note(sum(map(is_composed, folders)), len(done), [e.error for e in composed_errors(folders)])
     crossed = RECORDED_NOTE if any(status.time_to_target_s is not None for _, _, status in done) else None
-    for note in (crossed, composed, provenance_note(folders)):
+    own = OwnSteps.of(folders)
+    bound = host_bound_note([cell_row(folder) | own.row(folder) for folder in folders])
+    for note in (crossed, composed, bound, provenance_note(folders)):
         if note:
             stderr().print(f"note: {note}")
     undone = [(item, status) for item, _, status in cells if status is not None and status.status != "done"]

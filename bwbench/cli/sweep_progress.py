@@ -88,7 +88,7 @@ class PlainProgress(_Shown):
             self._console.print(f"{self._skipped} cells were skipped; `bwbench plan` says why for each")
 
     def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
-        """Say which cell begins on which link."""
+        """Say which cell begins on which link; ``number`` is 0 of a run that cells are composed from."""
         self._total = total
         self._rows[_key(item.cell)] = _Row(item.cell, number)
         self._left.start(item)
@@ -141,7 +141,8 @@ class PlainProgress(_Shown):
 
     def _say(self, cell: Cell, text: str) -> None:
         row = self._rows[_key(cell)]
-        self._console.print(f"[{row.number}/{self._total}] {cell.slug}: {text}")
+        number = f"[{row.number}/{self._total}]" if row.number else "[part]"
+        self._console.print(f"{number} {cell.slug}: {text}")
 
 
 class LiveProgress(_Shown):
@@ -183,7 +184,7 @@ class LiveProgress(_Shown):
         """Show how the cell ended."""
         self._rows[_key(item.cell)].finish(status)
         self._left.finish(item, status)
-        self._counts[status.status] += 1
+        self._counts[f"{item.part} runs {status.status}" if item.part else status.status] += 1
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
         """Count it."""

@@ -23,8 +23,9 @@ class ArmStanding:
     """What an arm is among others.
 
     Attributes:
-        kinship: equal for arms that compute the same mean: their replicas learn alike, only their times differ. None
-            where an arm is kin to itself alone: its display name, which holds its options, then says which it is.
+        kinship: equal for arms that compute the same mean up to rounding, half precision included: their replicas
+            learn alike, only their times differ. None where an arm is kin to itself alone: its display name, which
+            holds its options, then says which it is.
     """
 
     role: Role
@@ -102,6 +103,11 @@ def _declared(algorithm: str, collective: str, codecs: tuple[str, ...]) -> ArmSt
     kind, way = ALGORITHMS.load(algorithm), COLLECTIVES.load(collective)
     role = as_role(kind.role)
     mean_of = vars(kind).get("mean_of")  # not inherited: whoever changes the arithmetic is no kin unasked
-    if mean_of and way.exact and all(COMPRESSIONS.load(codec).lossless for codec in codecs):
+    if mean_of and way.exact and all(_rounds_at_most(codec) for codec in codecs):
         return ArmStanding(role, f"mean of all {mean_of}")
     return ArmStanding(role, None)
+
+
+def _rounds_at_most(codec: str) -> bool:
+    kind = COMPRESSIONS.load(codec)
+    return bool(kind.lossless or kind.rounds)

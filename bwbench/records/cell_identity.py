@@ -32,6 +32,8 @@ KEYS = frozenset(  # that a recorded configuration has
     + ("stop", "limit", "seed", "launcher", "plugins")
 )
 
+QUEUE_BEFORE = "1 bdp"  # of a shaped link whose record names none: once the default
+
 _TRACE = {
     **dict.fromkeys(("measures", "column", "unit", "columns", "sha256", "mean")),
     "format": "auto",
@@ -39,8 +41,9 @@ _TRACE = {
 }
 DEFAULTS: dict[str, dict[str, object]] = {
     "link": {
-        **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "queue", "standard", "efficiency", "aggregation")),
+        **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),
         "trace": None,
+        "queue": QUEUE_BEFORE,
         "shaped": True,
         "latency": "0 us",
         "jitter": "0 us",
@@ -67,6 +70,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.trace": dict.fromkeys(("up", "down")),
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
+    "collective ring": {"paced": True},
     "compression top-k": {"chunk": None},
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}
@@ -106,13 +110,21 @@ def id_problem(cell_id: str, config: JsonObject) -> str | None:
         return None
     try:
         found = recorded_identity(config)
-        if found == cell_id or _hashed(_what_counts(config, _revision_of_built_in)) == cell_id:
+        counted = _what_counts(config, _revision_of_built_in)
+        if cell_id in (found, _hashed(counted), _hashed(_with_named_queue(counted, config))):
             return None
     except _NotBuiltInError:
         return None
     except _ODD as error:
         return f"config: gives no id, and not {cell_id} ({type(error).__name__}: {error})"
     return f"config: gives the id {found}, and not {cell_id}"
+
+
+def _with_named_queue(counted: JsonObject, config: JsonObject) -> JsonObject:
+    """What counted when ``1 bdp`` was the default: a queue that was named counted, also where it was that one."""
+    link = mapping_at(counted, "link")
+    named = mapping_at(config, "link").get("queue") == QUEUE_BEFORE
+    return {**counted, "link": {**link, "queue": QUEUE_BEFORE}} if named else counted
 
 
 def unchecked_id(config: JsonObject) -> str | None:
@@ -147,6 +159,8 @@ Revision = Callable[[str, str], int]  # of the component of that kind and name
 def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
     content = _counted("", config)
     link = mapping_at(content, "link")
+    if link.get("queue") is None:  # as records have it whose queue was that default; or there is no link
+        link = {key: value for key, value in link.items() if key != "queue"}
     if not _has_jitter(link):  # then its kind says nothing
         link = {key: value for key, value in link.items() if key != "jitter_kind"}
     content["link"] = _of_link("link", link)

@@ -19,7 +19,7 @@ from typing import Any
 
 from bwbench.base.errors import ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject, leaves
-from bwbench.records.cell_identity import id_problem
+from bwbench.records.cell_identity import QUEUE_BEFORE, id_problem
 from bwbench.records.files import REMEDIES, leads_out, read_events, read_json, read_record, read_tail
 from bwbench.records.packed import PACKED, PackedFiles, find_packed, id_of, read_packed
 from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
@@ -137,11 +137,14 @@ class CellFolder:
 
     @cached_property
     def flat_config(self) -> JsonObject:
-        """The cell's configuration by flat names (``link.latency``); lists as JSON."""
-        return {  # thousands of cells have the same names
+        """The cell's configuration by flat names (``link.latency``); lists as JSON, and the queue that held."""
+        flat: JsonObject = {  # thousands of cells have the same names
             sys.intern(key): json.dumps(value, sort_keys=True) if isinstance(value, list) else value
             for key, value in leaves(self.cell.config)
         }
+        if flat.get("link.queue") is None and flat.get("link.shaped"):
+            flat["link.queue"] = QUEUE_BEFORE
+        return flat
 
     @cached_property
     def status(self) -> Status | None:

@@ -1,7 +1,7 @@
 """One cell of a sweep, whichever way it comes by its result: whole, composed, or both.
 
-A composed cell needs a convergence and a timing run. They are made once and shared, and its time to accuracy is put
-together from what they recorded (docs/composed.md).
+A composed cell needs a convergence run and some timing runs. They are made once and shared, and its time to accuracy is
+put together from what they recorded (docs/composed.md).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from bwbench.records.schema import (
     TrialSummary,
     finite,
 )
-from bwbench.results.analysis.compose import Composition, NotComposableError, compose
+from bwbench.results.analysis.compose import Composition, NotComposableError, compose, geometric_mean
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
 from bwbench.running.machine_turn import TURN_LIMIT_S
@@ -51,12 +51,12 @@ _STARTED_UNIX_S = time.time()  # parts that failed in an earlier run are tried a
 def run_item(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> Status:
     """One attempt at a cell, the way that it was planned; it takes the place of ``run_cell`` in a sweep.
 
-    A composed cell brings about the convergence and the timing run that it needs, where they are not there yet. They
+    A composed cell brings about the convergence and the timing runs that it needs, where they are not there yet. They
     are cells like others, in ``<results>/.convergence/`` and ``<results>/<experiment>/.timing/``.
 
     Raises what ``run_cell`` raises, and ConfigError or LaunchError where the model cannot be described.
     """
-    if item.way == WHOLE:
+    if item.way == WHOLE or item.part:
         return run_cell(item, wall_limit_s, observer)
     if item.way == COMPOSED:
         return _compose(item, wall_limit_s, observer)
@@ -70,7 +70,7 @@ class _Made:
 
     parts: Parts
     convergence: CellFolder
-    timing: CellFolder
+    timings: tuple[CellFolder, ...]
 
 
 class _PartUndoneError(Exception):
@@ -90,7 +90,8 @@ def _compose(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
     with full_disk_said(item.folder), claimed(item.folder) as claim:
         recorded = read_record(Status, item.folder / "status.json")
         if recorded is not None and recorded.status == "done":
-            return recorded  # another process was quicker
+            if recorded.composed is None or not recorded.composed.lacks(item.timing_runs):
+                return recorded  # another process was quicker
         keep_planned(item)
         status = _composed_now(item, wall_limit_s, NotingObserver(item.cell, observer, claim), begun)
         status = with_checksums(status, item.folder)
@@ -136,25 +137,28 @@ def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserv
 
 
 def _make(item: PlannedCell, wall_limit_s: float, standing: NotingObserver) -> _Made:
-    """Both parts, run where they have not been yet. Raises _PartUndoneError where one is not done."""
-    parts = parts_of(item.cell)
-    experiment = item.folder.parent
+    """All parts, run where they have not been yet. Raises _PartUndoneError where one is not done."""
+    parts = parts_of(item.cell, timing_runs=item.timing_runs)
     folders = []
-    for name, cell, store in (
-        ("convergence", parts.convergence, experiment.parent / CONVERGENCE_FOLDER),
-        ("timing", parts.timing, experiment / TIMING_FOLDER),
-    ):
-        folder = _located(cell, store)
+    for name, cell, folder in parts_in(parts, item.folder.parent):
         standing.doing = name
         status = _run_part(cell, folder, wall_limit_s, standing)
         if status.status != "done":
             reason, part = f"its {name} run ({folder}): {status.reason}", f"{cell.id}/attempt-{status.attempt}"
             raise _PartUndoneError(status.status, reason, part)
         folders.append(CellFolder(folder))
-    return _Made(parts, *folders)
+    return _Made(parts, folders[0], tuple(folders[1:]))
 
 
-def _located(cell: Cell, store: Path) -> Path:
+def parts_in(parts: Parts, experiment: Path) -> Iterator[tuple[str, Cell, Path]]:
+    """Name, cell and folder of the convergence run and of every timing run of a cell in ``experiment``."""
+    store = experiment.parent / CONVERGENCE_FOLDER
+    yield "convergence", parts.convergence, located(parts.convergence, store)
+    for timing in parts.timings:
+        yield "timing", timing, located(timing, experiment / TIMING_FOLDER)
+
+
+def located(cell: Cell, store: Path) -> Path:
     """The folder of a cell in a store, by its id: experiments may call equal cells differently."""
     try:
         names = sorted(os.listdir(store))
@@ -201,7 +205,7 @@ def put_together(cell: Cell, made: _Made) -> Composition:
     config = cell.config
     return compose(
         made.convergence.events(),
-        made.timing.events(),
+        [timing.events() for timing in made.timings],
         made.parts.phases,
         made.parts.timing_phases,
         has_target=config.target is not None,
@@ -214,7 +218,7 @@ def put_together(cell: Cell, made: _Made) -> Composition:
 
 def composed_record(cell: Cell, made: _Made, found: Composition) -> Composed:
     """composed.json: all that tables and figures need, so that they need not look at the parts."""
-    link = made.timing.link or LinkRecord()
+    link = made.timings[0].link or LinkRecord()
     return Composed(
         id=cell.id,
         **dict(_sources(made, found)),
@@ -224,20 +228,21 @@ def composed_record(cell: Cell, made: _Made, found: Composition) -> Composed:
         reason=found.reason,
         kinds=found.kinds,
         curve=found.curve,
-        ledger=weighted_ledger(made.timing.events(), made.parts.timing_phases, found.kinds),
+        ledger=_ledger(made, found.kinds),
         gradient_bytes=gradient_bytes_of(made.convergence),
-        link=link.model_copy(update={"wire": None}),  # whose bytes are those of the timing run
-        environment=made.timing.environment,
+        link=link.model_copy(update={"wire": None}),  # whose bytes are those of that run
+        environment=made.timings[0].environment,
     )
 
 
 def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: float) -> Status:
-    """status.json. What the link decides is the timing run's, the rest the convergence run's.
+    """status.json. What the link decides is the timing runs', the rest the convergence run's.
 
     Args:
         wall_s: that composing took, with the runs that had to be made for it.
     """
-    computed, timed = made.convergence.status or TrialSummary(), made.timing.status or TrialSummary()
+    computed = made.convergence.status or TrialSummary()
+    timed = _timed(made.timings)
     target = item.cell.config.target
     metric = target.metric if target is not None else computed.metric
     whole = found.steps == computed.steps
@@ -273,6 +278,43 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
         compute_median_s=timed.compute_median_s,
         step_median_s=timed.step_median_s,
         composed=_sources(made, found),
+    )
+
+
+def _timed(timings: Sequence[CellFolder]) -> TrialSummary:
+    """What several timing runs measured: of bytes the sums, of durations the geometric means, the worst error."""
+    found = [timing.status or TrialSummary() for timing in timings]
+
+    def each(name: str) -> list[float]:
+        return [value for one in found if (value := getattr(one, name)) is not None]
+
+    medians = {name: each(name) for name in ("compute_median_s", "step_median_s")}
+    return TrialSummary.model_validate(
+        {name: sum(values) if (values := each(name)) else None for name in ("payload_bytes", "wire_bytes")}
+        | {name: geometric_mean(values) if values else None for name, values in medians.items()}
+        | {"ledger_error": max(each("ledger_error"), default=None)}
+    )
+
+
+def _ledger(made: _Made, kinds: Sequence[Kind]) -> LedgerSummary | None:
+    """Mean over the timing runs of the composed run's steps; None where one has recorded none."""
+    found = [weighted_ledger(timing.events(), made.parts.timing_phases, kinds) for timing in made.timings]
+    known = [ledger for ledger in found if ledger is not None]
+    if len(known) < len(found) or len(known) == 1:
+        return known[0] if len(known) == len(found) else None
+
+    def mean_of_parts(name: str) -> dict[str, float]:
+        return {part: statistics.fmean(getattr(one, name)[part] for one in known) for part in PARTS}
+
+    return known[0].model_copy(
+        update={
+            **{name: mean_of_parts(name) for name in ("mean_s", "median_s")},
+            **{
+                name: statistics.fmean(getattr(one, name) for one in known) for name in ("step_mean_s", "step_median_s")
+            },
+            "num_steps": sum(one.num_steps for one in known),
+            "additivity_error": max(one.additivity_error for one in known),
+        }
     )
 
 
@@ -319,10 +361,14 @@ def weighted_ledger(timing: EventsByRank, phases: Sequence[Phase], kinds: Sequen
 
 
 def _sources(made: _Made, found: Composition) -> ComposedFrom:
+    timings = tuple(timing.cell.id for timing in made.timings)
+    between = {"within_share": finite(found.within_share), "between_share": finite(found.between_share)}
     return ComposedFrom(
         convergence=made.convergence.cell.id,
-        timing=made.timing.cell.id,
+        timing=timings[0],
+        timings=timings,
         interval_s=found.interval_s,
+        **(between if len(timings) > 1 else {}),
         timed_steps=sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
         max_payload_ratio=finite(found.max_payload_ratio),
     )

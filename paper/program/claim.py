@@ -62,6 +62,7 @@ Kind = Literal[
     "machine hours",
     "composed error",
     "link error",
+    "round-trip error",
     "given",
 ]
 Quantity = Literal["time", "samples", "wire bytes", "wire bytes per step", "final", "test"]
@@ -89,7 +90,8 @@ class Claim(BaseModel):
         against: what prose calls the reference; ``over`` where there is nothing.
         of: the quantity that is compared or quoted.
         key: of ``config``: the dotted key whose value is quoted.
-        part: of errors: ``median``, ``95 %`` or ``most``; of a crossover ``bandwidth`` or ``scale``, its S/(B·T).
+        part: of errors: ``median``, ``95 %`` or ``most``, of composed times also ``inside``, those inside their
+            interval; of a crossover ``bandwidth`` or ``scale``, its S/(B·T).
         arms: of ``fastest``: among these; all but ``no-communication`` where there are none.
         expect: the direction that the prose takes for granted. ``none``: the prose words itself.
         distinguishable: False says that the interval holds "no difference", and that the prose says so.

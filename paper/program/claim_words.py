@@ -97,10 +97,13 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
     if claim.kind == "crossover":
         return _crossover_verdict(claim, value, over)
     if claim.kind == "fastest":
-        first, second = value.words.split("|")
+        first, *others = value.words.split("|")
         if value.side > 0:
-            return phrase(f"{first} arrives first, ", bare_text(claim, value), f" times as fast as {second} ", basis)
-        return phrase(f"{first} and {second} cannot be told apart at the top: ratio ", full)
+            ahead = phrase(f"{first} is faster than every other arm, ", bare_text(claim, value))
+            return phrase(ahead, f" times as fast as {others[0]} ", basis)
+        names = " and ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
+        count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
+        return phrase(f"{first} has the shortest mean time, and cannot be told from {names} (", count, ")")
     if claim.of != "time":
         what = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}.get(claim.of, "")
         if value.side == 0:

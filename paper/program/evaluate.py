@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from bwbench.base.plain_data import mapping_at
-from bwbench.methods.roles import may_win
+from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
-from bwbench.results.analysis.caveats import link_errors
+from bwbench.results.analysis.best_set import is_behind
+from bwbench.results.analysis.caveats import composed_errors, link_errors
 from bwbench.results.analysis.cells import (
     DONE,
     cell_row,
@@ -31,15 +32,9 @@ from bwbench.results.analysis.crossover import (
     find_crossovers,
     scale_of,
 )
-from bwbench.results.analysis.statistics import (
-    Arrival,
-    by_seed,
-    estimate,
-    geometric_interval,
-    log_interval,
-    number,
-    paired_ratio,
-)
+from bwbench.results.analysis.difference import difference_of
+from bwbench.results.analysis.ratio import ratio_of
+from bwbench.results.analysis.statistics import Arrival, by_seed, estimate, geometric_interval, log_interval, number
 from bwbench.results.section.content import side_of
 from paper.program.claim import Claim, Unit, Value
 from paper.program.claimed_cells import (
@@ -74,20 +69,24 @@ def _ratio(claim: Claim, records: Records) -> Value:
     if claim.of == "time":
         return _time_ratio(claim, _arrivals(reference), _arrivals(arm), [*arm, *reference])
     mine, others = _by_seed(arm, claim.of), _by_seed(reference, claim.of)
-    pairs = [others[seed] / mine[seed] for seed in sorted(mine.keys() & others.keys()) if mine[seed] and others[seed]]
-    if not pairs:
-        raise MissingRecordsError(f"claim {claim.name!r}: no seed has {claim.of} to the target on both sides")
-    value, low, high = geometric_interval(pairs)
-    return _with_cells(Value("ratio", value, len(pairs), low, high, side=side_of(value, low, high, "")), arm, reference)
+    kin = _kin(arm, reference)
+    sides = [{seed: Arrival(value, kin=kin) for seed, value in side.items() if value} for side in (others, mine)]
+    ratio = ratio_of(*sides)
+    if ratio is None:
+        raise MissingRecordsError(f"claim {claim.name!r}: no repeat has {claim.of} to the target on both sides")
+    side = side_of(ratio.value, ratio.low, ratio.high, "")
+    return _with_cells(Value("ratio", ratio.value, ratio.num, ratio.low, ratio.high, side=side), arm, reference)
 
 
 def _time_ratio(
     claim: Claim, reference: Mapping[int, Arrival], arm: Mapping[int, Arrival], cells: Sequence[CellFolder]
 ) -> Value:
-    ratio = paired_ratio(reference, arm)
+    ratio = ratio_of(reference, arm)
     if ratio is None:
-        raise MissingRecordsError(f"claim {claim.name!r}: no seed in common with a target reached on one side at least")
-    side = side_of(ratio.value, ratio.low, ratio.high, ratio.bound)
+        raise MissingRecordsError(f"claim {claim.name!r}: no target reached on one side at least")
+    side = side_of(
+        ratio.value, ratio.low, ratio.high, ""
+    )  # a median of a few repeats, or a bound by one, tells nothing
     value = Value("ratio", ratio.value, ratio.num, ratio.low, ratio.high, ratio.bound, side)
     return _with_cells(value, cells, num_censored=ratio.num_censored)
 
@@ -97,15 +96,12 @@ def _difference(claim: Claim, records: Records) -> Value:
     reference = cells_of(records.folders, claim.name, claim.experiment, claim.over, claim.reference_where)
     quantity = claim.of if claim.of in ("final", "test") else "final"
     mine, others = _by_seed(arm, quantity), _by_seed(reference, quantity)
-    pairs = [mine[seed] - others[seed] for seed in sorted(mine.keys() & others.keys())]
-    if not pairs:
-        raise MissingRecordsError(f"claim {claim.name!r}: no seed has a final metric on both sides")
-    low, high = log_interval(pairs) or (None, None)  # of the values themselves: a metric needs no logarithm
-    value = statistics.fmean(pairs)
+    found = difference_of(mine, others, kin=bool(_kin(arm, reference)))
+    if found is None:
+        raise MissingRecordsError(f"claim {claim.name!r}: no repeat has a final metric on both sides")
     unit: Unit = "points" if _metric(arm) == "accuracy" else "number"
-    return _with_cells(
-        Value(unit, value, len(pairs), low, high, side=side_of(value, low, high, "", 0.0)), arm, reference
-    )
+    side = side_of(found.value, found.low, found.high, "", 0.0)
+    return _with_cells(Value(unit, found.value, found.num, found.low, found.high, side=side), arm, reference)
 
 
 def _value(claim: Claim, records: Records) -> Value:
@@ -125,7 +121,11 @@ def _value(claim: Claim, records: Records) -> Value:
 
 
 def _fastest(claim: Claim, records: Records) -> Value:
-    """The arm with the shortest time, and how many times as fast as the next one it is."""
+    """The arm with the shortest time, how many times as fast as the next one it is, and who cannot be told from it.
+
+    ``words`` hold the first, and behind it, each after a ``|``, all arms that may be as fast (the best set); without
+    any such arm the next one alone, and then ``side`` is 1.
+    """
     here = [folder for folder in records.done(claim.experiment) if matches(folder, claim.where)]
     names = sorted({str(folder.cell.arm) for folder in here if may_win(standing_of(folder.cell).role)})
     arms = [name for name in names if not claim.arms or name in claim.arms]
@@ -141,8 +141,11 @@ def _fastest(claim: Claim, records: Records) -> Value:
     first, second = order[0], order[1]
     if claim.arm and claim.arm != first:
         second, first = first, claim.arm  # the claim says who: then the ratio is below 1
+    others = [second, *(arm for arm in order if arm not in (first, second))]
     value = _time_ratio(claim, arrivals[second], arrivals[first], [*cells[first], *cells[second]])
-    return Value(**{**vars(value), "words": f"{first}|{second}"})
+    tied = [arm for arm in others if not is_behind(ratio_of(arrivals[arm], arrivals[first]), len(others))]
+    side = value.side if claim.arm or not tied else 0  # a claim that says who stands by its own ratio
+    return Value(**{**vars(value), "side": side, "words": "|".join([first, *(tied or [second])])})
 
 
 def _crossover(claim: Claim, records: Records) -> Value:
@@ -235,16 +238,19 @@ def _machine_hours(claim: Claim, records: Records) -> Value:
 
 
 def _composed_error(claim: Claim, records: Records) -> Value:
-    _experiment(claim, records)
-    found = records.spent_on(claim.experiment)
-    if found is None or not found.errors:
+    methods = [folder for folder in _experiment(claim, records) if standing_of(folder.cell).role == METHOD]
+    found = composed_errors(methods)  # steps of one node, or of a free network, wait for no link: they prove nothing
+    if not found:
         raise MissingRecordsError(f"claim {claim.name!r}: no cell of {claim.experiment} was made whole and composed")
-    return _error(claim, [error.error for error in found.errors], len(found.errors))
+    if claim.part == "inside":
+        return Value("number", float(sum(error.inside is True for error in found)), len(found))
+    return _error(claim, [error.error for error in found], len(found))
 
 
 def _link_error(claim: Claim, records: Records) -> Value:
     errors = link_errors(_experiment(claim, records))
-    rates = [error.goodput for error in errors if error.goodput is not None]
+    of_pairs = [error.rtt if claim.kind == "round-trip error" else error.goodput for error in errors]
+    rates = [error for error in of_pairs if error is not None]
     if not rates:
         raise MissingRecordsError(f"claim {claim.name!r}: no link of {claim.experiment} was measured")
     return _error(claim, rates, len(rates))
@@ -271,6 +277,7 @@ _KINDS: dict[str, Callable[[Claim, Records], Value]] = {
     "machine hours": _machine_hours,
     "composed error": _composed_error,
     "link error": _link_error,
+    "round-trip error": _link_error,
     "given": _given,
 }
 
@@ -300,6 +307,12 @@ def _by_seed(cells: Sequence[CellFolder], quantity: str) -> dict[int, float]:
         if value is not None:
             found.setdefault(setting_of(folder.cell.config).seed, value)
     return found
+
+
+def _kin(*parts: Sequence[CellFolder]) -> str:
+    """What all these cells learn as, seed by seed; empty where they do not learn alike."""
+    names = {str(cell_row(folder)["kin"]) for part in parts for folder in part}
+    return next(iter(names)) if len(names) == 1 else ""
 
 
 def _required(found: dict[int, _T], claim: Claim) -> list[_T]:

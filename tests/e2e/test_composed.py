@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(500)]  # a dozen runs on a 
 
 COMPOSED = (
     TINY.replace("target: {accuracy: 0.99}", "target: {accuracy: 0.8}").replace("samples: 1280", "samples: 6400")
-    + "mode: composed\nwhole: {share: 0, at_least: 1}\nmatrix:\n  link.bandwidth: [20 Mbit/s, 100 Mbit/s]\n"
+    + "mode: composed\nwhole: {share: 0, at_least: 1}\ntiming: {runs: 2}\n"
+    + "matrix:\n  link.bandwidth: [20 Mbit/s, 100 Mbit/s]\n"
     + "  algorithm: [ring, single]\n"
 )
 
@@ -49,7 +50,7 @@ def test_one_node_alone_runs_whole_and_of_the_links_one_is_composed(finished: Pa
 def test_runs_are_shared(finished: Path) -> None:
     convergence = list((finished / "results" / ".convergence").iterdir())
     timing = list((finished / "results" / "tiny" / ".timing").iterdir())
-    assert len(convergence) == 1 and len(timing) == 2
+    assert len(convergence) == 1 and len(timing) == 2 * 2
     assert all(
         json.loads((folder / "status.json").read_text())["status"] == "done" for folder in (*convergence, *timing)
     )

@@ -1,5 +1,5 @@
-"""A validated experiment: the points of its matrix, whether they run whole or composed (``mode:``), and which do both
-(``whole:``).
+"""A validated experiment: the points of its matrix, whether they run whole or composed (``mode:``), which do both
+(``whole:``), how often each is trained (``repeats:``), and how often each link is timed (``timing:``).
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from bwbench.base.plain_data import Json
 from bwbench.base.registry import ALGORITHMS
-from bwbench.base.units import PositiveDuration
+from bwbench.base.units import PositiveDuration, PositiveShare
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.matrix import Key
 
@@ -37,6 +38,48 @@ class WholeConfig(BaseModel):
     time_s: PositiveDuration | None = Field(None, alias="time")
 
 
+MAX_REPEATS = 1000
+LEAST_PILOT = 3  # two repeats say next to nothing of a spread
+
+
+class UntilKnown(BaseModel):
+    """Repeats until ratios are known well enough: a pilot of each arm says how many it needs, and these are run.
+
+    How many is settled by the spread of the pilot alone (Stein 1945): never by a result that looks good, and never
+    looked at again. The interval's variance is the pilot's too, which is what lets it cover as often as it says.
+
+    Attributes:
+        until: half-width of the 95 % interval of a ratio of any two arms, as a share: 0.15 for ± 15 %.
+        at_least: repeats of the pilot. In simulations (benchmarks/repeats.py) 8 hold 95 % for any spread, 3 do not.
+        at_most: repeats of an arm, where it would need more; then its wider interval stands.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    until: PositiveShare
+    at_least: int = Field(8, ge=LEAST_PILOT, le=MAX_REPEATS)
+    at_most: int = Field(24, ge=LEAST_PILOT, le=MAX_REPEATS)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> UntilKnown:
+        if self.at_most < self.at_least:
+            raise PydanticCustomError("order", f"at_most is {self.at_most}, which is below at_least, {self.at_least}")
+        return self
+
+
+class TimingConfig(BaseModel):
+    """How often the steps of a composed cell are timed on its link.
+
+    Attributes:
+        runs: timing runs, each in a round of the sweep of its own. Fewer than two say nothing of the variance between
+            runs, which is most of what composed times are off by.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    runs: int = Field(3, ge=1, le=100)
+
+
 @dataclass(frozen=True)
 class Point:
     """One point of the matrix.
@@ -58,7 +101,7 @@ class Experiment:
         name: of the folder below results/.
         file: where it was read from.
         points: in the order of the file, the last axis of the matrix fastest, without the excluded ones.
-        repeats: trainings of each point; repeat r has the point's seed + r.
+        repeats: trainings of each point; repeat r has the point's seed + r. Where ``until`` is set, those of the pilot.
         seed: of the first repeat.
         plugins: absolute paths, imported.
         varying: keys that have more than one value in the matrix.
@@ -67,6 +110,8 @@ class Experiment:
         tables: files that learning rates come from, absolute.
         mode: ``composed`` puts times to accuracy together from parts, where ``full`` runs every cell whole.
         whole: which cells run whole in a composed sweep.
+        until: how well ratios shall be known; None where ``repeats`` is all there will be.
+        timing: how often the steps of composed cells are timed.
     """
 
     name: str
@@ -81,6 +126,13 @@ class Experiment:
     tables: tuple[Path, ...] = ()
     mode: Mode = "full"
     whole: WholeConfig = WholeConfig()
+    until: UntilKnown | None = None
+    timing: TimingConfig = TimingConfig()
+
+    @property
+    def most_repeats(self) -> int:
+        """Trainings of a point that there may be at most."""
+        return self.repeats if self.until is None else self.until.at_most
 
 
 def why_not_composed(config: CellConfig) -> str | None:

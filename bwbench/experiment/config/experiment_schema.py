@@ -20,9 +20,8 @@ from bwbench.base.component import attribute_meanings, options_of
 from bwbench.base.registry import PARTITIONS, Entry, Registry
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.experiment.config.cell_config import LEFT_OUT, MAX_SEED, PARTITION_LEFT_OUT, CellConfig
-from bwbench.experiment.config.experiment import MODES, WholeConfig
+from bwbench.experiment.config.experiment import MAX_REPEATS, MODES, TimingConfig, UntilKnown, WholeConfig
 from bwbench.experiment.config.hosts import Host
-from bwbench.experiment.config.load import MAX_REPEATS
 from bwbench.experiment.config.matrix import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.method_names import PRESETS
 
@@ -31,7 +30,6 @@ Schema = dict[str, Any]  # as open as JSON Schema itself
 _DIMENSIONS = {dimension.name: dimension for dimension in (BANDWIDTH, DURATION, MEMORY, SAMPLES)}
 _OWN: dict[str, Schema] = {
     "name": {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 100},
-    "repeats": {"type": "integer", "minimum": 1, "maximum": MAX_REPEATS, "default": 1},
     "plugins": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []},
     "mode": {"enum": list(MODES), "default": MODES[0]},
     "preset": {
@@ -56,13 +54,14 @@ _MEANINGS = {
     "target": "The metric on the validation split that counts as arrived, e.g. {accuracy: 0.95}.",
     "stop": "'target' ends at the first evaluation that meets the target, 'limit' goes on to the limit.",
     "limit": "When training ends although the target was not reached.",
-    "repeats": "Trainings of each cell; repeat r has the seed + r.",
+    "repeats": "Trainings of each cell; repeat r has the seed + r. {until: 15 %} adds as many as that needs.",
     "seed": "Of the first repeat.",
     "launcher": "Who starts the workers: 'local' on this machine, 'ssh' on 'hosts', 'external' torchrun or Slurm.",
     "hosts": "Machines for launcher: ssh, like anna@192.168.1.10, as mappings, or the name of a file with them.",
     "plugins": "Python files that register components; paths are relative to this file.",
     "mode": "'composed' puts times to accuracy together from runs without a link and short timing runs on it.",
     "whole": "Which cells run whole as well where the mode is 'composed', to show its error.",
+    "timing": "How often the steps of a composed cell are timed on its link.",
     "matrix": "Values to compare, by dotted key: all combinations. 'a, b': [[1, 2], …] lets keys vary together.",
     "exclude": "Points of the matrix to leave out: those where all keys of an entry match.",
 }
@@ -95,8 +94,12 @@ def build_schema() -> Schema:
     properties = {
         "name": _OWN["name"],
         **cell_keys,
-        **{key: _OWN[key] for key in ("repeats", "plugins", "mode")},
+        "repeats": {
+            "anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_REPEATS, "default": 1}, _section(UntilKnown)]
+        },
+        **{key: _OWN[key] for key in ("plugins", "mode")},
         "whole": _section(WholeConfig),
+        "timing": _section(TimingConfig),
         "hosts": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": host}]},
         "matrix": _matrix(cell_keys, definitions),
         "exclude": {"type": "array", "items": {"type": "object", "minProperties": 1}},

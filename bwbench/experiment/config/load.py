@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, nearest, show, unknown_key
@@ -19,7 +20,17 @@ from bwbench.base.registry import load_plugin
 from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import MAX_SEED
 from bwbench.experiment.config.combinations import Finding
-from bwbench.experiment.config.experiment import MODES, Experiment, Mode, Point, WholeConfig, why_not_composed
+from bwbench.experiment.config.experiment import (
+    MAX_REPEATS,
+    MODES,
+    Experiment,
+    Mode,
+    Point,
+    TimingConfig,
+    UntilKnown,
+    WholeConfig,
+    why_not_composed,
+)
 from bwbench.experiment.config.hosts import Host, read_hosts
 from bwbench.experiment.config.matrix import (
     CELL_KEYS,
@@ -40,11 +51,13 @@ from bwbench.experiment.config.method_names import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tuned import TunedRates
 
-OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", "whole", "hosts")  # beside those of a cell
+OF_COMPOSED = ("whole", "timing")  # sections about composed cells
+OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", *OF_COMPOSED, "hosts")  # beside those of a cell
+_OPENED = (*OF_COMPOSED, "repeats")  # those of them that have keys inside
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
-MAX_REPEATS = 1000
 MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
+_Section = TypeVar("_Section", bound=BaseModel)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
 _IDLE = {
@@ -123,14 +136,15 @@ class _Reading:
             fresh = read_axes({label: value}, Place(place.document), self._problems)
             self._axes = [(fresh or [axis])[0] if axis.keys == keys else axis for axis in self._axes]
             return
-        key, whole = keys[0], self._content.get("whole") or {}
+        key = keys[0]
         if key[0] in OWN_KEYS and len(key) == 1:
             self._content[key[0]] = value
             self._placed.append((key, place))
             if key[0] == "matrix":
                 self._axes = read_axes(value, place, self._problems)
-        elif key[0] == "whole" and len(key) == 2 and isinstance(whole, Mapping):
-            self._content["whole"] = {**whole, key[1]: value}
+        elif key[0] in _OPENED and len(key) == 2:
+            inside = self._content.get(key[0])
+            self._content[key[0]] = {**(inside if isinstance(inside, Mapping) else {}), key[1]: value}
             self._placed.append((key, place))
         elif key[0] not in CELL_KEYS:
             self._problems.append(place.problem(unknown_key(show_key(key), KNOWN_KEYS)))
@@ -152,25 +166,29 @@ class _Reading:
             if key not in KNOWN_KEYS:
                 self._add(key, unknown_key(key, KNOWN_KEYS))
         name = self._read_name()
-        repeats = self._read_integer("repeats", 1, 1, MAX_REPEATS)
-        if (count := math.prod(len(axis.rows) for axis in self._axes) * repeats) > MAX_CELLS:
+        repeats, until = self._read_repeats()
+        most = repeats if until is None else until.at_most
+        if (count := math.prod(len(axis.rows) for axis in self._axes) * most) > MAX_CELLS:
             self._add("matrix", f"matrix: {count} cells with all repeats; at most {MAX_CELLS} are planned, drop values")
             self._axes = []
-        seed = self._read_integer("seed", 0, 0, MAX_SEED - repeats)
+        seed = self._read_integer("seed", 0, 0, MAX_SEED - most)
         exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
         plugins = self._read_plugins()
-        mode, whole = self._read_mode()
+        mode = self._read_mode()
+        whole = self._read_section("whole", WholeConfig) or WholeConfig()
+        timing = self._read_section("timing", TimingConfig) or TimingConfig()
         hosts = self._read_hosts()
         self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
         self._plugins = tuple(map(str, plugins))
-        kept = self._expand(exclusions, TunedRates(str(path), self._folder, repeats, searching=tuning))
+        kept = self._expand(exclusions, TunedRates(str(path), self._folder, most, searching=tuning))
         on_hosts = self._on_their_way(kept, hosts, mode)
         if self._problems:
             distinct = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line or 0)
             more = len(distinct) - MAX_PROBLEMS
             raise ConfigError(distinct[:MAX_PROBLEMS] + ([Problem(f"and {more} more problems")] if more > 0 else []))
-        if mode == "full" and self._content.get("whole") is not None:
-            self._warnings["'whole' has no effect without mode: composed: every cell runs whole"] = None
+        for key in OF_COMPOSED if mode == "full" else ():
+            if self._content.get(key) is not None:
+                self._warnings[f"{key!r} has no effect without mode: composed: every cell runs whole"] = None
         return Experiment(
             name,
             path,
@@ -184,6 +202,8 @@ class _Reading:
             tables=tuple(self._tables),
             mode=mode,
             whole=whole,
+            until=until,
+            timing=timing,
         )
 
     def _expand(self, exclusions: Sequence[Exclusion], tuned: TunedRates) -> list[Point]:
@@ -325,19 +345,30 @@ class _Reading:
             self._content["nodes"] = sum(host.workers for host in hosts) if is_right else 2
         return hosts if len(self._problems) == before else ()
 
-    def _read_mode(self) -> tuple[Mode, WholeConfig]:
-        asked, whole = self._content.get("mode", "full"), self._content.get("whole")
+    def _read_mode(self) -> Mode:
+        asked = self._content.get("mode", "full")
         mode: Mode = "composed" if asked == "composed" else "full"
         if asked != mode:
             self._add("mode", f"mode: {show(asked)} is no mode.{nearest(asked, MODES)} Allowed: {', '.join(MODES)}")
+        return mode
+
+    def _read_repeats(self) -> tuple[int, UntilKnown | None]:
+        """Trainings of each point; of a pilot where they go on until ratios are known."""
+        if not isinstance(self._content.get("repeats"), Mapping):
+            return self._read_integer("repeats", 1, 1, MAX_REPEATS), None
+        until = self._read_section("repeats", UntilKnown)
+        return (1, None) if until is None else (until.at_least, until)
+
+    def _read_section(self, key: str, model: type[_Section]) -> _Section | None:
+        """What stands under one of _OPENED, nothing included; None where it is wrong, which is noted."""
+        content = self._content.get(key)
         try:
-            content = {} if whole is None else whole
-            return mode, WholeConfig.model_validate(content, strict=True, by_alias=True, by_name=False)
+            return model.model_validate({} if content is None else content, strict=True, by_alias=True, by_name=False)
         except ValidationError as error:
-            for loc, text in explain(error, WholeConfig):
-                where = ("whole", *loc)
+            for loc, text in explain(error, model):
+                where = (key, *loc)
                 self._problems.append(self._where(*where).problem(f"{'.'.join(map(str, where))}: {text}"))
-        return mode, WholeConfig()
+        return None
 
     def _read_plugins(self) -> tuple[Path, ...]:
         value = self._content.get("plugins")

@@ -35,6 +35,8 @@ class PlannedCell:
     Attributes:
         attempt: the one that ``status`` is of; 0 before any has ended.
         way: how the cell comes by its result, see ``plan/composing.py``.
+        timing_runs: that it is composed from, where it is.
+        part: of a run that composed cells need and that is no cell itself: ``convergence`` or ``timing``; else empty.
     """
 
     cell: Cell
@@ -44,16 +46,23 @@ class PlannedCell:
     why: str
     attempt: int = 0
     way: Way = WHOLE
+    timing_runs: int = 1
+    part: str = ""
 
 
 def assess(
-    cells: Sequence[Cell], results: Path, retry: Collection[str] = (), ways: Mapping[str, Way] | None = None
+    cells: Sequence[Cell],
+    results: Path,
+    retry: Collection[str] = (),
+    ways: Mapping[str, Way] | None = None,
+    timing_runs: int = 1,
 ) -> list[PlannedCell]:
     """What to do with each cell of one experiment, given what lies below ``results``. Reads, never writes.
 
     Args:
         retry: those of failed, timeout, diverged, invalid that shall run again.
         ways: of each cell by its id; those that are not in it run whole.
+        timing_runs: that composed cells are put together from.
     """
     experiment = results / cells[0].experiment if cells else results
     names: list[str] = []
@@ -67,12 +76,15 @@ def assess(
         if published is not None and cell.id not in folders:
             folder = published[0]
         way = (ways or {}).get(cell.id, WHOLE)
-        item = replace(_assess(cell, folder, published[1] if published else None, retry, way), way=way)
+        asked = PlannedCell(cell, folder, "missing", True, "not run yet", way=way, timing_runs=timing_runs)
+        item = _assess(asked, published[1] if published else None, retry)
         found.append(replace(item, why=f"{item.why}{_HOW[way]}") if item.runs else item)
     return found
 
 
-def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Collection[str], way: Way) -> PlannedCell:
+def _assess(asked: PlannedCell, published: PackedFiles | None, retry: Collection[str]) -> PlannedCell:
+    """What was asked, with what is recorded of it."""
+    cell, folder = asked.cell, asked.folder
     try:
         recorded = read_record(Status, folder / "status.json")
         attempt = (recorded.attempt or 0) if recorded is not None else 0
@@ -81,23 +93,27 @@ def _assess(cell: Cell, folder: Path, published: PackedFiles | None, retry: Coll
     except PackedRecordsError:
         raise
     except RecordError as error:  # it may be a newer version's: it is not written over
-        return PlannedCell(cell, folder, UNREADABLE, False, f"unreadable: {error}")
+        return replace(asked, status=UNREADABLE, runs=False, why=f"unreadable: {error}")
     if (problem := _foreign(cell, folder)) is not None:
-        return PlannedCell(cell, folder, UNREADABLE, False, f"unreadable: {problem}")
+        return replace(asked, status=UNREADABLE, runs=False, why=f"unreadable: {problem}")
     if recorded is None:
         if folder.is_dir() and CellFolder(folder).attempts:
-            return PlannedCell(cell, folder, "interrupted", True, "interrupted before")
-        return PlannedCell(cell, folder, "missing", True, "not run yet")
-    status = recorded.status
-    if status == "done" and recorded.composed is not None and way != COMPOSED:
-        return PlannedCell(cell, folder, "missing", True, "composed so far, to be run whole", attempt)
+            return replace(asked, status="interrupted", why="interrupted before")
+        return asked
+    status, asked = recorded.status, replace(asked, attempt=attempt)
+    if status == "done" and recorded.composed is not None:
+        if asked.way != COMPOSED:
+            return replace(asked, why="composed so far, to be run whole")
+        if recorded.composed.lacks(asked.timing_runs):
+            timed = f"timed {recorded.composed.num_timing_runs} times so far"
+            return replace(asked, why=f"{timed}, {asked.timing_runs} times are asked")
     if status == "done":
-        return PlannedCell(cell, folder, status, False, "done", attempt)
+        return replace(asked, status=status, runs=False, why="done")
     if status in ENDED_UNDONE:
         if status in retry:
-            return PlannedCell(cell, folder, status, True, f"{status} before, to be retried", attempt)
-        return PlannedCell(cell, folder, status, False, f"{status} before; --retry {status} runs it again", attempt)
-    return PlannedCell(cell, folder, "interrupted", True, "interrupted before", attempt)
+            return replace(asked, status=status, why=f"{status} before, to be retried")
+        return replace(asked, status=status, runs=False, why=f"{status} before; --retry {status} runs it again")
+    return replace(asked, status="interrupted", why="interrupted before")
 
 
 def _foreign(cell: Cell, folder: Path) -> RecordError | None:

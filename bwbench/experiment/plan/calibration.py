@@ -337,6 +337,7 @@ class Forecast:
     ) -> None:
         self.estimates = estimates
         self._parts = parts or {}
+        self._made: set[str] = set()  # parts that have ended
         self.calibration = Calibration(estimates)
 
     @property
@@ -348,13 +349,18 @@ class Forecast:
         """From the start of a cell to its end, with the runs that it brings about."""
         own = Prediction() if item.way == COMPOSED else self.calibration.predict(item.cell)
         for part, _ in self._parts.get(_key(item), ()):
-            own += self.calibration.predict(part)
+            if part.id not in self._made:
+                own += self.calibration.predict(part)
         return own
 
     def note(self, item: PlannedCell, status: Status) -> None:
-        """Take in a cell that has finished, and the runs that it brought about."""
+        """Take in a cell that has finished, and the runs that it brought about; or one of those by itself."""
         self.calibration.note(item.cell, status)
+        if item.part:
+            self._made.add(item.cell.id)
         for part, store in self._parts.get(_key(item), ()):
+            if part.id in self._made:
+                continue
             for file in store.glob(f"*-{part.id}/status.json"):
                 if (recorded := _status_in(file)) is not None:
                     self.calibration.note(part, recorded)
@@ -363,7 +369,7 @@ class Forecast:
 def foresee(planned: Sequence[PlannedCell]) -> Forecast:
     """Of the cells of a plan, in the order in which they run, with all that is recorded of them.
 
-    A composed cell takes as long as those of its convergence and its timing run that are neither done nor needed by a
+    A composed cell takes as long as those of its convergence and its timing runs that are neither done nor needed by a
     cell before it. Experiments share convergence runs; a cell that two of them have runs in each.
 
     Raises ConfigError and LaunchError as ``describe``.
@@ -375,10 +381,10 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
     done: dict[Path, dict[str, Status]] = {}
     missing: dict[Key, list[Part]] = {}
     for item, described in zip(composed, describe([item.cell.config for item in composed]), strict=True):
-        parts, experiment = parts_of(item.cell, described.parameter_shapes), item.folder.parent
+        parts, experiment = parts_of(item.cell, described.parameter_shapes, item.timing_runs), item.folder.parent
         for cell, store in (
             (parts.convergence, experiment.parent / CONVERGENCE_FOLDER),
-            (parts.timing, experiment / TIMING_FOLDER),
+            *((timing, experiment / TIMING_FOLDER) for timing in parts.timings),
         ):
             if store not in done:
                 recorded_there = filter(None, map(_status_in, store.glob("*/status.json")))

@@ -39,6 +39,7 @@ class Cell:
         arm: display name of the method, e.g. ``ring-fp16``.
         repeat: 0-based.
         config: all that the worker needs.
+        pilot: repeats whose spread has said how many there are; None where their number was fixed beforehand.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Cell:
     arm: str
     repeat: int
     config: CellConfig
+    pilot: int | None = None
 
     @property
     def folder_name(self) -> str:
@@ -73,6 +75,7 @@ class Cell:
         return {
             "schema": SCHEMA,
             **{key: getattr(self, key) for key in _NAMED},
+            **({} if self.pilot is None else {"pilot": self.pilot}),
             "config": self.config.model_dump(mode="json", by_alias=True),
             "role": self.role,
             "kinship": self.kinship,
@@ -117,7 +120,9 @@ class Cell:
         if (own_id := identity(config)) != cell_id:
             text = f"cell.json has the id {cell_id}, and its configuration that of {own_id}"
             raise ConfigError(f"{text}; delete the cell's folder and plan the experiment again")
-        return cls(cell_id, slug, experiment, arm, int(str(data["repeat"])), config)
+        pilot = data.get("pilot")
+        repeat, pilot = int(str(data["repeat"])), None if pilot is None else int(str(pilot))
+        return cls(cell_id, slug, experiment, arm, repeat, config, pilot)
 
 
 def _with_earlier_link(config: Json) -> Json:
@@ -175,20 +180,27 @@ class Plan:
         return [*self.experiment.notes, *([same] if self.num_identical else [])]
 
 
-def build_plan(experiment: Experiment) -> Plan:
-    """Every point of ``experiment``, repeated; pure, apart from reading the declared versions of plugins."""
+def build_plan(experiment: Experiment, repeats: Mapping[str, int] | None = None) -> Plan:
+    """Every point of ``experiment``, repeated; pure, apart from reading the declared versions of plugins.
+
+    Args:
+        repeats: of the points whose first cell has these ids, where they are more than the experiment's.
+    """
     cells: dict[str, Cell] = {}
     arms = [arm_name(point.config) for point in experiment.points]
-    for repeat in range(experiment.repeats):
-        for point, arm in zip(experiment.points, arms, strict=True):
+    wanted = [(repeats or {}).get(identity(point.config), experiment.repeats) for point in experiment.points]
+    pilot = None if experiment.until is None else experiment.repeats
+    for repeat in range(max(wanted)):
+        for point, arm, number in zip(experiment.points, arms, wanted, strict=True):
+            if repeat >= number:
+                continue
             seed = point.config.seed + repeat
             config = point.config if repeat == 0 else point.config.model_copy(update={"seed": seed})
             cell_id = identity(config)
             if cell_id not in cells:
                 name = slug(point, arm, experiment.varying, seed)
-                cells[cell_id] = Cell(cell_id, name, experiment.name, arm, repeat, config)
-    total = len(experiment.points) * experiment.repeats
-    return Plan(experiment, tuple(cells.values()), total - len(cells))
+                cells[cell_id] = Cell(cell_id, name, experiment.name, arm, repeat, config, pilot)
+    return Plan(experiment, tuple(cells.values()), sum(wanted) - len(cells))
 
 
 def slug(point: Point, arm: str, varying: Sequence[Key], seed: int) -> str:

@@ -2,7 +2,8 @@
 
 Both runs are ordinary cells with an identity of their own, so that they are found again. The *convergence cell* has no
 link and no declared step time: it says how many steps the target takes. It is the same for all links, and for all
-experiments. The *timing cell* takes some dozens of steps on the link: it is the same for all repeats.
+experiments. The *timing cell* takes some dozens of steps on the link: it is the same for all repeats. There are several
+of them, since the time of a step varies from run to run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal
 
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
+from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig, ComputeConfig
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
@@ -99,17 +100,23 @@ class Parts:
     """What a cell is composed from.
 
     Attributes:
-        convergence, timing: cells.
+        convergence: a cell.
+        timings: cells that differ in nothing but their seed; ``repeat`` numbers them, from 0.
         phases: of the method; ``timing_phases`` with the options of the timing cell.
         config: of the cell itself; ``shapes`` of its model's parameters.
     """
 
     convergence: Cell
-    timing: Cell
+    timings: tuple[Cell, ...]
     phases: tuple[Phase, ...]
     timing_phases: tuple[Phase, ...]
     config: CellConfig
     shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def timing(self) -> Cell:
+        """The first timing cell, the only one that a cell with one timing run has."""
+        return self.timings[0]
 
     @property
     def seconds_per_byte(self) -> float:
@@ -132,10 +139,11 @@ def runs_whole_anyway(config: CellConfig) -> bool:
     return timing_steps(hurried) * config.global_batch >= config.limit.samples
 
 
-def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Parts:
-    """Both cells.
+def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None, timing_runs: int = 1) -> Parts:
+    """All cells that are run for one that is composed.
 
     Args:
+        timing_runs: how many of them time its steps; the first is the same however many follow.
         shapes: of the model's parameters; without, the describing process is asked, which remembers them.
 
     Raises ConfigError and LaunchError as ``describe``.
@@ -145,7 +153,8 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
     convergence = convergence_config(cell.config)
     hurried = _hurried(cell.config)
     timing_phases = _phases(hurried, shapes)
-    config = _timing_config(cell, hurried, timing_phases, shapes)
+    first = _timing_config(cell, hurried, timing_phases, shapes)
+    timed = [first.model_copy(update={"seed": (first.seed + run) % (MAX_SEED + 1)}) for run in range(timing_runs)]
     arm = cell.slug.rpartition("-s")[0] or cell.slug
     about = f"{cell.arm}-{convergence.model.name}-{convergence.dataset.source.name}-n{convergence.nodes}"
     return Parts(
@@ -156,7 +165,16 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None) -> Par
             experiment=CONVERGENCE_FOLDER,
             config=convergence,
         ),
-        timing=replace(cell, id=identity(config), slug=f"{arm}-timing", repeat=0, config=config),
+        timings=tuple(
+            replace(
+                cell,
+                id=identity(config),
+                slug=f"{arm}-timing" + (f"-{run + 1}" if run else ""),
+                repeat=run,
+                config=config,
+            )
+            for run, config in enumerate(timed)
+        ),
         phases=_phases(cell.config.algorithm, shapes),
         timing_phases=timing_phases,
         config=cell.config,

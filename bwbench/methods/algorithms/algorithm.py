@@ -47,7 +47,7 @@ class AbstractAlgorithm(abc.ABC):
         role: what the arm is in a comparison: a ``method`` that could be used, the ``reference`` of one node alone, or
             the ``headroom`` that averages at no cost.
         mean_of: what it averages over all ranks in every step, where it does nothing else; None for all others. Arms
-            that average the same without loss are kin: they learn alike, and only their times differ.
+            that average the same up to rounding are kin: they learn alike, and only their times differ.
         steps_alike: there is one kind of steps, for ``phases``.
         tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
     """

@@ -29,6 +29,8 @@ class AbstractCodec(abc.ABC):
         biased: what ``decode(encode(x))`` loses is not zero on average, so that without error feedback it would be
             lost for good. Such a codec is wrapped in ErrorFeedback unless its options say ``error_feedback: false``.
         lossless: every value arrives as it was sent.
+        rounds: every value arrives as it was sent but for rounding, to half precision at the coarsest: training goes
+            as without, and arms that differ in nothing else are kin. Without loss it is declared by ``lossless``.
         sums_on_ring: the size of a payload depends on the number of elements alone, and a receiver may decode a part,
             add its own values and encode again. Needed by every collective that adds on the way.
         carries: its payload holds fp32 values that another codec may encode, the next one of a chain: ``inner``.
@@ -43,6 +45,7 @@ class AbstractCodec(abc.ABC):
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     biased: ClassVar[bool] = False
     lossless: ClassVar[bool] = False
+    rounds: ClassVar[bool] = False
     sums_on_ring: ClassVar[bool] = True
     carries: ClassVar[bool] = False
     keeps_residual: ClassVar[bool] = False

@@ -17,6 +17,7 @@ class AbstractSixteenBits(AbstractCodec):
     """2 bytes an element, as floats of the type that torch calls ``number_type``."""
 
     number_type: ClassVar[str]
+    rounds = True
 
     def payload_bytes(self, num_elements: int) -> int:
         """2 bytes an element, exactly."""

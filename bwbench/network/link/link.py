@@ -17,9 +17,11 @@ from bwbench.network.link.named_links import expand_preset, is_nothing
 from bwbench.network.link.node_link import (
     DEFAULT_QUEUE,
     MINIMUM_QUEUE_BYTES,
+    QUEUE_OF_EARLIER_RECORDS,
     NodeLink,
     NodeOverride,
     Path,
+    Queue,
     QueueSize,
     TcpSettings,
     path_between,
@@ -48,9 +50,10 @@ class Link(BaseModel):
         loss_burst: mean number of frames that the bad state of a Gilbert-Elliott chain lasts; None loses each frame
             independently of the others.
         loss_in_bad, loss_in_good: probability with which that chain loses a frame in either state.
-        queue: drop-tail queue before each bottleneck: bytes, packets or multiples of the bandwidth-delay product, of
-            which no less than 64 kB (but no more than a second's worth of those), and on a shared air no less than two
-            transmissions. None takes one such product.
+        queue: drop-tail queue before each bottleneck: a time at its rate, bytes, packets or multiples of the
+            bandwidth-delay product. A time or such products are no less than 64 kB (but no more than a second's worth
+            of those), and on a shared air no less than two transmissions. 50 ms where nothing is said; None on a link
+            that is not shaped, and there alone.
         medium: ``switched`` gives each node a full-duplex link of its own; ``shared`` is one half-duplex air, which a
             frame from station to station crosses twice (up to the access point, down again).
         standard: of a shared air; sets the defaults of ``efficiency`` and ``aggregation``.
@@ -99,10 +102,14 @@ class Link(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_name(cls, value: Any) -> Any:
+    def _expand(cls, value: Any) -> Any:
+        """Names, and the queue of today: it is written down everywhere, so that another default is another cell."""
         if value == "unshaped":
             return {"shaped": False}
-        return expand_preset(value, cls) if isinstance(value, Mapping) and "preset" in value else value
+        if not isinstance(value, Mapping):
+            return value
+        asked = expand_preset(value, cls)
+        return _with_queue(asked, DEFAULT_QUEUE)
 
     @model_validator(mode="after")
     def _consistent(self) -> Link:
@@ -227,7 +234,7 @@ class Link(BaseModel):
             words.append(f"jitter {DURATION.format(self.jitter_s)}" + (f" ({kind})" if kind else ""))
         if self.loss:
             words.append(f"loss {self.loss:.3g}" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else ""))
-        if self.queue is not None:
+        if self.queue != DEFAULT_QUEUE:
             words.append(f"queue {self.queue}")
         if self.mtu != DEFAULT_MTU:
             words.append(f"MTU {self.mtu}")
@@ -254,14 +261,14 @@ class Link(BaseModel):
         down_bps = override.down_bps or down_mean_bps or own or self.down_bps or self.bandwidth_bps
         up_bps, down_bps = up_bps or math.nan, down_bps or math.nan  # a trace whose file nobody has looked at yet
         latency_s = self.latency_s if override.latency_s is None else override.latency_s
-        queue = override.queue or self.queue
+        queue = override.queue or self.queue or DEFAULT_QUEUE
         rtt_s, frame_bytes = 2 * latency_s, self.full_frame.num_bytes
 
         def queue_bytes(rate_bps: float) -> int:
             if math.isnan(rate_bps):
                 return MINIMUM_QUEUE_BYTES
-            num_bytes = (queue or DEFAULT_QUEUE).num_bytes(rate_bps, rtt_s, frame_bytes)
-            if queue is not None and queue.unit != "bdp":
+            num_bytes = queue.num_bytes(rate_bps, rtt_s, frame_bytes)
+            if not queue.follows_rate:
                 return num_bytes
             # On a shared air a queue that cannot hold two aggregates would leave them half empty.
             return max(num_bytes, 2 * self._aggregation * frame_bytes)
@@ -274,7 +281,7 @@ class Link(BaseModel):
             loss=self.loss if override.loss is None else override.loss,
             up_queue_bytes=queue_bytes(up_bps),
             down_queue_bytes=queue_bytes(down_bps),
-            queue_packets=queue.packets if queue else None,
+            queue_packets=queue.packets,
             up_trace=up_trace,
             down_trace=down_trace,
         )
@@ -365,7 +372,14 @@ def as_recorded(content: Mapping[str, Any]) -> dict[str, Any]:
     overrides = content.get("overrides") or {}
     given = [content.get("jitter"), *(own.get("jitter") for own in overrides.values() if isinstance(own, Mapping))]
     varies = any(jitter is not None and not is_nothing(jitter) for jitter in given)
-    return {**({"jitter_kind": "independent"} if varies else {}), **content}
+    return _with_queue({**({"jitter_kind": "independent"} if varies else {}), **content}, QUEUE_OF_EARLIER_RECORDS)
+
+
+def _with_queue(content: Mapping[str, Any], queue: Queue) -> dict[str, Any]:
+    """The keys of a link, with that queue where it is shaped and none is named."""
+    if content.get("queue") is not None or content.get("shaped", True) is False:
+        return dict(content)
+    return {**content, "queue": str(queue)}
 
 
 UNSHAPED = Link(shaped=False)

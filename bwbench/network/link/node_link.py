@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from bwbench.base.explain import refused
-from bwbench.base.units import MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration, Probability
+from bwbench.base.units import DURATION, MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration, Probability
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.variation import Trace, Traces
 
@@ -20,8 +20,9 @@ FEWEST_FRAMES = 4  # with less TCP cannot even tell a loss from silence
 MOST_BYTES = 1e10
 MOST_PACKETS = 10_000_000
 MOST_BDP = 1000.0
+LONGEST_QUEUE_S = 60.0
 _COUNTED = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(packets?|bdp)\s*", re.IGNORECASE)
-_EXAMPLE = "write it like '64 kB', '100 packets' or '2 bdp' (multiples of the bandwidth-delay product)"
+_EXAMPLE = "write it like '50 ms' (at the rate), '64 kB', '100 packets' or '2 bdp' (bandwidth-delay products)"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Queue:
 
     Attributes:
         amount: how much it holds.
-        unit: ``B``, ``packets`` (of whatever size) or ``bdp``.
+        unit: ``s`` (of the bottleneck's rate), ``B``, ``packets`` (of whatever size) or ``bdp``.
     """
 
     amount: float
@@ -43,6 +44,10 @@ class Queue:
             return text
         match = _COUNTED.fullmatch(text) if isinstance(text, str) else None
         if match is None:
+            if (duration_s := _duration_s(text)) is not None:
+                if not 0 < duration_s <= LONGEST_QUEUE_S:
+                    raise refused(f"{text!r} is out of range: more than 0 s, at most {LONGEST_QUEUE_S:g} s")
+                return cls(duration_s, "s")
             try:
                 num_bytes = MEMORY.parse(text)
             except ValueError as error:
@@ -62,7 +67,9 @@ class Queue:
 
     def __str__(self) -> str:
         """The form in which it is written, such as ``64 kB``."""
-        return MEMORY.format(self.amount) if self.unit == "B" else f"{self.amount:.12g} {self.unit}"
+        if self.unit in _WRITTEN_AS:
+            return _WRITTEN_AS[self.unit].format(self.amount)
+        return f"{self.amount:.12g} {self.unit}"
 
     @property
     def packets(self) -> int | None:
@@ -72,25 +79,45 @@ class Queue:
     def num_bytes(self, rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
         """Bytes of Ethernet frames that it holds before a bottleneck of ``rate_bps``; packets count as full frames.
 
-        Of bandwidth-delay products no less than 64 kB, unless that would take more than a second to send: on a short
-        way even several of them would not hold the burst of one sender.
+        What grows with the rate (a time, bandwidth-delay products) is no less than 64 kB, unless that would take more
+        than a second to send: on a slow link or a short way it would not hold the burst of one sender.
         """
         if self.unit == "packets":
             return int(self.amount) * frame_bytes
-        if self.unit == "bdp":
+        if self.follows_rate:
+            duration_s = self.amount if self.unit == "s" else self.amount * rtt_s
             minimum = max(min(MINIMUM_QUEUE_BYTES, rate_bps / 8 * LONGEST_MINIMUM_S), FEWEST_FRAMES * frame_bytes)
-            return int(max(self.amount * rate_bps / 8 * rtt_s, minimum))
+            return int(max(rate_bps / 8 * duration_s, minimum))
         return int(self.amount)
 
+    @property
+    def follows_rate(self) -> bool:
+        """Whether it is as long as the rate makes it, and has a minimum: neither bytes nor packets were named."""
+        return self.unit in ("s", "bdp")
 
-DEFAULT_QUEUE = Queue(1.0, "bdp")
+
+_WRITTEN_AS = {"B": MEMORY, "s": DURATION}
+
+
+def _duration_s(text: object) -> float | None:
+    """Seconds, where the text is a time with its unit."""
+    try:
+        return DURATION.parse(text)
+    except ValueError:
+        return None
+
+
+# What access networks, home routers and switches hold lies between 20 and some hundred milliseconds: docs/links.md.
+DEFAULT_QUEUE = Queue(0.05, "s")
+# What held where a record has none: until there was a default in time.
+QUEUE_OF_EARLIER_RECORDS = Queue(1.0, "bdp")
 
 
 QueueSize = Annotated[
     Queue,
     PlainValidator(Queue.parse),
     PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["64 kB", "100 packets", "2 bdp"], "title": "queue"}),
+    WithJsonSchema({"type": "string", "examples": ["50 ms", "64 kB", "100 packets", "2 bdp"], "title": "queue"}),
 ]
 
 
@@ -168,8 +195,8 @@ class TcpSettings(BaseModel):
     """What the kernel's TCP is told in every node; None leaves the kernel's own value. All of it is recorded.
 
     Attributes:
-        congestion_control: ``reno``, ``cubic``, ``bbr``, …; must be among the host's
-            net.ipv4.tcp_allowed_congestion_control. None takes cubic where it is allowed, else reno.
+        congestion_control: ``reno``, ``cubic``, ``bbr``, …: any that the kernel has. None takes cubic, as real hosts
+            do, and reno where the kernel has no cubic.
         slow_start_after_idle: whether a connection that was silent begins slowly again (the kernel's default is yes).
         receive_buffer_bytes, send_buffer_bytes: the largest buffer of a connection.
         rto_max_s: longest wait between two retransmissions (net.ipv4.tcp_rto_max_ms, from Linux 6.15 on).

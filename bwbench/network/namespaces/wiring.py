@@ -27,6 +27,7 @@ from bwbench.network.link.node_link import TcpSettings
 from bwbench.network.namespaces import addresses as named
 from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import Port
+from bwbench.network.namespaces.congestion import use_congestion_control
 
 _CONTROL_BRIDGE = "ctl"
 # Numbers of the air's ends, which none has in its node: the kernel would take as much as a second to say of a pair with
@@ -38,9 +39,6 @@ _ETHTOOL_STSO = 0x0000001F
 _ETHTOOL_SGSO = 0x00000024
 _ETHTOOL_SGRO = 0x0000002C
 
-# The first one that the kernel allows in a namespace of its own is used where nothing is asked, the same for all nodes.
-CONGESTION_CONTROLS = ("cubic", "reno")
-
 # Longest wait between two repetitions where nothing is asked, so that training goes on soon after an outage: an outage
 # of 10 s is noticed as over within 5 s, not 15. No shorter, since it is also the longest that an acknowledgement may
 # take, which waits in queues, and since TCP gives up after 15 repetitions.
@@ -48,8 +46,7 @@ RTO_MAX_MS = 5_000
 
 _IP_STATISTICS = Path("/proc/self/net/snmp")
 _SETTINGS = Path("/proc/sys/net/ipv4")
-_CONTROL = "tcp_congestion_control"
-_RECORDED = (_CONTROL, "tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_rto_max_ms")
+_RECORDED = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_rto_max_ms")
 _KEYS = {
     "tcp_slow_start_after_idle": "slow_start_after_idle",
     "tcp_rmem": "receive_buffer",
@@ -102,7 +99,8 @@ class Wiring:
                 set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
-                    self.settings["tcp"] = {**configure_tcp(link.tcp)}
+                    control = use_congestion_control(link.tcp.congestion_control, node)
+                    self.settings["tcp"] = {**control, **configure_tcp(link.tcp)}
 
     def unroutable(self) -> list[int]:
         """How often each node's kernel was asked for an address to which no way leads, as to the outside."""
@@ -195,15 +193,11 @@ def set_offloads(interface: str, *, enabled: bool) -> None:
 
 
 def configure_tcp(tcp: TcpSettings) -> dict[str, str]:
-    """Set what ``tcp`` asks in the present network namespace; returns what holds now, by the names below net.ipv4.
+    """Set what ``tcp`` asks in the present network namespace, but for congestion control.
 
-    A setting that this kernel does not know is missing in the answer. Raises ConfigError for what the host does not
-    allow or the kernel does not take, UnfitMachineError for what this kernel is too old for.
+    Returns what holds now, by the names below net.ipv4; a setting that this kernel does not know is missing in the
+    answer. Raises ConfigError for what the kernel does not take, UnfitMachineError for what it is too old for.
     """
-    if tcp.congestion_control is None:
-        any(_write(_CONTROL, name) for name in CONGESTION_CONTROLS)
-    elif not _write(_CONTROL, tcp.congestion_control):
-        raise ConfigError(_not_allowed(tcp.congestion_control))
     _write("tcp_no_metrics_save", "1")  # connections must not learn from those of an earlier cell or arm
     _write("tcp_rto_max_ms", str(RTO_MAX_MS))  # unknown before Linux 6.15
     for name, value in tcp.sysctls().items():
@@ -217,23 +211,6 @@ def configure_tcp(tcp: TcpSettings) -> dict[str, str]:
             raise ConfigError(f"link.tcp.{_KEYS[name]}: the kernel refuses net.ipv4.{name} = {value}{limits}")
     found = {name: isolation.sysctl(f"net/ipv4/{name}") for name in _RECORDED}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _not_allowed(asked: str) -> str:
-    """Tried one by one, as a namespace may not see the host's list."""
-    known = (isolation.sysctl("net/ipv4/tcp_available_congestion_control") or "").split()
-    allowed = [name for name in known if _write(_CONTROL, name)]
-    if asked in known:
-        next_step = (
-            "or allow it on the host: sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="
-            f"'{' '.join([*allowed, asked])}'"
-        )
-    else:
-        next_step = f"or load it on the host: sudo modprobe tcp_{asked}"
-    return (
-        f"link.tcp.congestion_control: this host does not let nodes use {asked!r}; allowed: {', '.join(allowed)}. "
-        f"Take one of these, {next_step}"
-    )
 
 
 def _write(name: str, value: str) -> bool:

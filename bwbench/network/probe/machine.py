@@ -22,6 +22,7 @@ from bwbench.base.ownership import is_orphan
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import UNSHAPED, Link
 from bwbench.network.namespaces.backend import lateness_between
+from bwbench.network.namespaces.congestion import BY_ROUTE, USUAL, taken_here
 from bwbench.network.namespaces.isolation import sysctl
 from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.network import open_network
@@ -117,7 +118,8 @@ def _relay() -> MachineFinding:
 def _settings() -> Iterator[MachineFinding]:
     cores = len(os.sched_getaffinity(0))
     if cores >= _COMFORTABLE_CORES:
-        yield MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
+        most = f"{cores}: they carry as many nodes of one thread; with more, steps take longer than compute.step_time"
+        yield MachineFinding("cores", "ok", f"{most} declares, and bwbench plan says how much")
     else:
         text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
         yield MachineFinding("cores", "limited", text)
@@ -127,15 +129,22 @@ def _settings() -> Iterator[MachineFinding]:
     else:
         advice = "fast links may drop frames in the relay; sysctl -w net.core.rmem_max=4194304 helps"
         yield MachineFinding("socket buffers", "limited", f"net.core.rmem_max {limit} B: {advice}")
-    allowed = (sysctl("net/ipv4/tcp_allowed_congestion_control") or "").split()
-    taken = "cubic" if "cubic" in allowed else "reno"
-    text = f"{taken} is used (allowed here: {', '.join(allowed)})"
-    yield MachineFinding("congestion control", "ok" if taken == "cubic" else "limited", text)
+    yield _congestion_control()
     if pids := ", ".join(str(leftover.pid) for leftover in find_leftovers()):
         text = f"processes {pids} have lost their owner; bwbench clean ends them"
         yield MachineFinding("leftovers", "limited", text)
     else:
         yield MachineFinding("leftovers", "ok", "none")
+
+
+def _congestion_control() -> MachineFinding:
+    taken, how = taken_here()
+    allowed = (sysctl("net/ipv4/tcp_allowed_congestion_control") or "").replace(" ", ", ")
+    by = f"by the routes of the nodes, as namespaces may take {allowed} alone" if how == BY_ROUTE else "in all nodes"
+    if taken == USUAL[0]:
+        return MachineFinding("congestion control", "ok", f"{taken} is used on links, {by}")
+    text = f"{taken} is used on links, {by}: this kernel has no {USUAL[0]}; sudo modprobe tcp_{USUAL[0]} may load it"
+    return MachineFinding("congestion control", "limited", text)
 
 
 class Load(NamedTuple):

@@ -7,16 +7,16 @@ docs/results-format.md describes the same fields for people.
 
 from bwbench.base.plain_data import Json as Json
 from bwbench.base.plain_data import JsonObject as JsonObject
+from bwbench.records.schema.composed_from import ComposedFrom as ComposedFrom
+from bwbench.records.schema.composed_from import Kind as Kind
 from bwbench.records.schema.documents import OUTCOMES as OUTCOMES
 from bwbench.records.schema.documents import PARTS as PARTS
 from bwbench.records.schema.documents import CellRecord as CellRecord
 from bwbench.records.schema.documents import Composed as Composed
-from bwbench.records.schema.documents import ComposedFrom as ComposedFrom
 from bwbench.records.schema.documents import CurvePoint as CurvePoint
 from bwbench.records.schema.documents import Digest as Digest
 from bwbench.records.schema.documents import Environment as Environment
 from bwbench.records.schema.documents import GitState as GitState
-from bwbench.records.schema.documents import Kind as Kind
 from bwbench.records.schema.documents import LedgerSummary as LedgerSummary
 from bwbench.records.schema.documents import Others as Others
 from bwbench.records.schema.documents import Resumed as Resumed

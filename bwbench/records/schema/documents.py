@@ -10,6 +10,7 @@ from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_valida
 
 from bwbench.base.plain_data import JsonObject, has_more_values, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.records.schema.composed_from import ComposedFrom, Kind
 from bwbench.records.schema.events import Ending
 from bwbench.records.schema.link_json import LinkRecord
 from bwbench.records.schema.record import Flag, FolderName, Number, Record, Text, Versioned, Whole
@@ -33,6 +34,7 @@ class CellRecord(Versioned):
         id: 10 hex digits out of the configuration; slug: readable name, not unique without the id.
         experiment: name of the experiment.
         arm: display name of the method; repeat: 0-based.
+        pilot: repeats whose spread has said how many there are; None where their number was fixed beforehand.
         role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
             recorded.
         topology: who averages with whom; None where nobody does, absent where it was not recorded.
@@ -44,6 +46,7 @@ class CellRecord(Versioned):
     experiment: FolderName
     arm: Text
     repeat: Whole = 0
+    pilot: Whole | None = None
     role: Text | None = None
     kinship: Text | None = None
     topology: CellTopology | None = None
@@ -98,23 +101,6 @@ def _is_quantity(dimension: str, text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-class ComposedFrom(Record):
-    """What the result of a composed cell was put together from.
-
-    Attributes:
-        convergence, timing: ids of the two runs.
-        interval_s: 95 % interval of the time to target, or of the end; None where nothing varies.
-        timed_steps: of the timing run.
-        max_payload_ratio: bytes of a step over those of the timed steps, at most.
-    """
-
-    convergence: Text
-    timing: Text
-    interval_s: tuple[Number, Number] | None = None
-    timed_steps: Whole = 0
-    max_payload_ratio: Number | None = None
 
 
 class Resumed(Record):
@@ -389,31 +375,6 @@ class Digest(Record):
         return () if curve is None else curve
 
 
-class Kind(Record):
-    """Steps of one kind in a composed run.
-
-    Attributes:
-        name: see ``methods.phases.StepInPhase.kind``; ``evaluation`` stands for waiting before evaluations.
-        num_steps: in the composed run.
-        num_timed: in the timing run.
-        mean_s: of one, timed; standard deviation ``deviation_s``.
-        drift_s: added to all of them together: for bytes that they sent more or less than those that were timed, and
-            for what is known of single ones, e.g. the very first steps.
-    """
-
-    name: Text
-    num_steps: Whole
-    num_timed: Whole
-    mean_s: Number
-    deviation_s: Number
-    drift_s: Number
-
-    @property
-    def total_s(self) -> float:
-        """What all of them take."""
-        return self.num_steps * self.mean_s + self.drift_s
-
-
 class _OfCell(Versioned):
     """The id of the cell that a record is of."""
 
@@ -439,7 +400,7 @@ class Composed(Digest, _ComposedTimes, ComposedFrom, _OfCell):
     """``composed.json``: of a composed cell, or of one that ran whole and was composed for comparison.
 
     Attributes:
-        link, environment: of the timing run; of a published cell that ran whole absent.
+        link, environment: of the first timing run; of a published cell that ran whole absent.
     """
 
     link: LinkRecord | None = None

@@ -10,8 +10,11 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bwbench.base.plain_data import mapping_at
+from bwbench.methods.roles import METHOD
 from bwbench.records import CellFolder
 from bwbench.records.schema import Environment, LinkRecord, Measurement
+from bwbench.results.analysis.cells import standing_of
 
 BEFORE, AFTER = "before", "after"
 _HIGH = 0.95
@@ -115,7 +118,10 @@ def composed_errors(folders: Iterable[CellFolder]) -> list[ComposedError]:
 
 def composed_error(folder: CellFolder) -> ComposedError | None:
     """Of one cell; None where it was not made both ways, where one way reached the target and the other did not, and
-    where ``limit.time`` ended it: both ways end there, however far one of them has got."""
+    where ``limit.time`` ended it: both ways end there, however far one of them has got. None as well where nothing went
+    over a link (one node alone, an unshaped link, a free network): that says nothing about composing."""
+    if not _over_a_link(folder):
+        return None
     status = folder.status
     if status is None or status.status != "done" or status.composed is not None:
         return None
@@ -134,6 +140,12 @@ def composed_error(folder: CellFolder) -> ComposedError | None:
         inside = ends[0] <= other <= ends[1] if ends else None
         return ComposedError(cell.id, cell.slug, cell.arm, one, other, inside)
     return None
+
+
+def _over_a_link(folder: CellFolder) -> bool:
+    """Whether nodes of a cell communicate over a shaped link."""
+    cell = folder.cell
+    return standing_of(cell).role == METHOD and mapping_at(cell.config, "link").get("shaped", True) is not False
 
 
 def composed_note(num_composed: int, num_cells: int, errors: Sequence[float]) -> str | None:
@@ -238,7 +250,8 @@ def machines_of(folders: Iterable[CellFolder]) -> Machines:
     cells = list(folders)
     environments = [folder.environment or Environment() for folder in cells]
     links = [folder.link or LinkRecord() for folder in cells]
-    applied = [link.applied for link in links if link.applied is not None]
+    told = [link.applied.tcp for link in links if link.applied is not None]
+    told += [host.tcp for environment in environments for host in environment.hosts or ()]  # real ones keep their own
 
     def each(values: Iterable[str | None]) -> tuple[str, ...]:
         return tuple(sorted({value for value in values if value}))
@@ -251,5 +264,5 @@ def machines_of(folders: Iterable[CellFolder]) -> Machines:
         torch=each(one.packages.get("torch") for one in environments),
         commits=each(map(commit_of, environments)),
         backends=each(link.backend for link in links),
-        congestion_control=each(one.tcp.get("tcp_congestion_control") for one in applied),
+        congestion_control=each(one.get("tcp_congestion_control") for one in told),
     )

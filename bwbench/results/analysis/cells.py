@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ from pydantic import ValidationError
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.experiment.kin import kin_key
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Status
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
+from bwbench.results.analysis.timing_variance import log_error
 from bwbench.results.analysis.trial import target_of
 
 PLANNED = "missing"  # no attempt yet
@@ -151,6 +153,7 @@ def cell_row(folder: CellFolder) -> Row:
     """Flat row of one cell: who it is, its setting, what status.json says of it, and when it arrived."""
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
+    row["pilot"] = cell.pilot
     setting = setting_of(cell.config)
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
@@ -159,7 +162,17 @@ def cell_row(folder: CellFolder) -> Row:
     if folder.asked_target is not None:
         row["target_metric"], row["target_value"] = folder.asked_target
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}
+    row["kin"] = _learns_as(cell.config)
+    composed = status.composed if status is not None else None
+    row["timing_runs"] = None if composed is None else composed.num_timing_runs  # whole, each repeat is a run by itself
+    row["between_share"] = None if composed is None else composed.between_share
     return row
+
+
+def _learns_as(config: JsonObject) -> str:
+    """Equal for cells that learn alike, seed by seed: kin at equal learning rates."""
+    rate = mapping_at(config, "optimizer").get("lr")
+    return f"{zlib.crc32(f'{kin_key(config)} {rate}'.encode()):08x}"
 
 
 def is_composed(folder: CellFolder) -> bool:
@@ -215,13 +228,13 @@ def keys_of(config: JsonObject, prefix: str = "") -> Iterator[str]:
 
 
 def _timing_share(status: Status) -> float:
-    """Standard error of a composed time, as a share of it; 0 where the cell ran whole or nothing is known of it."""
-    if status.composed is None or status.composed.interval_s is None:
+    """Standard error that the chance in the timed steps leaves in a composed time, as a share of it; 0 where the cell
+    ran whole or nothing is known of it. What timing runs differ by is ``between_share``."""
+    if status.composed is None:
         return 0.0
-    low, high = status.composed.interval_s
-    if low <= 0 < high and status.time_to_target_s:  # so wide that it was cut off at 0: no lower than it is high
-        low = status.time_to_target_s**2 / high
-    return math.log(high / low) / (2 * 1.96) if 0 < low <= high else 0.0  # a 95 % interval spans 2 x 1.96 of them
+    if status.composed.within_share is not None:
+        return status.composed.within_share
+    return log_error(status.composed.interval_s, status.time_to_target_s)
 
 
 def _shaped(link: JsonObject) -> bool:

@@ -1,9 +1,9 @@
 """Time to accuracy of a run that was never made whole: its steps counted without the link, and timed on the link.
 
 What a synchronous method computes does not depend on the link. So the accuracy after k steps comes from a *convergence
-run* (no link, full speed), what a step takes on the link from a short *timing run*, and both are put together step by
-step: by the kind of each step (``plan.phases``), the bytes that it sent, and the waiting at every evaluation. Plain
-Python and pure: events in, numbers out.
+run* (no link, full speed), what a step takes on the link from short *timing runs*, and both are put together step by
+step: by the kind of each step (``plan.phases``), the bytes that it sent, and the waiting at every evaluation. Several
+timing runs give a time each, of which the geometric mean stands. Plain Python and pure: events in, numbers out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, StepInPhase, walk
 from bwbench.records.schema import CurvePoint, Kind
 from bwbench.records.schema import Step as StepEvent
-from bwbench.results.analysis.statistics import student_t
+from bwbench.results.analysis.student import student_t
+from bwbench.results.analysis.timing_variance import NORMAL_95, RunTimes
 from bwbench.results.analysis.trial import EventsByRank, curve_of, evaluations, steps_of_ranks
 
 REPLICATES = 1000
-NORMAL_95 = 1.959964  # half-width of a 95 % interval in standard deviations, were the deviation known
 LEAST_FOR_BLOCKS = 10  # a correlation of fewer values is noise
 
 
@@ -277,7 +277,9 @@ class Composition:
         steps, samples: taken by then, or by the end where the target was not reached.
         training_clock_s: at the end.
         interval_s: 95 % interval of ``time_to_target_s``, or of the end: what a whole run on this link would take
-            with this seed, as far as chance in its steps is concerned. None where nothing varies.
+            with this seed. One timing run tells of the chance in its steps alone, several of what they differ by as
+            well. None where nothing varies.
+        within_share, between_share: as in composed.json; None with one timing run.
         reason: ``target``, ``samples`` or ``time``, whichever ends the run.
         payload_bytes: sent until the end, all ranks together.
         payload_bytes_to_target: until the target.
@@ -293,6 +295,8 @@ class Composition:
     samples: int
     training_clock_s: float
     interval_s: tuple[float, float] | None
+    within_share: float | None
+    between_share: float | None
     reason: str
     payload_bytes: int
     payload_bytes_to_target: int | None
@@ -300,9 +304,47 @@ class Composition:
     max_payload_ratio: float
 
 
+@dataclass(frozen=True)
+class _Priced:
+    """A run as one timing run has it: its steps, the waiting before evaluations, the clock behind each step."""
+
+    timed: Timed
+    walked: Sequence[StepInPhase]
+    prices: Sequence[Price]
+    waits: Mapping[int, float]
+    clocks: Sequence[float]
+
+    @classmethod
+    def of(
+        cls,
+        timed: Timed,
+        walked: Sequence[StepInPhase],
+        steps: Sequence[Taken],
+        evaluated: Sequence[int],
+        per_byte: float,
+    ) -> _Priced:
+        """Raises NotComposableError where a kind of step has never been timed."""
+        timed.check(walked)
+        prices = [timed.price(step, taken, per_byte) for step, taken in zip(walked, steps, strict=True)]
+        waits = {step: timed.wait_s(walked[step - 1].age) for step in evaluated}
+        clocks = [0.0]
+        for number, price in enumerate(prices, 1):
+            clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
+        return cls(timed, walked, prices, waits, clocks)
+
+    def kinds(self, counted: int) -> list[Kind]:
+        """What the time of the first ``counted`` steps consists of."""
+        evaluated = [step for step in self.waits if step <= counted]
+        return self.timed.kinds(self.walked[:counted], self.prices[:counted], evaluated)
+
+    def max_payload_ratio(self, counted: int) -> float:
+        """Of the first ``counted`` steps."""
+        return max((price.payload_ratio for price in self.prices[:counted]), default=1.0)
+
+
 def compose(
     convergence: EventsByRank,
-    timing: EventsByRank,
+    timings: Sequence[EventsByRank],
     phases: Sequence[Phase],
     timing_phases: Sequence[Phase],
     *,
@@ -312,12 +354,12 @@ def compose(
     seconds_per_byte: float = 0.0,
     seed: int = 0,
 ) -> Composition:
-    """Put the two runs together. Pure.
+    """Put the runs together. Pure.
 
     Args:
         convergence: events of every rank of the run that says how many steps it takes, to its end.
-        timing: events of every rank of the run on the link.
-        phases: of the method with its own options; ``timing_phases`` with those of the timing run.
+        timings: of each run on the link, events of every rank.
+        phases: of the method with its own options; ``timing_phases`` with those of the timing runs.
         has_target: the cell names a target.
         ends_at_target: it stops there (``stop: target``).
         limit_s: training clock at which the cell gives up.
@@ -325,7 +367,7 @@ def compose(
         seed: of the resampling behind the interval.
 
     Raises:
-        NotComposableError: a run is broken off, or the timing run has no step of a kind that is needed.
+        NotComposableError: a run is broken off, or a timing run has no step of a kind that is needed.
     """
     steps = steps_of(convergence)
     if not steps:
@@ -333,13 +375,11 @@ def compose(
     recorded = curve_of(convergence)
     evaluated = [point for point in recorded if point.step > 0]
     walked = list(walk(phases, len(steps), {point.step for point in evaluated}))
-    timed = Timed.of(timing, timing_phases)
-    timed.check(walked)
-    prices = [timed.price(step, taken, seconds_per_byte) for step, taken in zip(walked, steps, strict=True)]
-    waits = {point.step: timed.wait_s(walked[point.step - 1].age) for point in evaluated}
-    clocks = [0.0]  # behind each step, and behind the waiting for the evaluation that follows it
-    for number, price in enumerate(prices, 1):
-        clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
+    measured = [point.step for point in evaluated]
+    priced = [
+        _Priced.of(Timed.of(timing, timing_phases), walked, steps, measured, seconds_per_byte) for timing in timings
+    ]
+    clocks = [geometric_mean(clocks_s) for clocks_s in zip(*(one.clocks for one in priced), strict=True)]
 
     # The step in which the time is up, or the last one.
     late = (step for step, clock_s in enumerate(clocks) if step and limit_s is not None and clock_s >= limit_s)
@@ -350,7 +390,11 @@ def compose(
     if arrival is not None and ends_at_target:
         last, reason = arrival.step, "target"
     counted = arrival.step if arrival is not None else last
-    kinds = timed.kinds(walked[:counted], prices[:counted], [step for step in waits if step <= counted])
+    kinds = [one.kinds(counted) for one in priced]
+    times = RunTimes(
+        [one.clocks[counted] for one in priced],
+        [one.timed.interval(of_run, one.clocks[counted], seed) for one, of_run in zip(priced, kinds, strict=True)],
+    )
     payload = [step.payload_bytes for step in steps]
     return Composition(
         curve=tuple(point for point in curve if point.step <= last),
@@ -360,10 +404,38 @@ def compose(
         steps=last,
         samples=steps[last - 1].samples,
         training_clock_s=clocks[last],
-        interval_s=timed.interval(kinds, clocks[counted], seed),
+        interval_s=times.interval_s,
+        within_share=times.within_share,
+        between_share=times.between_share,
         reason=reason,
         payload_bytes=sum(payload[:last]),
         payload_bytes_to_target=sum(payload[: arrival.step]) if arrival else None,
-        kinds=tuple(kinds),
-        max_payload_ratio=max((price.payload_ratio for price in prices[:counted]), default=1.0),
+        kinds=kinds_of_all(kinds, clocks[counted]),
+        max_payload_ratio=max(one.max_payload_ratio(counted) for one in priced),
+    )
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """0 where one of them is 0; one value stands as it is."""
+    if len(values) == 1 or min(values) <= 0:
+        return min(values)
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def kinds_of_all(of_runs: Sequence[Sequence[Kind]], total_s: float) -> tuple[Kind, ...]:
+    """The kinds of several timing runs as one, whose parts add up to ``total_s``, the geometric mean of theirs."""
+    if len(of_runs) == 1:
+        return tuple(of_runs[0])
+    sums_s = [sum(kind.total_s for kind in kinds) for kinds in of_runs]
+    scale = total_s / statistics.fmean(sums_s) if any(sums_s) else 1.0
+    return tuple(
+        Kind(
+            name=alike[0].name,
+            num_steps=alike[0].num_steps,
+            num_timed=sum(kind.num_timed for kind in alike),
+            mean_s=scale * statistics.fmean(kind.mean_s for kind in alike),
+            deviation_s=math.sqrt(statistics.fmean(kind.deviation_s**2 for kind in alike)),
+            drift_s=scale * statistics.fmean(kind.drift_s for kind in alike),
+        )
+        for alike in zip(*of_runs, strict=True)
     )

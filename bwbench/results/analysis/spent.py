@@ -207,7 +207,7 @@ def _take(found: Spent, cell: CellFolder, needed: Mapping[str, set[str]]) -> str
     source, status = cell.cell.id, cell.status
     if (composed := cell.composed_beside) is not None:
         needed["convergence"].add(composed.convergence)
-        needed["timing"].add(composed.timing)
+        needed["timing"].update(composed.timings or (composed.timing,))
     done = state_of(cell) == DONE
     found.num_done += done
     if cell.composed is not None:

@@ -34,7 +34,7 @@ from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis
 from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT, arm_style
 
 # said beside its name where it matters
-_NO_PART_OF_A_PRESET = ("overrides", "wired", "mtu", "tcp", "seed", "backend", "jitter_kind")
+_NO_PART_OF_A_PRESET = ("overrides", "wired", "mtu", "tcp", "seed", "backend", "jitter_kind", "queue")
 _LONG_VALUE = 24  # letters, above which a setting's value is no label (a whole trace)
 
 Asked = JsonObject  # a link as it stands in cell.json
@@ -151,7 +151,7 @@ def links_table(results: Results) -> pd.DataFrame:
 
     Returns:
         link (its name; empty for an arm that no link concerns) and words (all that it was asked to be); arm; num,
-        num_censored, num_composed of its repeats; in seconds time_s (infinite where the median repeat did not reach
+        num_censored, num_composed of its repeats; in seconds time_s (infinite where fewer than half reached
         the target), low_s and high_s (95 %, NaN where there is none), at_least_s (the limit that an infinite time
         exceeds, else the time).
     """

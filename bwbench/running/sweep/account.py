@@ -97,6 +97,8 @@ class Account:
         why = self._arms.why_not(item)
         if self._fail_fast and self._failed is not None:
             why = f"--fail-fast: {self._failed.cell.slug} failed"
+        if item.part:
+            return why is not None or self._is_made(item)
         if why is not None:
             return self._skip(item, why)
         try:
@@ -111,18 +113,31 @@ class Account:
         return False
 
     def begin(self, item: PlannedCell) -> None:
-        """Tell that a cell begins, for the first time or once more."""
+        """Tell that a cell begins, for the first time or once more; or a run that cells are composed from."""
+        if item.part:
+            self.observer.cell_started(item, 0, self._total)
+            return
         number = self._numbers.setdefault((item.cell.experiment, item.cell.id), len(self._numbers) + 1)
         self.observer.cell_started(item, number, self._total)
 
     def ended(self, item: PlannedCell, status: Status) -> None:
-        """Take in how a cell that began here has ended."""
+        """Take in how a cell that began here has ended. How a part has ended, the cells composed from it will tell."""
+        if item.part:
+            self.observer.cell_finished(item, status)
+            return
         self.tally.now[status.status] = self.tally.now.get(status.status, 0) + 1
         self.observer.cell_finished(item, status)
         self._arms.note(item, status)
         if status.status != "done":
             self._failed = self._failed or item
             self._notifier.cell_failed(item, status)
+
+    def _is_made(self, part: PlannedCell) -> bool:
+        """Whether a run that cells are composed from has ended elsewhere; what is wrong with it, they will say."""
+        try:
+            return ended_since(part) is not None
+        except RecordError:
+            return True
 
     def _skip(self, item: PlannedCell, why: str) -> Literal[True]:
         self.tally.skipped += 1

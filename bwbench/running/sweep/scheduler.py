@@ -389,4 +389,4 @@ class _Running:
 
 def _fits(machine: Machine, item: PlannedCell) -> bool:
     """Whether a machine can do it: composed cells share runs through the results folder."""
-    return machine.shared or item.way == WHOLE
+    return machine.shared or (item.way == WHOLE and not item.part)

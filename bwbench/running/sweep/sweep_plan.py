@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from bwbench.experiment.plan.composing import ways
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
+from bwbench.running.sweep.needed_repeats import Need, in_words, more_repeats, needs
 from bwbench.running.sweep.stopped_arms import without_stopped_arms
 
 ENDINGS = (".yaml", ".yml")
@@ -184,6 +185,8 @@ class SweepPlan:
         planned: every cell of every experiment, in running order.
         selected: those of them that the command is about.
         order_seed: that the order was drawn with.
+        selection: that has left ``selected``; None leaves all.
+        needs: of the experiments whose repeats go on until ratios are known, by name: what each arm needs.
     """
 
     plans: tuple[Plan, ...]
@@ -191,6 +194,15 @@ class SweepPlan:
     selected: tuple[PlannedCell, ...]
     order_seed: int
     results: Path
+    selection: Selection | None
+    needs: Mapping[str, tuple[Need, ...]]
+
+    def grown(self) -> SweepPlan | None:
+        """The repeats that those which have ended since ask for, as ``selected``; None where they ask for no more."""
+        found = _plan([plan.experiment for plan in self.plans], self.results, (), self.selection, self.order_seed)
+        known = {_key(item) for item in self.selected}
+        added = tuple(item for item in found.selected if _key(item) not in known)
+        return replace(found, selected=added) if any(item.runs for item in added) else None
 
     @property
     def todo(self) -> list[PlannedCell]:
@@ -207,7 +219,14 @@ class SweepPlan:
     def notes(self) -> list[str]:
         """What the experiments warn of and decided, each once."""
         texts = [text for plan in self.plans for text in (*plan.experiment.warnings, *plan.notes)]
+        texts += self.about_repeats
         return list(dict.fromkeys(texts))
+
+    @property
+    def about_repeats(self) -> list[str]:
+        """How many repeats the arms need where that follows from a pilot, a line an experiment."""
+        asked = ((plan.experiment.name, plan.experiment.until) for plan in self.plans)
+        return [f"{name}: {in_words(self.needs[name], until)}" for name, until in asked if until is not None]
 
     @property
     def warnings(self) -> list[str]:
@@ -232,10 +251,28 @@ def plan_sweep(
     Raises:
         ConfigError: with the problems of all files, or where the selection leaves nothing.
     """
-    plans = [build_plan(experiment) for experiment in load_experiments(experiment_files(paths), overrides)]
+    return _plan(load_experiments(experiment_files(paths), overrides), results, retry, selection, order_seed)
+
+
+def _plan(
+    experiments: Sequence[Experiment],
+    results: Path,
+    retry: Collection[str],
+    selection: Selection | None,
+    order_seed: int,
+) -> SweepPlan:
+    plans, needed = [], {}
+    for experiment in experiments:
+        plan = build_plan(experiment)
+        if experiment.until is not None:
+            found = tuple(needs(experiment.until, assess(plan.cells, results, (), ways(experiment, plan.cells))))
+            plan, needed[experiment.name] = build_plan(experiment, more_repeats(found)), found
+        plans.append(plan)
     cells = running_order((cell for plan in plans for cell in plan.cells), order_seed)
     assessed = [
-        item for plan in plans for item in assess(plan.cells, results, retry, ways(plan.experiment, plan.cells))
+        item
+        for plan in plans
+        for item in assess(plan.cells, results, retry, ways(plan.experiment, plan.cells), plan.experiment.timing.runs)
     ]
     items = {_key(item): item for item in without_stopped_arms(assessed)}
     kept = selection.of(cells) if selection is not None else cells
@@ -245,6 +282,8 @@ def plan_sweep(
         selected=tuple(items[cell.experiment, cell.id] for cell in kept),
         order_seed=order_seed,
         results=results,
+        selection=selection,
+        needs=needed,
     )
 
 

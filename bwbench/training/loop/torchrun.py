@@ -8,6 +8,7 @@ store that is bound already, registered the way that torch documents for rendezv
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -26,6 +27,9 @@ from bwbench.base.listening import listening_socket
 
 BACKEND = "bwbench"  # --rdzv-backend; needs --rdzv-endpoint=ADDRESS:PORT of the first host and --rdzv-conf=rank=N
 MEET_LIMIT_S = 600  # torch's own
+# How a worker has ended can be read of it until torchrun has asked, which it does every 0.1 s by default: on a busy
+# machine its companion came too late, and the record said of a killed rank only that it had ended.
+LOOK_EVERY_S = 1.0
 
 
 class _OneAddress(StaticTCPRendezvous):
@@ -57,7 +61,7 @@ def _handler(parameters: RendezvousParameters) -> RendezvousHandler:
 def main(words: Sequence[str] | None = None) -> None:
     """As torchrun's; None takes the words of the command line."""
     rendezvous_handler_registry.register(BACKEND, _handler)
-    torchrun(words)
+    torchrun([f"--monitor-interval={LOOK_EVERY_S}", *(sys.argv[1:] if words is None else words)])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ def test_arms_that_compute_the_same_mean_are_kin() -> None:
     for collective in ("torch", "ring", "parameter-server", "scatter-gather", "all-gather", "hierarchical"):
         standing = standing_by_name("every-step", collective, ["none"])
         assert (standing.role, standing.kinship) == (METHOD, SAME)
+    for codec in ("fp16", "bf16"):  # half precision is rounding
+        assert standing_by_name("every-step", "torch", [codec]).kinship == SAME
     free = standing_by_name("no-communication", "none", ["none"])
     assert (free.role, free.kinship) == (HEADROOM, SAME)
 
@@ -32,7 +34,8 @@ def test_arms_that_compute_the_same_mean_are_kin() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "collective", "codecs"),
     [
-        ("every-step", "ring", ["fp16"]),
+        ("every-step", "ring", ["int8"]),
+        ("every-step", "all-gather", ["top-k", "fp16"]),
         ("every-step", "neighbours", ["none"]),
         ("every-step", "all-gather", ["top-k", "int4"]),
         ("local-sgd", "ring", ["none"]),

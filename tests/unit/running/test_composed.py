@@ -1,5 +1,7 @@
 import json
+import math
 import shutil
+import statistics
 
 import pytest
 from simulated_runs import Machine, train
@@ -15,6 +17,7 @@ from bwbench.methods.phases import Phase, timing_steps
 from bwbench.records import CellFolder, iter_cells, write_json_atomic, write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import End, Status, Step, Wire
+from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.compose import compose
 from bwbench.results.analysis.trial import summarise
 from bwbench.running.composed import run_item, weighted_ledger
@@ -32,6 +35,7 @@ target: {accuracy: 0.9}
 limit: {samples: 50000}
 mode: composed
 whole: {at_least: 0, share: 0}
+timing: {runs: 1}
 matrix:
   link.bandwidth: [10 Mbit/s, 50 Mbit/s]
   algorithm: [ring, local-sgd]
@@ -57,6 +61,7 @@ class Machines:
         self.ran: list[str] = []
         self.statuses: dict[str, str] = {}
         self.limits_s: dict[str, float] = {}
+        self.slower: dict[str, float] = {}
 
     def __call__(self, item, wall_limit_s, observer):
         self.limits_s[item.cell.slug] = wall_limit_s
@@ -64,7 +69,8 @@ class Machines:
         config = item.cell.config
         self.ran.append(item.cell.slug)
         rate = config.link.bandwidth_bps if config.link.shaped else None
-        machine = Machine(0.05, STEP_S[rate] if rate else 0.0, waited_s=0.0)
+        slower = next((factor for name, factor in self.slower.items() if name in item.cell.slug), 1.0)
+        machine = Machine(0.05 * slower, STEP_S[rate] * slower if rate else 0.0, waited_s=0.0)
         phases = config.algorithm.build(ALGORITHMS).phases(((64, 10), (10,)))
         steps = config.limit.samples // config.global_batch
         events = train(phases, machine, steps, 16, target_step=100 + config.seed if config.target else None)
@@ -101,7 +107,7 @@ def planned(tmp_path):
         file.write_text(EXPERIMENT.replace("name: study", f"name: {name}"))
         experiment = load_experiment(file, overrides)
         cells = build_plan(experiment).cells
-        return assess(cells, tmp_path / "results", ways=ways(experiment, cells))
+        return assess(cells, tmp_path / "results", (), ways(experiment, cells), experiment.timing.runs)
 
     return planned
 
@@ -119,6 +125,31 @@ def test_parts_are_run_once_and_shared(machines, planned, tmp_path) -> None:
     machines.ran.clear()
     run_all(planned(name="another"))
     assert all("timing" in slug for slug in machines.ran)
+
+
+def test_several_timing_runs_are_made_for_a_cell_and_their_variance_is_recorded(machines, planned, tmp_path) -> None:
+    first = run_all(planned()[:1])[0]
+    assert "between_share" not in first.to_json()["composed"] and first.composed.num_timing_runs == 1
+    item = planned("timing.runs=3")[0]
+    assert item.runs and item.why.startswith("timed 1 times so far, 3 times are asked")
+    machines.ran.clear()
+    machines.slower = {"timing-2": 1.1, "timing-3": 0.95}
+    status = run_item(item, 60.0, Quiet())
+    assert [slug[-8:] for slug in machines.ran] == ["timing-2", "timing-3"]
+    assert status.composed.timing == first.composed.timing == status.composed.timings[0]
+    assert len(set(status.composed.timings)) == status.composed.num_timing_runs == 3
+    logs = [math.log(factor) for factor in (1.0, 1.1, 0.95)]
+    assert status.composed.between_share == pytest.approx(statistics.variance(logs))
+    mean = math.exp(statistics.fmean(logs))
+    assert status.time_to_target_s == pytest.approx(mean * first.time_to_target_s)
+    assert status.step_median_s == pytest.approx(mean * first.step_median_s)
+    assert status.wire_bytes == pytest.approx(1.1 * status.payload_bytes)
+    record = CellFolder(item.folder).composed
+    assert record.between_share == status.composed.between_share
+    assert record.ledger.step_mean_s == pytest.approx(statistics.fmean((1.0, 1.1, 0.95)) * 0.45, rel=1e-3)
+    assert not planned("timing.runs=3")[0].runs and not planned("timing.runs=2")[0].runs
+    row = cell_row(CellFolder(item.folder))
+    assert (row["timing_runs"], row["between_share"]) == (3, status.composed.between_share)
 
 
 def test_a_composed_status_says_what_a_whole_run_would_have_said(machines, planned) -> None:
@@ -234,7 +265,7 @@ RARE, OFTEN = (Phase("rounds", None, 50),), (Phase("rounds", None, 8),)
 def test_rounds_weigh_as_much_as_in_the_whole_run() -> None:
     machine = Machine(0.05, 1.0, waited_s=0.0)
     timing = train(OFTEN, machine, timing_steps(OFTEN))
-    found = compose(train(RARE, Machine(), 500), timing, RARE, OFTEN, has_target=False)
+    found = compose(train(RARE, Machine(), 500), [timing], RARE, OFTEN, has_target=False)
     ledger = weighted_ledger(timing, OFTEN, found.kinds)
     assert ledger.step_mean_s == pytest.approx(0.05 + 1.0 / 50)
     assert ledger.step_median_s == pytest.approx(0.05)

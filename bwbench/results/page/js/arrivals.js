@@ -17,17 +17,17 @@ function meets(metric, value, target) {
 /** An arrival of statistics.js; null for a cell that is not done, or whose curve does not say when it reaches the target. */
 function arrivalAt(cell, target) {
   if (cell.status !== "done") return null;
-  const shared = cell.timing_share || 0;
+  const about = { ...timingOf(cell), kin: cell.kin || "" };
   if (target === cell.target_value && (cell.time_to_target_s !== null || cell.censored_at_s !== null)) {
     const time = cell.time_to_target_s, firstCrossing = cell.arrival_kind === "first crossing";
-    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, shared: 0 };
+    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, ...about };
     const grid = cell.arrival_kind === "fit" ? 0 : gridOf(cell, time, cell.samples_to_target);
-    return { time, censoredAt: null, grid, shared, firstCrossing };
+    return { time, censoredAt: null, grid, firstCrossing, ...about };
   }
   const budget = { samples: cell.limit_samples, time: cell.limit_s }, wentOn = !(cell.stops_at_target && cell.first_crossing_s !== null);
   const found = fittedArrival(evaluationsOf(cell), cell.metric, target, budget, wentOn);
   if (found.kind === "unknown") return null;
-  return found.kind === "fit" ? { time: found.time, censoredAt: null, grid: 0, shared } : { time: null, censoredAt: found.time, grid: 0, shared: 0 };
+  return found.kind === "fit" ? { time: found.time, censoredAt: null, grid: 0, ...about } : { time: null, censoredAt: found.time, grid: 0, ...about };
 }
 
 function gridOf(cell, time, samples) {
@@ -57,11 +57,12 @@ function bySeedOverBandwidths(cells, target) {
   for (const seed of new Set(parts.flatMap((part) => Object.keys(part)))) {
     const alike = parts.filter((part) => seed in part).map((part) => part[seed]), centre = estimate(alike);
     const reached = Number.isFinite(centre.value);
+    const worst = alike.reduce((one, other) => (other.timingVariance > one.timingVariance ? other : one));
     found[seed] = {
+      ...worst,
       time: reached ? centre.value : null,
       censoredAt: reached ? null : centre.atLeast,
       grid: reached ? Math.min(...alike.map((arrival) => arrival.grid)) : 0,
-      shared: reached ? Math.max(...alike.map((arrival) => arrival.shared)) : 0,
       firstCrossing: reached && alike.some((arrival) => arrival.firstCrossing),
     };
   }

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from bwbench.base.errors import ConfigError
+from bwbench.experiment.config.cell_config import MAX_SEED
 from bwbench.experiment.config.experiment import WholeConfig
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan import assess, build_plan, estimate_cells, foresee
@@ -66,6 +67,17 @@ def test_one_convergence_run_for_all_links_and_one_timing_run_for_all_repeats(lo
         assert part.timing.config.link.shaped
         assert part.timing.config.seed == 0
         assert part.timing.config.target is None
+
+
+def test_further_timing_runs_differ_in_their_seed_and_leave_the_first_as_it_is(load) -> None:
+    cell = build_plan(load(MATRIX, "seed=4")).cells[0]
+    one, three = parts_of(cell), parts_of(cell, timing_runs=3)
+    assert one.timings == three.timings[:1] and three.timing is three.timings[0]
+    assert [part.config.seed for part in three.timings] == [4, 5, 6]
+    assert [part.repeat for part in three.timings] == [0, 1, 2]
+    assert len({part.id for part in three.timings}) == len({part.slug for part in three.timings}) == 3
+    last = build_plan(load(MATRIX, f"seed={MAX_SEED - 2}")).cells[0]
+    assert [part.config.seed for part in parts_of(last, timing_runs=4).timings][-1] == 0
 
 
 def test_a_timing_run_is_short_and_covers_all_phases(load) -> None:
@@ -140,6 +152,14 @@ def test_full_mode_composes_nothing_and_says_that_whole_is_idle(load) -> None:
     experiment = load("whole: {share: 0.5}\n", "mode=full")
     assert ways(experiment, build_plan(experiment).cells) == {}
     assert any("'whole' has no effect" in text for text in experiment.warnings)
+    timed = load("timing: {runs: 2}\n", "mode=full")
+    assert any("'timing' has no effect" in text for text in timed.warnings)
+
+
+def test_links_are_timed_three_times_unless_an_experiment_says_otherwise(load) -> None:
+    assert load("").timing.runs == 3
+    assert load("timing: {runs: 5}\n").timing.runs == 5
+    assert load("timing: {runs: 5}\n", "timing.runs=2").timing.runs == 2
 
 
 @pytest.mark.parametrize(
@@ -152,6 +172,8 @@ def test_full_mode_composes_nothing_and_says_that_whole_is_idle(load) -> None:
         ("", ["mode=compose"], "'compose' is no mode. Did you mean 'composed'"),
         ("whole: {share: 2}\n", [], "whole.share: 2 is out of range"),
         ("whole: {shares: 0.2}\n", [], "unknown key 'shares'. Did you mean 'share'"),
+        ("timing: {runs: 0}\n", [], "timing.runs: 0 is out of range"),
+        ("timing: {run: 2}\n", [], "unknown key 'run'. Did you mean 'runs'"),
         ("whole: 3\n", [], "whole: 3 is not a mapping"),
         ("whole: {time: 30}\n", [], "whole.time.*30"),
         ("", ["whole.at_least=true"], "whole.at_least: true"),
@@ -200,3 +222,5 @@ def test_parts_count_once_in_what_a_sweep_takes(load, monkeypatch, tmp_path) -> 
         for item in items
     ]
     assert sum(expected_s([*items, *other])) == pytest.approx(2 * timed_s)  # timing is not shared
+    thrice = assess(cells, tmp_path, ways=ways(experiment, cells), timing_runs=3)
+    assert sum(expected_s(thrice)) == pytest.approx(3 * timed_s)

@@ -17,7 +17,7 @@ from bwbench.network.link.link import as_recorded
 from bwbench.network.link.node_link import NodeOverride, TcpSettings
 from bwbench.network.link.variation import Outage, Trace, Traces
 from bwbench.records import iter_cells
-from bwbench.records.cell_identity import DEFAULTS, identity, what_counts
+from bwbench.records.cell_identity import DEFAULTS, QUEUE_BEFORE, identity, recorded_identity, what_counts
 
 LR = ("lr", "weight_decay", "base_batch", "lr_scaling", "warmup", "flat")
 # Keys that are hashed whatever their value: all of 0.1 outside the link, none since.
@@ -72,7 +72,7 @@ ALWAYS: dict[str, frozenset[str]] = {
 RESULTS = Path(__file__).parents[4] / "results"
 CELL = {
     "nodes": 4,
-    "link": {"bandwidth": "10 Mbit/s"},
+    "link": {"bandwidth": "10 Mbit/s", "queue": "1 bdp"},
     "model": {"cnn": {"width": 20}},
     "dataset": "digits",
     "algorithm": "every-step",
@@ -113,12 +113,12 @@ def test_every_published_cell_has_the_id_that_it_was_published_with() -> None:
 
 def test_a_jitter_of_today_has_another_id_than_one_of_before() -> None:
     """Before there were kinds every delay was drawn by itself; a link without jitter is what it was."""
-    link = {"bandwidth": "10 Mbit/s", "jitter": "1 ms"}
+    link = {"bandwidth": "10 Mbit/s", "jitter": "1 ms", "queue": "1 bdp"}
     today, before = config(link=link), config(link=as_recorded(link))
     assert (today.link.jitter_kind, before.link.jitter_kind) == ("correlated", "independent")
     assert identity(today) != identity(before)
     assert what_counts(today)["link"] == {**mapping_at(what_counts(before), "link"), "jitter_kind": "correlated"}
-    assert "jitter_kind" not in mapping_at(what_counts(config(link={"bandwidth": "10 Mbit/s"})), "link")
+    assert "jitter_kind" not in mapping_at(what_counts(config()), "link")
 
 
 def test_a_cell_that_was_planned_before_there_were_kinds_of_jitter_keeps_its_meaning() -> None:
@@ -131,7 +131,27 @@ def test_a_cell_that_was_planned_before_there_were_kinds_of_jitter_keeps_its_mea
     again = Cell.from_json({**content, "config": {**written, "link": link}}, [])
     assert again.config == planned and identity(again.config) == again.id
     plain = {"bandwidth": "10 Mbit/s", "jitter": "0 us"}
-    assert as_recorded(plain) == plain  # a kind of no jitter would be refused
+    assert "jitter_kind" not in as_recorded(plain)  # a kind of no jitter would be refused
+
+
+def test_a_queue_that_no_record_names_is_the_default_of_its_time() -> None:
+    """One bandwidth-delay product, which has no place in an id; the default of today has."""
+    today = config(link={"bandwidth": "10 Mbit/s", "latency": "40 ms"})
+    before = config(link={"bandwidth": "10 Mbit/s", "latency": "40 ms", "queue": QUEUE_BEFORE})
+    assert (str(today.link.queue), str(before.link.queue)) == ("50 ms", "1 bdp")
+    assert (today.link.base.up_queue_bytes, before.link.base.up_queue_bytes) == (64_000, 100_000)
+    assert what_counts(today)["link"] == {**mapping_at(what_counts(before), "link"), "queue": "50 ms"}
+    told = before.model_dump(mode="json", by_alias=True)
+    untold = {**told, "link": {**mapping_at(told, "link"), "queue": None}}
+    assert recorded_identity(untold) == recorded_identity(told) == identity(before)
+    content = {**Cell(identity(before), "any", "any", "any", 0, before).to_json(), "config": untold}
+    assert Cell.from_json(content, []).config == before
+
+
+def test_an_unshaped_link_has_no_queue_and_keeps_its_id() -> None:
+    assert config(nodes=2, link="unshaped").link.queue is None
+    assert what_counts(config(link="unshaped"))["link"] == {"shaped": False}
+    assert as_recorded({"shaped": False, "queue": None}) == {"shaped": False, "queue": None}
 
 
 @pytest.mark.parametrize("place", SECTIONS)

@@ -180,9 +180,11 @@ def test_rounding_to_the_kernels_units_stays_small(
         assert all(isinstance(word, int) for word in qdisc.words() if word is not None)
 
 
-def test_the_default_queue_is_one_bandwidth_delay_product_where_that_is_more_than_64_kb() -> None:
+def test_the_default_queue_takes_50_ms_where_that_is_more_than_64_kb() -> None:
     assert alike(link("10 Mbit/s", latency="2.5 ms")).up.limit_packets == 44  # ceil(64 kB / 1514 B) + 1
-    assert alike(link("100 Mbit/s", latency="25 ms")).up.limit_packets == 414  # ceil(625 kB / 1514 B) + 1
+    for latency in ("0 ms", "100 ms"):
+        assert alike(link("100 Mbit/s", latency=latency)).up.limit_packets == 414  # ceil(625 kB / 1514 B) + 1
+    assert alike(link("100 Mbit/s", latency="50 ms", queue="1 bdp")).up.limit_packets == 827  # ceil(1250 kB / …) + 1
     assert queue_packets(10**13, None, ETHERNET_FRAME_BYTES) == 2**32 - 1
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from bwbench.network.namespaces import isolation
 from bwbench.network.probe import machine
 from bwbench.network.probe.machine import LATE_S, Load
 
@@ -60,3 +62,22 @@ def test_doctor_tells_it_in_a_users_terms(monkeypatch: pytest.MonkeyPatch) -> No
     tried(monkeypatch, 1e6, 1e6)
     found = machine._relay()
     assert found.verdict == "limited" and "50 Mbit/s" in found.text
+
+
+@pytest.mark.parametrize(
+    "allowed, available, level, words",
+    [
+        ("reno cubic", "reno cubic", "ok", "cubic is used on links, in all nodes"),
+        ("reno bbr", "reno bbr cubic", "ok", "cubic is used on links, by the routes of the nodes, .* reno, bbr alone"),
+        ("reno bbr", "reno bbr", "limited", "reno is used on links, in all nodes: this kernel has no cubic"),
+    ],
+)
+def test_the_congestion_control_of_links_is_told(
+    monkeypatch: pytest.MonkeyPatch, allowed: str, available: str, level: str, words: str
+) -> None:
+    lists = {"allowed": allowed, "available": available}
+    settings = {f"net/ipv4/tcp_{which}_congestion_control": names for which, names in lists.items()}
+    monkeypatch.setattr(machine, "sysctl", settings.get)
+    monkeypatch.setattr(isolation, "sysctl", settings.get)
+    found = machine._congestion_control()
+    assert found.verdict == level and re.match(words, found.text)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from bwbench.network.link.node_link import DEFAULT_QUEUE, Queue
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.relay.schedule import Direction
 from bwbench.network.relay.switched import Bottleneck, VariedBottleneck, bottleneck, packets_of
@@ -37,12 +39,26 @@ def test_a_queue_holds_what_was_asked(queue: str, num_bytes: int, expected: int)
     assert burst(30, num_bytes, queue=queue) == expected
 
 
-@pytest.mark.parametrize("queue", [None, "1 bdp", "2 bdp"])
-def test_bandwidth_delay_products_have_the_floor_of_the_default(queue: str | None) -> None:
+@pytest.mark.parametrize("queue", [None, "50 ms", "1 bdp", "2 bdp"])
+def test_what_grows_with_the_rate_has_the_floor_of_the_default(queue: str | None) -> None:
     """8 Mbit/s x 5 ms are 5 kB: rings would lose frames in queues that short."""
     assert burst(100, 1000, queue=queue) == 64
     assert burst(100, 1000, queue=queue, bandwidth="160 kbit/s") == 20  # a second's worth
     assert burst(200, 1000, queue="2 bdp", latency="50 ms") == 200  # 8 Mbit/s x 100 ms = 100 kB
+    assert burst(200, 1000, queue="100 ms") == 100
+    assert burst(200, 1000, bandwidth="16 Mbit/s", queue=None) == 100  # 50 ms, whatever the round trip
+
+
+@pytest.mark.parametrize("queue", ["0 ms", "2 min", "-5 ms", "50 msec", "50"])
+def test_times_that_no_queue_has(queue: str) -> None:
+    with pytest.raises(ValidationError, match=r"queue|range|write it like"):
+        model(queue=queue)
+
+
+def test_a_queue_is_written_as_it_is_read() -> None:
+    texts = ["50 ms", "64 kB", "100 packets", "2 bdp"]
+    assert [str(Queue.parse(text)) for text in texts] == texts
+    assert Queue.parse("0.05 s") == DEFAULT_QUEUE
 
 
 def test_what_has_been_sent_makes_room() -> None:

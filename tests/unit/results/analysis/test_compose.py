@@ -1,4 +1,6 @@
+import math
 import random
+import statistics
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,7 +19,7 @@ def composed(phases, machine, target_step, timed_phases=None, num_steps=400, eve
     timed_phases = timed_phases or phases
     convergence = train(phases, NO_LINK, num_steps, every, target_step)
     timing = train(timed_phases, machine, timing_steps(timed_phases), every)
-    return compose(convergence, timing, phases, timed_phases, has_target=True, **options)
+    return compose(convergence, [timing], phases, timed_phases, has_target=True, **options)
 
 
 def whole(phases, machine, target_step, num_steps=400, every=16) -> float:
@@ -97,7 +99,7 @@ def test_beyond_the_target_to_the_limit() -> None:
             if isinstance(event, Evaluation) and event.step >= 80:
                 rank_events[number] = event.model_copy(update={"target_met": True})
     timing = train(EVERY, Machine(0.05, 0.2, waited_s=0.0), timing_steps(EVERY))
-    found = compose(convergence, timing, EVERY, EVERY, has_target=True, ends_at_target=False)
+    found = compose(convergence, [timing], EVERY, EVERY, has_target=True, ends_at_target=False)
     assert found.time_to_target_s == pytest.approx(80 * 0.25)
     assert found.training_clock_s == pytest.approx(160 * 0.25)
     assert found.reason == "samples"
@@ -107,7 +109,7 @@ def test_beyond_the_target_to_the_limit() -> None:
 def test_without_a_target_there_is_neither_time_nor_censoring() -> None:
     convergence = train(EVERY, NO_LINK, 64)
     timing = train(EVERY, Machine(), timing_steps(EVERY))
-    found = compose(convergence, timing, EVERY, EVERY, has_target=False)
+    found = compose(convergence, [timing], EVERY, EVERY, has_target=False)
     assert found.time_to_target_s is None
     assert found.censored_at_s is None
     assert found.training_clock_s > 0
@@ -119,25 +121,25 @@ def test_steps_that_send_more_than_those_that_were_timed_take_longer() -> None:
     convergence = train(EVERY, Machine(0.01, 0.0, bytes_of=link.bytes_of), 320, target_step=320)
     timing = train(EVERY, link, timing_steps(EVERY))
     per_rank = len(convergence)
-    found = compose(convergence, timing, EVERY, EVERY, has_target=True, seconds_per_byte=2e-4 / per_rank)
+    found = compose(convergence, [timing], EVERY, EVERY, has_target=True, seconds_per_byte=2e-4 / per_rank)
     expected_s = clock_of(train(EVERY, link, 320, target_step=320))
     assert found.time_to_target_s == pytest.approx(expected_s, rel=1e-3)
     assert found.max_payload_ratio > 4
-    without = compose(convergence, timing, EVERY, EVERY, has_target=True)
+    without = compose(convergence, [timing], EVERY, EVERY, has_target=True)
     assert without.time_to_target_s < 0.6 * expected_s
 
 
 def test_bytes_of_a_link_that_nobody_waits_for_cost_nothing() -> None:
     convergence = train(EVERY, Machine(0.01, 0.0, bytes_of=lambda step: 9000), 64, target_step=64)
     timing = train(EVERY, Machine(0.05, 0.0), timing_steps(EVERY))
-    found = compose(convergence, timing, EVERY, EVERY, has_target=True, seconds_per_byte=1.0)
+    found = compose(convergence, [timing], EVERY, EVERY, has_target=True, seconds_per_byte=1.0)
     assert found.time_to_target_s == pytest.approx(64 * 0.05 + 4 * 0.001)
 
 
 def test_steps_that_send_less_take_no_less_than_their_computing() -> None:
     convergence = train(EVERY, Machine(0.01, 0.0, bytes_of=lambda step: 0), 64, target_step=64)
     timing = train(EVERY, Machine(0.05, 0.2, waited_s=0.0), timing_steps(EVERY))
-    found = compose(convergence, timing, EVERY, EVERY, has_target=True, seconds_per_byte=1.0)
+    found = compose(convergence, [timing], EVERY, EVERY, has_target=True, seconds_per_byte=1.0)
     assert found.time_to_target_s == pytest.approx(2 * 0.25 + 62 * 0.05)
 
 
@@ -147,7 +149,7 @@ def test_the_first_steps_count_once_however_slow_they_are() -> None:
         number = next(number for number, event in enumerate(rank_events) if isinstance(event, Step))
         rank_events[number] = rank_events[number].model_copy(update={"duration_s": 5.25})
     convergence = train(EVERY, NO_LINK, 160, target_step=160)
-    found = compose(convergence, timing, EVERY, EVERY, has_target=True)
+    found = compose(convergence, [timing], EVERY, EVERY, has_target=True)
     assert found.time_to_target_s == pytest.approx(160 * 0.25 + 5)
 
 
@@ -160,7 +162,7 @@ def test_ranks_that_wait_for_each_other_count_by_their_mean() -> None:
             more_s = 0.03 if event.step % 4 else -0.09
             timing[1][number] = event.model_copy(update={"duration_s": event.duration_s + more_s})
     convergence = train(phases, NO_LINK, 160, target_step=160)
-    found = compose(convergence, timing, phases, phases, has_target=True)
+    found = compose(convergence, [timing], phases, phases, has_target=True)
     assert found.time_to_target_s == pytest.approx(160 * 0.1 + 40 * 0.2)
 
 
@@ -168,16 +170,16 @@ def test_a_kind_that_was_not_timed_is_an_error() -> None:
     phases = (Phase("warm-up", 20), Phase("training"))
     timing = train(phases, Machine(), 20)
     with pytest.raises(NotComposableError, match="'training step'"):
-        compose(train(phases, NO_LINK, 64), timing, phases, phases, has_target=True)
+        compose(train(phases, NO_LINK, 64), [timing], phases, phases, has_target=True)
 
 
 def test_runs_without_steps_or_with_holes_are_errors() -> None:
     timing = train(EVERY, Machine(), 30)
     with pytest.raises(NotComposableError, match="no steps"):
-        compose({0: []}, timing, EVERY, EVERY, has_target=True)
+        compose({0: []}, [timing], EVERY, EVERY, has_target=True)
     torn = {rank: [e for e in events if getattr(e, "step", None) != 7] for rank, events in timing.items()}
     with pytest.raises(NotComposableError, match="missing"):
-        compose(timing, torn, EVERY, EVERY, has_target=True)
+        compose(timing, [torn], EVERY, EVERY, has_target=True)
 
 
 @pytest.mark.parametrize("phases", [EVERY, (Phase("rounds", None, 16),)], ids=["every step", "rounds"])
@@ -190,7 +192,7 @@ def test_the_interval_covers_whole_runs(phases) -> None:
     widths = []
     for trial in range(50):
         timing = train(hurried, machine, timing_steps(hurried), seed=2 * trial)
-        found = compose(convergence, timing, phases, hurried, has_target=True, seed=trial)
+        found = compose(convergence, [timing], phases, hurried, has_target=True, seed=trial)
         low, high = found.interval_s
         truth_s = clock_of(train(phases, machine, 320, target_step=320, seed=2 * trial + 1))
         inside += low <= truth_s <= high
@@ -202,10 +204,34 @@ def test_the_interval_covers_whole_runs(phases) -> None:
 def test_the_interval_is_the_same_each_time_and_holds_the_time() -> None:
     convergence = train(EVERY, NO_LINK, 160, target_step=160)
     timing = train(EVERY, Machine(noise=0.3), timing_steps(EVERY), seed=random.Random(1).randrange(1000))
-    one, other = (compose(convergence, timing, EVERY, EVERY, has_target=True, seed=3) for _ in range(2))
+    one, other = (compose(convergence, [timing], EVERY, EVERY, has_target=True, seed=3) for _ in range(2))
     assert one == other
     assert one.interval_s[0] < one.time_to_target_s < one.interval_s[1]
 
 
 def test_no_interval_where_nothing_varies() -> None:
     assert composed(EVERY, Machine(waited_s=0.0), 100).interval_s is None
+
+
+def test_of_several_timing_runs_the_geometric_mean_stands() -> None:
+    convergence = train(EVERY, NO_LINK, 200, 20, target_step=100)
+    timings = [train(EVERY, Machine(0.05, wait_s, waited_s=0.0), timing_steps(EVERY)) for wait_s in (0.15, 0.2, 0.35)]
+    alone = [compose(convergence, [timing], EVERY, EVERY, has_target=True) for timing in timings]
+    found = compose(convergence, timings, EVERY, EVERY, has_target=True)
+    expected_s = statistics.geometric_mean(one.time_to_target_s for one in alone)
+    assert found.time_to_target_s == pytest.approx(expected_s)
+    assert found.training_clock_s == found.time_to_target_s
+    logs = [math.log(one.time_to_target_s) for one in alone]
+    assert found.between_share == pytest.approx(statistics.variance(logs))
+    assert sum(kind.total_s for kind in found.kinds) == pytest.approx(expected_s)
+    assert [kind.num_timed for kind in found.kinds] == [3 * kind.num_timed for kind in alone[0].kinds]
+    assert found.interval_s[0] < alone[0].time_to_target_s < alone[2].time_to_target_s < found.interval_s[1]
+    assert all(one.between_share is None for one in alone)
+
+
+def test_the_limit_of_time_ends_the_mean_of_the_runs() -> None:
+    convergence = train(EVERY, NO_LINK, 200, 20, target_step=100)
+    timings = [train(EVERY, Machine(0.05, wait_s, waited_s=0.0), timing_steps(EVERY)) for wait_s in (0.15, 0.35)]
+    found = compose(convergence, timings, EVERY, EVERY, has_target=True, limit_s=2.0)
+    step_s = statistics.geometric_mean((0.2, 0.4))
+    assert found.reason == "time" and found.censored_at_s == pytest.approx(math.ceil(2.0 / step_s) * step_s)

@@ -1,0 +1,85 @@
+"""Timing runs in rounds: those of one cell lie apart in time, so that one disturbance of the machine meets one of them.
+
+A round is a timing run of every composed cell. Runs within half an hour are much alike, and tell little of what a run
+tomorrow would take: rounds are spread over all else that the first repeats need, whole cells and convergence runs. Then
+composed cells are put together, and further repeats follow, block by block. A sweep that was interrupted goes on: what
+is done is found by its id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bwbench.base.errors import RecordError
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.composing import WHOLE, parts_of
+from bwbench.experiment.plan.described_models import describe
+from bwbench.records import read_record
+from bwbench.records.schema import Status
+from bwbench.running.composed import parts_in
+
+
+def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
+    """The cells to run, and the timing and convergence runs that are to be made before them.
+
+    Args:
+        todo: cells in running order: all first repeats, then all second ones, and so on.
+        seed: of the order of the timing runs in a round, another one in every round.
+
+    Raises ConfigError and LaunchError as ``describe``.
+    """
+    composed = [item for item in todo if item.way != WHOLE]
+    if not composed:
+        return list(todo)
+    shapes = [described.parameter_shapes for described in describe([item.cell.config for item in composed])]
+    needed = {id(item): list(_parts(item, of_model)) for item, of_model in zip(composed, shapes, strict=True)}
+    rounds: dict[int, dict[Path, PlannedCell]] = defaultdict(dict)
+    others: dict[Path, PlannedCell] = {}  # between the rounds
+    behind: list[PlannedCell] = []
+    num_rounds = max(item.timing_runs for item in composed)
+    for item in todo:
+        is_early = item.cell.repeat < num_rounds
+        for part in needed.get(id(item), ()):
+            if part.part == "timing":
+                rounds[part.cell.repeat].setdefault(part.folder, part)
+            elif is_early:
+                others.setdefault(part.folder, part)
+        if item.way == WHOLE and is_early:
+            others[item.folder] = item
+        else:
+            behind.append(item)
+    between, found = list(others.values()), []
+    for number in range(num_rounds):
+        found += sorted(rounds[number].values(), key=lambda part: _drawn(f"{seed} {part.cell.id}"))
+        begin, end = (len(between) * one // max(1, num_rounds - 1) for one in (number, number + 1))
+        found += between[begin:end]
+    return [*found, *behind]
+
+
+def _parts(item: PlannedCell, shapes: Sequence[tuple[int, ...]]) -> Iterator[PlannedCell]:
+    """The runs that a composed cell needs and that are not done."""
+    parts = parts_of(item.cell, shapes, item.timing_runs)
+    for name, cell, folder in parts_in(parts, item.folder.parent):
+        try:
+            recorded = read_record(Status, folder / "status.json")
+        except RecordError:
+            continue  # composing will say so
+        if recorded is None or recorded.status != "done":
+            attempt = (recorded.attempt or 0) if recorded is not None else 0
+            yield _part(item, name, cell, folder, attempt)
+
+
+def _part(item: PlannedCell, name: str, cell: Cell, folder: Path, attempt: int) -> PlannedCell:
+    why = f"{item.cell.slug} is composed from it"
+    return replace(
+        item, cell=cell, folder=folder, status="missing", runs=True, why=why, attempt=attempt, way=WHOLE, part=name
+    )
+
+
+def _drawn(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,90 @@
+"""In which order the runs of a composed sweep are made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.described_models import Description
+from bwbench.records import write_record
+from bwbench.records.schema import Status
+from bwbench.running.sweep import plan_sweep
+from bwbench.running.sweep.rounds import in_rounds
+
+EXPERIMENT = """
+name: study
+nodes: 4
+link: {bandwidth: 10 Mbit/s, latency: 1 ms}
+model: logistic
+dataset: digits
+evaluate: {every: 2048 samples}
+target: {accuracy: 0.9}
+limit: {samples: 50000}
+mode: composed
+whole: {at_least: 0, share: 0}
+matrix:
+  link.bandwidth: [10 Mbit/s, 50 Mbit/s]
+  algorithm: [ring, local-sgd, single]
+"""
+CELLS, TIMED = 4, 4  # composed ones of a repeat, and pairs of link and arm
+
+
+@pytest.fixture
+def ordered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    known = Description(650, ((10, 64), (10,)), 0.001)
+    for module in ("plan.composing", "plan.estimate"):
+        monkeypatch.setattr(f"bwbench.experiment.{module}.describe", lambda configs: [known] * len(configs))
+    monkeypatch.setattr("bwbench.running.sweep.rounds.describe", lambda configs: [known] * len(configs))
+
+    def ordered(*overrides: str) -> list[PlannedCell]:
+        file = tmp_path / "study.yaml"
+        file.write_text(EXPERIMENT)
+        return in_rounds(plan_sweep([file], tmp_path / "results", overrides).todo, 0)
+
+    return ordered
+
+
+def test_the_timing_runs_of_a_cell_lie_in_rounds_between_which_something_else_runs(ordered) -> None:
+    items = ordered("repeats=3")
+    rounds = [item.cell.repeat for item in items if item.part == "timing"]
+    assert rounds == sorted(rounds) == [run for run in range(3) for _ in range(TIMED)]
+    assert len({item.cell.id for item in items if item.part == "timing"}) == 3 * TIMED
+    first = [number for number, item in enumerate(items) if item.part == "timing" and item.cell.repeat == 1][0]
+    between = [item.part for item in items[:first] if item.part != "timing"]
+    assert "convergence" in between and "" in between  # single runs whole
+    orders: dict[int, list[str]] = defaultdict(list)
+    for item in items:
+        if item.part == "timing":
+            orders[item.cell.repeat].append(item.cell.slug.partition("-timing")[0])
+    assert (
+        len({tuple(names) for names in orders.values()}) > 1 and len({tuple(sorted(n)) for n in orders.values()}) == 1
+    )
+
+
+@pytest.mark.parametrize(("repeats", "runs"), [(1, 1), (1, 3), (2, 3), (5, 2)])
+def test_every_cell_comes_once_and_behind_all_that_it_needs(ordered, repeats: int, runs: int) -> None:
+    items = ordered(f"repeats={repeats}", f"timing.runs={runs}")
+    cells = [item for item in items if not item.part]
+    assert len(cells) == len({item.cell.id for item in cells}) == repeats * (CELLS + 1)
+    assert sum(item.part == "timing" for item in items) == TIMED * runs
+    assert sum(item.part == "convergence" for item in items) == 2 * min(repeats, runs)  # of all links
+    timing = [number for number, item in enumerate(items) if item.part == "timing"]
+    composed = [number for number, item in enumerate(items) if not item.part and item.way == "composed"]
+    assert max(timing) < min(composed)
+
+
+def test_what_is_done_is_not_timed_again(ordered) -> None:
+    part = next(item for item in ordered() if item.part == "timing")
+    part.folder.mkdir(parents=True)
+    write_record(part.folder / "status.json", Status(id=part.cell.id, slug=part.cell.slug, status="done", attempt=1))
+    assert part.cell.id not in {item.cell.id for item in ordered()}
+    write_record(part.folder / "status.json", Status(id=part.cell.id, slug=part.cell.slug, status="invalid", attempt=1))
+    (again,) = (item for item in ordered() if item.cell.id == part.cell.id)
+    assert again.attempt == 1
+
+
+def test_a_sweep_without_composed_cells_stays_as_it_is(ordered) -> None:
+    assert not any(item.part for item in ordered("mode=full"))
