@@ -65,7 +65,7 @@ Kind = Literal[
     "round-trip error",
     "given",
 ]
-Quantity = Literal["time", "samples", "wire bytes", "wire bytes per step", "final", "test"]
+Quantity = Literal["time", "step time", "samples", "wire bytes", "wire bytes per step", "final", "test"]
 Expectation = Literal["none", "above 1", "below 1", "positive", "negative", "faster below", "faster above"]
 
 COMPARISONS = ("ratio", "difference", "crossover", "fastest")

@@ -69,12 +69,13 @@ def basis_text(claim: Claim, value: Value) -> Phrase:
     parts: list[Phrase] = []
     if value.has_interval:
         parts.append(phrase("95 % interval ", _ends(claim, value)))
-    elif value.num_censored:
-        missed = Number(f"{claim.name} censored", f"{value.num_censored} of {value.num}")
-        parts.append(phrase("bound, " if value.bound else "median, ", missed, " not reached"))
+    elif value.bound:
+        parts.append(phrase("bound"))
     elif claim.kind in ("ratio", "difference", "crossover", "fastest", "value"):
         parts.append(phrase("no interval"))
     parts.append(phrase("n = ", Number(f"{claim.name} n", str(value.num))))
+    if value.num_censored:
+        parts.append(phrase(Number(f"{claim.name} censored", str(value.num_censored)), " not reached"))
     if value.composed:
         parts.append(phrase("composed"))
     text: Phrase = phrase("(")
@@ -105,6 +106,8 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
         count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
         return phrase(f"{first} has the shortest mean time, and cannot be told from {names} (", count, ")")
     if claim.of != "time":
+        if claim.of == "step time":
+            return _step_verdict(claim, value, over)
         what = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}.get(claim.of, "")
         if value.side == 0:
             return phrase(f"cannot be told from {over} in the {what} it needs: ratio ", full)
@@ -112,6 +115,13 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
     if value.side == 0:
         return phrase(f"cannot be told from {over} in time to target: ratio ", full)
     return phrase("is ", bare_text(claim, value), f" times as fast as {over} ", basis)
+
+
+def _step_verdict(claim: Claim, value: Value, over: str) -> Phrase:
+    full, basis = full_text(claim, value), basis_text(claim, value)
+    if value.side == 0:
+        return phrase(f"cannot be told from {over} in the time of a step: ratio ", full)
+    return phrase("makes steps ", bare_text(claim, value), f" times as fast as {over} ", basis)
 
 
 def plain(text: Phrase) -> str:
