@@ -161,10 +161,10 @@ def cell_row(folder: CellFolder) -> Row:
         # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
         row |= {f"{what}_to_target": row[what] for what in ("payload_bytes", "wire_bytes")}
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}
+    row["kin"] = _learns_as(cell.config)
     composed = status.composed if status is not None else None
     row["timing_runs"] = None if composed is None else composed.num_timing_runs  # whole, each repeat is a run by itself
     row["between_share"] = None if composed is None else composed.between_share
-    row["kin"] = _learns_as(cell.config)
     return row
 
 
