@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import SupportsFloat, cast
 
+from bwbench.results.analysis.arrival import FIT
 from bwbench.results.analysis.censored import can_be_fitted, censored_mean
 from bwbench.results.analysis.student import CONFIDENCE, student_t
 from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, Cause, ErrorPart, MeanError, of_seeds
@@ -27,6 +28,7 @@ from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, Cause, ErrorPart,
 COLUMNS = (
     "seed", "time_to_target_s", "censored_at_s", "timing_share", "evaluate_every_samples", "samples_to_target",
     "global_batch", "samples", "training_clock_s", "composed", "timing_runs", "between_share", "kin",
+    "arrival_kind",
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
@@ -120,7 +122,7 @@ def arrival_of(row: Mapping[str, object]) -> Arrival | None:
         return Arrival(None, limit_s, **about, samples=taken, kin=name)
     every, samples = number(row.get("evaluate_every_samples")), number(row.get("samples_to_target"))
     grid_s = 0.0
-    if every is not None and samples:
+    if every is not None and samples and row.get("arrival_kind") != FIT:  # which is interpolated
         # The last interval as its share of all samples until the target. Evaluations stand at the first step after
         # every multiple of it: their distance is at least a step.
         grid_s = time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
