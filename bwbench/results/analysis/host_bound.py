@@ -12,6 +12,7 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import HEADROOM, REFERENCE
@@ -20,6 +21,8 @@ from bwbench.records.schema import JsonObject
 from bwbench.results.analysis.caveats import host_of
 from bwbench.results.analysis.cells import DONE, Row, setting_of, standing_of, state_of
 
+HOST_BOUND_MARK = "×"  # in place of an arm's marker, and before the note that says what that means
+FREE_NETWORK = "no-communication"  # how the folders of cells begin in which nobody communicates
 TOLERANCE = 0.03  # by so much of the declared step a step without communication may be longer
 _WORK = ("nodes", "model", "batch_size", "accumulate", "compute")  # what a node computes in a step, and among how many
 
@@ -75,20 +78,20 @@ def is_host_bound(own_step_s: float | None, declared_s: float | None) -> bool | 
     return own_step_s > (1 + TOLERANCE) * declared_s
 
 
-def host_bound_note(rows: Sequence[Mapping[str, object]]) -> str | None:
+def host_bound_note(rows: Sequence[Mapping[Any, Any]]) -> str | None:
     """What must be said of host-bound cells wherever they are shown; None where there are none.
 
     Args:
         rows: of all cells that are shown, with ``host_bound``, ``own_step_s`` and ``step_time_s``.
     """
-    bound = [row for row in rows if row.get("host_bound")]
+    bound = [row for row in rows if row.get("host_bound") is True]
     if not bound:
         return None
-    beyond = [float(str(row["own_step_s"])) / float(str(row["step_time_s"])) - 1 for row in bound]
+    beyond = [row["own_step_s"] / row["step_time_s"] - 1 for row in bound]
     longer = f"{100 * statistics.median(beyond):.0f} % (median), {100 * max(beyond):.0f} % at most"
     return (
-        f"Host-bound: {len(bound)} of {len(rows)} cells, whose step takes longer on this machine than declared even "
-        f"without communication, by {longer}. They stand in no crossover."
+        f"{HOST_BOUND_MARK} Host-bound: {len(bound)} of {len(rows)} cells, whose step takes longer on this machine "
+        f"than declared even without communication, by {longer}. They stand in no crossover."
     )
 
 

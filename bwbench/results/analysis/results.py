@@ -23,6 +23,7 @@ from bwbench.results.analysis.caveats import composed_errors, composed_note, pro
 from bwbench.results.analysis.cell_arrival import CURVE, arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
+from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import COLUMNS, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.trial import digest_of
@@ -30,7 +31,7 @@ from bwbench.results.analysis.trial import digest_of
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
 TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
-    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
+    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed", "num_host_bound",
 )  # fmt: skip
 OF_PAYLOAD, OF_STEPS = "payload", "steps"  # where bytes at an evaluation are from
 ENDS = ("value", "low", "high", "at_least")  # of an estimate
@@ -60,8 +61,10 @@ class Reader:
 
 
 def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:
-    """One row a cell: identity, setting, outcome. Reads cell.json and status.json only."""
-    return pd.DataFrame([cell_row(folder) for folder in folders])
+    """One row a cell: identity, setting, outcome, and whether the host bounds it. Reads no events."""
+    cells = list(folders)
+    own = OwnSteps.of(cells)
+    return pd.DataFrame([cell_row(folder) | own.row(folder) for folder in cells])
 
 
 def curves_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
@@ -119,7 +122,8 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         centre = estimate(list(arrivals.values()))
         row: Row = {**where, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
-        row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
+        for name in ("composed", "host_bound"):
+            row[f"num_{name}"] = sum(value is True for value in part[name]) if name in part else 0
         alone = single  # with the batch and accumulation of the cells that it is compared with
         for column in {"batch_size", "accumulate"} & where.keys():
             alone = alone[alone[column] == where[column]]
@@ -269,7 +273,8 @@ class Results:
         composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
         if composed and any(map(is_composed, self.done)):
             composed = f"{COMPOSED_MARK} {composed}"
-        machines = (provenance_note(self.done), unlike_hosts_note(self.done))
+        bound = host_bound_note(self.cells.to_dict("records"))
+        machines = (bound, provenance_note(self.done), unlike_hosts_note(self.done))
         return [*notes, *arrival_notes(self.done), *(note for note in (composed, *machines) if note)]
 
 

@@ -27,8 +27,7 @@ from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, Cause, ErrorPart,
 
 COLUMNS = (
     "seed", "time_to_target_s", "censored_at_s", "timing_share", "evaluate_every_samples", "samples_to_target",
-    "global_batch", "samples", "training_clock_s", "composed", "timing_runs", "between_share", "kin",
-    "arrival_kind",
+    "global_batch", "samples", "training_clock_s", "composed", "timing_runs", "between_share", "kin", "arrival_kind",
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
