@@ -78,6 +78,8 @@ def basis_text(claim: Claim, value: Value) -> Phrase:
         parts.append(phrase(Number(f"{claim.name} censored", str(value.num_censored)), " not reached"))
     if value.composed:
         parts.append(phrase("composed"))
+    if value.first_crossing:
+        parts.append(phrase("first crossings"))
     text: Phrase = phrase("(")
     for index, part in enumerate(parts):
         text = phrase(text, ", " if index else "", part)
@@ -103,7 +105,7 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
             ahead = phrase(f"{first} is faster than every other arm, ", bare_text(claim, value))
             return phrase(ahead, f" times as fast as {others[0]} ", basis)
         names = " and ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
-        count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
+        count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), _how(value))
         return phrase(f"{first} has the shortest mean time, and cannot be told from {names} (", count, ")")
     if claim.of != "time":
         if claim.of == "step time":
@@ -133,8 +135,9 @@ def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:
     basis = basis_text(claim, value)
     if value.unit == "words":
         return phrase(
-            f"has no single crossover with {over}: {value.words} (n = ", Number(f"{claim.name} n", str(value.num)), ")"
-        )
+            f"has no crossover with {over} that can be told: {value.words} (n = ",
+            Number(f"{claim.name} n", str(value.num)), ")",
+        )  # fmt: skip
     in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
     if value.value is None and value.words:
         return _outside(claim, value, over, in_scale=in_scale)
@@ -153,9 +156,13 @@ def _outside(claim: Claim, value: Value, over: str, *, in_scale: bool) -> Phrase
     which = "faster" if (value.side > 0) == above else "slower"
     upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
     number = Number(f"{claim.name} end", number_text(value, end))
-    count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
+    count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), _how(value))
     text = phrase(f"is {which} than {over} {upward if above else downward}", number)
     return phrase(text, " with certainty, without a crossover in what was measured (", count, ")")
+
+
+def _how(value: Value) -> str:
+    return (", composed" if value.composed else "") + (", first crossings" if value.first_crossing else "")
 
 
 def _ends(claim: Claim, value: Value) -> Phrase:

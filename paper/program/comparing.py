@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import may_win
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.best_set import best_set
+from bwbench.results.analysis.cell_arrival import arrival_of_cell, at_target
 from bwbench.results.analysis.cells import DONE, cell_row, is_composed, setting_of, standing_of, state_of
 from bwbench.results.analysis.crossover import (
     ONE,
@@ -34,18 +36,22 @@ _COLUMNS = {"samples": "samples_to_target", "wire bytes": "wire_bytes_to_target"
 
 def ratio_claim(claim: Claim, records: Records) -> Value:
     """Reference over arm: above 1 the arm is faster, or needs less."""
-    arm = cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where)
+    arm = _asked(claim, cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where))
     over = claim.over or claim.arm
-    reference = cells_of(records.folders, claim.name, claim.experiment, over, claim.reference_where)
+    reference = _asked(claim, cells_of(records.folders, claim.name, claim.experiment, over, claim.reference_where))
     if claim.of in ("wire bytes", "wire bytes per step"):
         mine, others = ({s: math.log(v) for s, v in quantities(cells, claim.of).items()} for cells in (arm, reference))
         logs = _difference(claim, others, mine, kin=_are_kin(arm, reference))
         low, high = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
-        value = math.exp(logs.value)
-        return with_cells(
-            Value("ratio", value, logs.num, low, high, side=side_of(value, low, high, "")), arm, reference
-        )
+        centre = math.exp(logs.value)
+        value = Value("ratio", centre, logs.num, low, high, side=side_of(centre, low, high, ""))
+        return with_cells(value, arm, reference, crossings=claim.of == "wire bytes")
     return _of_ratio(claim, _time_like(claim, arrivals_of(reference), arrivals_of(arm)), [*arm, *reference])
+
+
+def _asked(claim: Claim, cells: Sequence[CellFolder]) -> Sequence[CellFolder]:
+    """The cells at the claim's own target, where it has one."""
+    return cells if claim.target is None else at_target(cells, (metric_of(cells), claim.target))
 
 
 def _time_like(claim: Claim, reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -> Ratio | None:
@@ -62,7 +68,7 @@ def _of_ratio(claim: Claim, ratio: Ratio | None, cells: Sequence[CellFolder]) ->
         )
     side = side_of(ratio.value, ratio.low, ratio.high, ratio.bound)
     value = Value("ratio", ratio.value, ratio.num, ratio.low, ratio.high, ratio.bound, side)
-    return with_cells(value, cells, num_censored=ratio.num_censored)
+    return with_cells(value, cells, num_censored=ratio.num_censored, crossings=claim.of != "step time")
 
 
 def difference_claim(claim: Claim, records: Records) -> Value:
@@ -109,7 +115,7 @@ def fastest_claim(claim: Claim, records: Records) -> Value:
 
 
 def crossover_claim(claim: Claim, records: Records) -> Value:
-    """The crossover over all bandwidths at which both arms are done; ``words`` say why there is none.
+    """The crossover over all bandwidths at which both arms are done and not host-bound; ``words``: why there is none.
 
     Raises MissingRecordsError where both are done at fewer than two bandwidths.
     """
@@ -123,7 +129,7 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
             f"claim {claim.name!r}: experiment {claim.experiment} has {claim.arm} and {claim.over} together at "
             f"{len(shared)} bandwidths, a crossover needs two; {how_to_make(claim.experiment)}"
         )
-    measured, used = [], []
+    own, measured, used = records.own_steps, [], []
     for bps in shared:
         pair = [[f for f in by_arm[arm] if _rate(f) in (bps, None)] for arm in (claim.over, claim.arm)]
         sides = [
@@ -131,9 +137,14 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
             for cells, arm in zip(pair, (claim.over, claim.arm), strict=True)
         ]
         used += [folder for side in sides for folder in side]
+        if any(own.row(folder)["host_bound"] is True for side in sides for folder in side):
+            continue
         measured.append(Measured(bps, *(arrivals_of(side) for side in sides)))
+    if len(measured) < 2 and len(shared) > len(measured):
+        why = f"{len(shared) - len(measured)} of {len(shared)} bandwidths are host-bound"
+        return with_cells(Value("words", None, len({setting_of(f.cell.config).seed for f in used}), words=why), used)
     found = find_crossovers(measured)
-    return with_cells(_of_crossovers(found, scale_of(used), as_scale=claim.part == "scale"), used)
+    return with_cells(_of_crossovers(found, scale_of(used), as_scale=claim.part == "scale"), used, crossings=True)
 
 
 def _of_crossovers(found: Crossovers, scale: Scale, *, as_scale: bool) -> Value:
@@ -188,9 +199,11 @@ def metric_of(cells: Sequence[CellFolder]) -> str:
     return str(target.get("metric") or "accuracy")
 
 
-def with_cells(value: Value, *parts: Sequence[CellFolder], num_censored: int = 0) -> Value:
-    """The value with the cells that it rests on."""
+def with_cells(value: Value, *parts: Sequence[CellFolder], num_censored: int = 0, crossings: bool = False) -> Value:
+    """The value with the cells that it rests on; ``crossings``: it rests on when these have arrived."""
     cells = [folder for part in parts for folder in part]
     ids = tuple(sorted({str(folder.cell.id) for folder in cells}))
+    first = crossings and any(arrival_of_cell(folder).arrival_kind == FIRST_CROSSING for folder in cells)
     composed = any(map(is_composed, cells))
-    return Value(**{**vars(value), "composed": composed, "cells": ids, "num_censored": num_censored})
+    about = {"composed": composed, "cells": ids, "num_censored": num_censored, "first_crossing": first}
+    return Value(**{**vars(value), **about})

@@ -51,14 +51,15 @@ def _value(claim: Claim, records: Records) -> Value:
         centre = estimate(_required(list(arrivals_of(arm).values()), claim))
         bound = ">" if math.isinf(centre.value) else ""
         value = Value("s", centre.at_least, centre.num, centre.low, centre.high, bound)
-        return with_cells(value, arm, num_censored=centre.num_censored)
+        return with_cells(value, arm, num_censored=centre.num_censored, crossings=True)
     found = _required(list(quantities(arm, claim.of).values()), claim)
     if claim.of in ("final", "test"):
         low, high = log_interval(found) or (None, None)
         unit: Unit = "share" if metric_of(arm) == "accuracy" else "number"
         return with_cells(Value(unit, statistics.fmean(found), len(found), low, high), arm)
     centre_value, low, high = geometric_interval(found)
-    return with_cells(Value(_UNITS[claim.of], centre_value, len(found), low, high), arm)
+    value = Value(_UNITS[claim.of], centre_value, len(found), low, high)
+    return with_cells(value, arm, crossings=claim.of in ("samples", "wire bytes"))
 
 
 def _config(claim: Claim, records: Records) -> Value:
@@ -78,6 +79,8 @@ def _cells(claim: Claim, records: Records) -> Value:
     here = [folder for folder in _experiment(claim, records) if matches(folder, claim.where)]
     if claim.part == "composed":
         here = [folder for folder in here if is_composed(folder)]
+    elif claim.part == "host-bound":
+        here = [folder for folder in here if records.own_steps.row(folder)["host_bound"] is True]
     elif claim.part == "seeds":
         return Value("number", float(len({f.cell.config["seed"] for f in here})), len(here))
     elif claim.part == "arms":
