@@ -67,7 +67,6 @@ class _Overview:
         self.counts: Counter[str] = Counter()
         self._provenances: set[tuple[str, str, str]] = set()
         self._num_composed = 0
-        self._any_crossed = False
         self._bound: list[Entry] = []
         self._errors: list[float] = []
 
