@@ -68,6 +68,7 @@ class _Overview:
         self._provenances: set[tuple[str, str, str]] = set()
         self._num_composed = 0
         self._bound: list[Entry] = []
+        self._any_crossed = False
         self._errors: list[float] = []
 
     def entries(self, folder: Path) -> Iterator[Entry]:
