@@ -67,8 +67,8 @@ class _Overview:
         self.counts: Counter[str] = Counter()
         self._provenances: set[tuple[str, str, str]] = set()
         self._num_composed = 0
-        self._any_crossed = False
         self._bound: list[Entry] = []
+        self._any_crossed = False
         self._errors: list[float] = []
 
     def entries(self, folder: Path) -> Iterator[Entry]:
@@ -92,9 +92,8 @@ class _Overview:
         """What must be said of the cells that were taken."""
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
         crossed = RECORDED_NOTE if self._any_crossed else None
-        return [
-            note for note in (crossed, composed, host_bound_note(self._bound), mixed_note(self._provenances)) if note
-        ]
+        bound = host_bound_note(self._bound)
+        return [note for note in (crossed, composed, bound, mixed_note(self._provenances)) if note]
 
 
 def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:
