@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from paper.program.evaluate import evaluate
 PUBLISHED = "published.yaml"
 STANDS, SAID_OTHERWISE, FELL, TOLD_NOW = "stands", "said otherwise", "fell", "can be told now"
 WITHDRAWN, UNKNOWN = "withdrawn", "unknown until run again"
-_WIDTH = 120
 
 
 class Published(BaseModel):
@@ -85,21 +83,29 @@ def _said(claim: Claim, value: Value) -> str:
 def _verdict(claim: Claim, value: Value, was: Published, now: str) -> str:
     if claim.kind in COMPARISONS and value.side != was.side:
         return FELL if was.side else TOLD_NOW
-    return STANDS if now == was.said else SAID_OTHERWISE
+    return STANDS if _number(now) == _number(was.said) else SAID_OTHERWISE
+
+
+def _number(text: str) -> str:
+    """Without what stands in brackets: a wider or narrower interval on the same side changes no sentence."""
+    return text.partition(" (")[0]
 
 
 def table(found: Iterator[Standing]) -> str:
-    """Markdown: how many stand, and a row for each claim that does not stand as it was said."""
+    """Markdown: how many stand, those that do not, and those that do with their intervals then and now."""
     rows = list(found)
     changed = [row for row in rows if row.verdict != STANDS]
     counts = ", ".join(f"{sum(r.verdict == v for r in changed)} {v}" for v in dict.fromkeys(r.verdict for r in changed))
-    lines = [f"Of {len(rows)} numbers {len(rows) - len(changed)} stand as they were said; {counts}.", ""]
+    lines = [f"Of {len(rows)} numbers {len(rows) - len(changed)} stand{'; ' if counts else ''}{counts}.", ""]
     lines += ["| claim | said | now | verdict | why |", "|---|---|---|---|---|"]
     lines += [_row(row) for row in changed]
-    stand = ", ".join(f"`{row.name}`" for row in rows if row.verdict == STANDS)
-    return "\n".join([*lines, "", *textwrap.wrap(f"As they were said: {stand}.", _WIDTH, break_on_hyphens=False)])
+    lines += ["", "Those that stand:", "", "| claim | said | now |", "|---|---|---|"]
+    lines += [_row(row) for row in rows if row.verdict == STANDS]
+    return "\n".join(lines)
 
 
 def _row(row: Standing) -> str:
-    cells = (f"`{row.name}`: {row.about}" if row.about else f"`{row.name}`", row.said, row.now, row.verdict, row.why)
+    cells = [f"`{row.name}`: {row.about}" if row.about else f"`{row.name}`", row.said]
+    cells += ["the same"] if row.verdict == STANDS and row.now == row.said else [row.now]
+    cells += [] if row.verdict == STANDS else [row.verdict, row.why]
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"

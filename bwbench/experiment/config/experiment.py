@@ -38,19 +38,6 @@ class WholeConfig(BaseModel):
     time_s: PositiveDuration | None = Field(None, alias="time")
 
 
-class TimingConfig(BaseModel):
-    """How often the steps of a composed cell are timed on its link.
-
-    Attributes:
-        runs: timing runs, each in a round of the sweep of its own. Fewer than two say nothing of the variance between
-            runs, which is most of what composed times are off by.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
-
-    runs: int = Field(3, ge=1, le=100)
-
-
 MAX_REPEATS = 1000
 LEAST_PILOT = 3  # two repeats say next to nothing of a spread
 
@@ -78,6 +65,19 @@ class UntilKnown(BaseModel):
         if self.at_most < self.at_least:
             raise PydanticCustomError("order", f"at_most is {self.at_most}, which is below at_least, {self.at_least}")
         return self
+
+
+class TimingConfig(BaseModel):
+    """How often the steps of a composed cell are timed on its link.
+
+    Attributes:
+        runs: timing runs, each in a round of the sweep of its own. Fewer than two say nothing of the variance between
+            runs, which is most of what composed times are off by.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    runs: int = Field(3, ge=1, le=100)
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Experiment:
         tables: files that learning rates come from, absolute.
         mode: ``composed`` puts times to accuracy together from parts, where ``full`` runs every cell whole.
         whole: which cells run whole in a composed sweep.
-        timing: how often the steps of composed cells are timed.
         until: how well ratios shall be known; None where ``repeats`` is all there will be.
+        timing: how often the steps of composed cells are timed.
     """
 
     name: str
@@ -126,8 +126,8 @@ class Experiment:
     tables: tuple[Path, ...] = ()
     mode: Mode = "full"
     whole: WholeConfig = WholeConfig()
-    timing: TimingConfig = TimingConfig()
     until: UntilKnown | None = None
+    timing: TimingConfig = TimingConfig()
 
     @property
     def most_repeats(self) -> int:

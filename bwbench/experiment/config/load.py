@@ -57,7 +57,7 @@ _OPENED = (*OF_COMPOSED, "repeats")  # those of them that have keys inside
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
 MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
-_Own = TypeVar("_Own", bound=BaseModel)
+_Section = TypeVar("_Section", bound=BaseModel)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HIDDEN_NAME = re.compile(r"\..*|attempt-\d+")  # folders that readers of results skip
 _IDLE = {
@@ -175,8 +175,8 @@ class _Reading:
         exclusions = read_exclusions(self._content.get("exclude"), self._where("exclude"), self._problems)
         plugins = self._read_plugins()
         mode = self._read_mode()
-        whole = self._read_own("whole", self._content.get("whole"), WholeConfig) or WholeConfig()
-        timing = self._read_own("timing", self._content.get("timing"), TimingConfig) or TimingConfig()
+        whole = self._read_section("whole", WholeConfig) or WholeConfig()
+        timing = self._read_section("timing", TimingConfig) or TimingConfig()
         hosts = self._read_hosts()
         self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
         self._plugins = tuple(map(str, plugins))
@@ -202,8 +202,8 @@ class _Reading:
             tables=tuple(self._tables),
             mode=mode,
             whole=whole,
-            timing=timing,
             until=until,
+            timing=timing,
         )
 
     def _expand(self, exclusions: Sequence[Exclusion], tuned: TunedRates) -> list[Point]:
@@ -354,17 +354,18 @@ class _Reading:
 
     def _read_repeats(self) -> tuple[int, UntilKnown | None]:
         """Trainings of each point; of a pilot where they go on until ratios are known."""
-        if not isinstance(asked := self._content.get("repeats"), Mapping):
+        if not isinstance(self._content.get("repeats"), Mapping):
             return self._read_integer("repeats", 1, 1, MAX_REPEATS), None
-        until = self._read_own("repeats", asked, UntilKnown)
+        until = self._read_section("repeats", UntilKnown)
         return (1, None) if until is None else (until.at_least, until)
 
-    def _read_own(self, key: str, content: Json, kind: type[_Own]) -> _Own | None:
-        """What stands under a key of the experiment's own; None where it does not hold, which is noted."""
+    def _read_section(self, key: str, model: type[_Section]) -> _Section | None:
+        """What stands under one of _OPENED, nothing included; None where it is wrong, which is noted."""
+        content = self._content.get(key)
         try:
-            return kind.model_validate({} if content is None else content, strict=True, by_alias=True, by_name=False)
+            return model.model_validate({} if content is None else content, strict=True, by_alias=True, by_name=False)
         except ValidationError as error:
-            for loc, text in explain(error, kind):
+            for loc, text in explain(error, model):
                 where = (key, *loc)
                 self._problems.append(self._where(*where).problem(f"{'.'.join(map(str, where))}: {text}"))
         return None

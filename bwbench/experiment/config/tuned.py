@@ -105,17 +105,22 @@ class TunedRates:
         entry, seed = row.entry, table.content.seed
         if entry.lr is None:
             text = f"the search for arm {entry.arm!r} in {file} found no rate: {entry.problem or 'it did not end'}"
-            return _refused(f"{text}; {command} goes on with it")
-        if seed in range(config.seed, config.seed + self.repeats):
-            text = f"seed {seed} is the one that {file} was tuned with, and tells nothing new; choose other seeds"
+            return _refused(f"{text}; {command} {'looks again' if entry.on_edge else 'goes on with it'}")
+        tuned_with = {seed, *(trial.seed for trial in entry.trials if trial.seed is not None)}
+        if taken := sorted(tuned_with & set(range(config.seed, config.seed + self.repeats))):
+            text = f"seed {taken[0]} is one that {file} was tuned with, and tells nothing new; choose other seeds"
             return Choice(None, (Finding(("seed",), text),))
         notes = [f"learning rates from {file}"]
         where = f"arm {entry.arm!r} ({config.model.name} on {config.dataset.source.name}, {entry.nodes} node(s))"
+        if row.one_seed:
+            notes.append(
+                f"{file} has rates that one seed decided, perhaps by luck; {command} searches anew, by several"
+            )
         if entry.on_edge:
             grid = f"{entry.grid[0]:g} to {entry.grid[-1]:g}"
-            text = f"{where}: the tuned learning rate {entry.lr:g} lies on the edge of the grid, {grid}; "
-            notes.append(f"{text}'bwbench tune --widen 2 {self.experiment}' looks beyond")
-        if entry.target is not None and entry.chosen is not None and entry.chosen.samples_to_target is None:
+            text = f"{where}: the tuned learning rate {entry.lr:g} lies on the edge of the grid, {grid}: no result; "
+            notes.append(f"{text}{command} goes on beyond it")
+        if entry.target is not None and entry.expected[0] is None:
             notes.append(f"{where}: no learning rate reached the target while tuning; {entry.lr:g} had the lowest loss")
         return Choice(row.optimizer, (), tuple(notes))
 

@@ -35,7 +35,7 @@ def test_each_verdict(tmp_path: Path) -> None:
     published = {
         "fell": Published(said="0.5", side=-1),
         "told": Published(said="1.0", side=0),
-        "other": Published(said="9", side=1),
+        "other": Published(said="9 (n = 3)", side=1),
         "stands": Published(said="4 (n = 18, composed)", side=0),
         "unknown": Published(said="3 s", side=0, why="not run"),
         "gone": Published(said="7", side=1),
@@ -48,7 +48,7 @@ def test_each_verdict(tmp_path: Path) -> None:
         "stands": STANDS, "unknown": UNKNOWN, "gone": WITHDRAWN,
     }  # fmt: skip
     text = table(iter(found.values()))
-    assert text.startswith("Of 6 numbers 1 stand as they were said") and "| 9 |" in text and "not run |" in text
+    assert text.startswith("Of 6 numbers 1 stand; ") and "| 9 (n = 3) |" in text and "not run |" in text
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
