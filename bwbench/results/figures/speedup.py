@@ -65,6 +65,7 @@ class SpeedUp(AbstractFigure):
                 "arm": row.algorithm, "baseline": baseline, "bandwidth_bps": bps, "s_over_bt": scale.at(bps),
                 "speedup": row.ratio.value, "low": row.ratio.low, "high": row.ratio.high, "bound": row.ratio.bound,
                 "num": row.num_pairs, "num_censored": row.num_censored, "composed": row.composed,
+                "host_bound": row.host_bound,
                 "crossover": None if found is None else found.kind, "crossovers": crossed,
             })  # fmt: skip
         return pd.DataFrame(rows).astype({"low": float, "high": float}) if rows else pd.DataFrame(rows)
@@ -126,7 +127,8 @@ def compare_with_baseline(results: Results) -> tuple[str, Comparison]:
 
 
 def _mark(row: Mapping[Hashable, Any]) -> lines.Mark:
-    return lines.Mark(row["bandwidth_bps"], row["speedup"], row["low"], row["high"], row["bound"])
+    ends = (row["low"], row["high"])
+    return lines.Mark(row["bandwidth_bps"], row["speedup"], *ends, row["bound"], host_bound=row["host_bound"])
 
 
 def _finish(axes: Axes, table: pd.DataFrame, baseline: str) -> None:
