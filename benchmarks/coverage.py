@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.results.analysis.crossover import Measured, find_crossovers
-from bwbench.results.analysis.statistics import Arrival, estimate, geometric_interval, paired_ratio
+from bwbench.results.analysis.ratio import ratio_of
+from bwbench.results.analysis.statistics import Arrival, estimate, geometric_interval
 
 BANDWIDTHS_BPS = (1e6, 3e6, 10e6, 30e6, 100e6)
 
@@ -103,7 +104,7 @@ def measure(scenario: Scenario, n: int, trials: int, rng: random.Random) -> Iter
         phases = [math.exp(rng.uniform(-0.5, 0.5) * scenario.grid / min(1.0, scenario.needs)) for _ in range(2)]
         reference_true, arm_true = reference_true * phases[0], arm_true * phases[1]
         reference, arm = repeats(scenario, n, (reference_true, arm_true), (1.0, 1.0), rng)
-        found, ratio = estimate(list(reference.values())), paired_ratio(reference, arm)
+        found, ratio = estimate(list(reference.values())), ratio_of(reference, arm)
         assert ratio is not None
         for what, truth, low, high, observed in (
             ("time", reference_true, found.low, found.high, [one.or_infinity for one in reference.values()]),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.experiment.kin import kin_key
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
@@ -160,10 +162,17 @@ def cell_row(folder: CellFolder) -> Row:
     if folder.asked_target is not None:
         row["target_metric"], row["target_value"] = folder.asked_target
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}
+    row["kin"] = _learns_as(cell.config)
     composed = status.composed if status is not None else None
     row["timing_runs"] = None if composed is None else composed.num_timing_runs  # whole, each repeat is a run by itself
     row["between_share"] = None if composed is None else composed.between_share
     return row
+
+
+def _learns_as(config: JsonObject) -> str:
+    """Equal for cells that learn alike, seed by seed: kin at equal learning rates."""
+    rate = mapping_at(config, "optimizer").get("lr")
+    return f"{zlib.crc32(f'{kin_key(config)} {rate}'.encode()):08x}"
 
 
 def is_composed(folder: CellFolder) -> bool:

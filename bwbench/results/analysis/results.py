@@ -24,16 +24,8 @@ from bwbench.results.analysis.cell_arrival import CURVE, arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
-from bwbench.results.analysis.statistics import (
-    COLUMNS,
-    Arrival,
-    Estimate,
-    Ratio,
-    by_seed,
-    estimate,
-    number,
-    paired_ratio,
-)
+from bwbench.results.analysis.ratio import Ratio, ratio_of
+from bwbench.results.analysis.statistics import COLUMNS, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.trial import digest_of
 
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
@@ -104,7 +96,7 @@ def ledger_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
 
 
 def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFrame:
-    """Time to accuracy of each arm at each bandwidth, with speed-up against ``single`` paired by seed.
+    """Time to accuracy of each arm at each bandwidth, with speed-up against ``single``.
 
     Args:
         cells: rows of ``cells_table`` that are done and have a target; all of one group.
@@ -113,8 +105,8 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
             its own batch.
 
     Returns:
-        TIME_COLUMNS and those of ``compares``, fastest first at each bandwidth. ``time_s`` is infinite where the median
-        repeat is censored; ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where
+        TIME_COLUMNS and those of ``compares``, fastest first at each bandwidth. ``time_s`` is infinite where fewer than
+        half arrive; ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where
         there is none.
     """
     by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
@@ -135,7 +127,7 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         alone = single  # with the batch and accumulation of the cells that it is compared with
         for column in {"batch_size", "accumulate"} & where.keys():
             alone = alone[alone[column] == where[column]]
-        ratio = paired_ratio(arrivals_by_seed(alone), arrivals) or Ratio(math.nan, None, None, 0)
+        ratio = ratio_of(arrivals_by_seed(alone), arrivals) or Ratio(math.nan, None, None, 0)
         row |= {"at_least_s": centre.at_least, "speedup": ratio.value, "speedup_low": ratio.low}
         row |= {"speedup_high": ratio.high, "speedup_bound": ratio.bound, "speedup_num": ratio.num}
         rows.append(row)
@@ -164,10 +156,12 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     for seed in sorted({seed for arrivals in by_bandwidth for seed in arrivals}):
         alike = [arrivals[seed] for arrivals in by_bandwidth if seed in arrivals]
         centre = estimate(alike)
+        worst = max(alike, key=lambda arrival: arrival.timing_variance)
+        if math.isinf(centre.value):
+            found[seed] = replace(worst, time_s=None, censored_at_s=centre.at_least, grid_s=0.0)
+            continue
         grid_s = min(arrival.grid_s for arrival in alike)
-        share = max(arrival.timing_share for arrival in alike)
-        reached = centre.value < float("inf")
-        found[seed] = Arrival(centre.value, None, grid_s, share) if reached else Arrival(None, centre.at_least)
+        found[seed] = replace(worst, time_s=centre.value, censored_at_s=None, grid_s=grid_s)
     return found
 
 

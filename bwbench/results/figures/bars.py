@@ -181,11 +181,9 @@ def _how_to_read(table: pd.DataFrame) -> list[str]:
     one = "One repeat an arm: no intervals; differences may be chance."
     words = [captions.on_repeats(table["num"], several, one)]
     if (table["num_censored"] > 0).any():
-        words.append(
-            "Arrows: target not reached within the training limit; the mark is then the median, infinite ones counted."
-        )
+        words.append("Arrows: fewer than half of the repeats reached the target within the training limit; a bound.")
     if table["speedup_num"].max() > 1:
-        words.append("Speed-ups are paired by seed; dashed line: one node alone.")
+        words.append("Dashed line: one node alone.")
     elif table["speedup"].notna().any():
         words.append("Dashed line: one node alone.")
     return [" ".join(words)]

@@ -111,14 +111,14 @@ def span(first: str, second: str) -> str:
 
 
 def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
-    """Sentences on marks some of whose repeats did not reach the target; infinite where the median one did not."""
+    """Sentences on marks some of whose repeats did not reach the target; infinite where fewer than half did."""
     if not (num_censored > 0).any():
         return []
     words = []
     if values.map(math.isinf).any():
-        words.append("Hollow with arrow: target not reached within the training limit by the median repeat.")
+        words.append("Hollow with arrow: fewer than half of the repeats reached the target in time; a bound.")
     if ((num_censored > 0) & ~values.map(math.isinf)).any():
-        words.append("Where other repeats did not reach it, the mark is their median.")
+        words.append("Where other repeats did not reach it, mark and interval are those of a censored log-normal fit.")
     return words
 
 

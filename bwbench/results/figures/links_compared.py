@@ -151,7 +151,7 @@ def links_table(results: Results) -> pd.DataFrame:
 
     Returns:
         link (its name; empty for an arm that no link concerns) and words (all that it was asked to be); arm; num,
-        num_censored, num_composed of its repeats; in seconds time_s (infinite where the median repeat did not reach
+        num_censored, num_composed of its repeats; in seconds time_s (infinite where fewer than half reached
         the target), low_s and high_s (95 %, NaN where there is none), at_least_s (the limit that an infinite time
         exceeds, else the time).
     """

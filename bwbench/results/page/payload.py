@@ -38,6 +38,7 @@ _EXACT = (
     "id", "slug", "repeat", "seed", "status", "reason", "nodes", "model", "dataset", "batch_size", "accumulate",
     "global_batch", "role", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
     "target_value", "evaluate_every_samples", "time_to_target_s", "samples_to_target", "censored_at_s", "timing_share",
+    "timing_runs", "between_share", "kin",
 )  # fmt: skip
 _ROUNDED = (
     "training_clock_s", "final_metric", "test_metric", "wire_bytes_to_target", "wire_bytes", "wall_s", "steps",

@@ -17,21 +17,21 @@ function meets(metric, value, target) {
 /** An arrival of statistics.js; null for a cell that is not done or was never evaluated. */
 function arrivalAt(cell, target) {
   if (cell.status !== "done") return null;
-  const shared = cell.timing_share || 0;
+  const about = { ...timingOf(cell), kin: cell.kin || "" };
   if (target === cell.target_value && (cell.time_to_target_s !== null || cell.censored_at_s !== null)) {
     const time = cell.time_to_target_s;
-    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, shared: 0 };
-    return { time, censoredAt: null, grid: gridOf(cell, time, cell.samples_to_target), shared };
+    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, ...about };
+    return { time, censoredAt: null, grid: gridOf(cell, time, cell.samples_to_target), ...about };
   }
   const { values, clocks, samples_at: samples } = cell;
   if (!values || !values.length) return null;
   for (let i = 0; i < values.length; i++) {
     if (values[i] !== null && meets(cell.metric, values[i], target)) {
-      return { time: clocks[i], censoredAt: null, grid: gridOf(cell, clocks[i], samples[i]), shared };
+      return { time: clocks[i], censoredAt: null, grid: gridOf(cell, clocks[i], samples[i]), ...about };
     }
   }
   const end = cell.training_clock_s === null ? clocks[clocks.length - 1] : cell.training_clock_s;
-  return { time: null, censoredAt: end, grid: 0, shared: 0 };
+  return { time: null, censoredAt: end, grid: 0, ...about };
 }
 
 function gridOf(cell, time, samples) {
@@ -61,11 +61,12 @@ function bySeedOverBandwidths(cells, target) {
   for (const seed of new Set(parts.flatMap((part) => Object.keys(part)))) {
     const alike = parts.filter((part) => seed in part).map((part) => part[seed]), centre = estimate(alike);
     const reached = Number.isFinite(centre.value);
+    const worst = alike.reduce((one, other) => (other.timingVariance > one.timingVariance ? other : one));
     found[seed] = {
+      ...worst,
       time: reached ? centre.value : null,
       censoredAt: reached ? null : centre.atLeast,
       grid: reached ? Math.min(...alike.map((arrival) => arrival.grid)) : 0,
-      shared: reached ? Math.max(...alike.map((arrival) => arrival.shared)) : 0,
     };
   }
   return found;
