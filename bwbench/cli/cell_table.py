@@ -15,6 +15,7 @@ from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.schema import Evaluation
 from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, state_of
 from bwbench.results.analysis.host_bound import FREE_NETWORK, OwnSteps, host_bound_note
 from bwbench.results.analysis.spent import spent
@@ -24,6 +25,9 @@ _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "tes
              "training_clock_s", "wire_bytes")  # fmt: skip
 _HOW_FAR_TO_TRUST = ("timing_runs", "between_share", "step_time_s", "own_step_s", "host_bound")
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
+RECORDED_NOTE = (  # of lists of what status.json says
+    f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; `bwbench compare` looks at the curve"
+)
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 _KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
 
@@ -64,6 +68,7 @@ class _Overview:
         self._provenances: set[tuple[str, str, str]] = set()
         self._num_composed = 0
         self._bound: list[Entry] = []
+        self._any_crossed = False
         self._errors: list[float] = []
 
     def entries(self, folder: Path) -> Iterator[Entry]:
@@ -74,6 +79,7 @@ class _Overview:
             entry = status_entry(cell, own, links_too=self.counts.total() < _MOST_LINKS)
             self.counts[entry["status"]] += 1
             self._num_composed += entry["composed"]
+            self._any_crossed |= entry["time_to_target_s"] is not None
             if entry["composed_error"] is not None:
                 self._errors.append(entry["composed_error"])
             if entry["status"] == "done":
@@ -85,7 +91,9 @@ class _Overview:
     def notes(self) -> list[str]:
         """What must be said of the cells that were taken."""
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
-        return [note for note in (composed, host_bound_note(self._bound), mixed_note(self._provenances)) if note]
+        crossed = RECORDED_NOTE if self._any_crossed else None
+        bound = host_bound_note(self._bound)
+        return [note for note in (crossed, composed, bound, mixed_note(self._provenances)) if note]
 
 
 def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:
@@ -181,13 +189,14 @@ def _print_table(cells: Iterable[Entry]) -> None:
 
 
 def time_to_target(reached_s: float | None, censored_at_s: float | None, *, composed: bool) -> str:
-    """``12.3 s``, ``> 60.0 s`` where the target was not reached within the training limit, ``-`` where it has none.
+    """``12.3 s ‡``, ``> 60.0 s`` where the target was not met within the training limit, ``-`` where there is none.
 
-    ``composed`` after it where the time was not measured whole.
+    What status.json says, so that no curve is read: the first crossing, which is marked. ``composed`` after it where
+    the time was not measured whole.
     """
     mark = " composed" if composed else ""
     if reached_s is not None:
-        return f"{seconds(reached_s)}{mark}"
+        return f"{seconds(reached_s)} {FIRST_CROSSING_MARK}{mark}"
     return f"> {seconds(censored_at_s)}{mark}" if censored_at_s is not None else "-"
 
 

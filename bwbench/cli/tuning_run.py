@@ -32,7 +32,7 @@ from bwbench.running.tuning.search import (
     with_common_grids,
 )
 from bwbench.running.tuning.search import tune as run_searches
-from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
+from bwbench.running.tuning.table import entry_of, given, merged, read_rows, settled, shown, write_table
 
 _RETRY = ("failed", "timeout", "invalid")
 _HINTS = {"diverged": "; a rate at which the training diverges has been judged"}
@@ -78,7 +78,9 @@ def tune_rates(file: Path, options: TuneOptions) -> int:
     by_default = [*experiment.tables, Path("experiments/tuning") / f"{experiment.name}.yaml"]
     path = options.output or by_default[0]
     old = read_rows(path, options.seed, _plugins(experiment))
-    searches = searches_of(experiment, options.seed, max(options.widen, widening(old)), old)
+    searches = searches_of(
+        experiment, options.seed, max(options.widen, 0 if experiment.tune.rates else widening(old)), old
+    )
     for warning in (*experiment.warnings, *(note for search in searches for note in search.notes)):
         stderr().print(f"note: {warning}")
     searches = with_common_grids(searches, options.results)
@@ -119,7 +121,9 @@ def _search(tuning: _Tuning, *, as_json: bool) -> int:
 
 def _print_table(entries: Sequence[TunedEntry]) -> None:
     numbers = ("nodes", "batch", "lr", "samples to target", "loss", "trainings", "seeds")
-    table = new_table("arms", "model", "data", *numbers[:2], "optimizer", *numbers[2:], "grid", right=numbers)
+    table = new_table(
+        "arms", "model", "data", *numbers[:2], "optimizer", *numbers[2:], "grid", "options", right=numbers
+    )
     for entry in entries:
         batch = f"{entry.batch_size}" + (f"x{entry.accumulate}" if entry.accumulate > 1 else "")
         samples, loss = entry.expected if entry.lr is not None else (None, None)
@@ -127,8 +131,17 @@ def _print_table(entries: Sequence[TunedEntry]) -> None:
         found = (lr, str(samples or "-"), "-" if loss is None else f"{loss:.4g}")
         grid = f"{entry.grid[0]:g} to {entry.grid[-1]:g}{', on its edge' if entry.on_edge else ''}"
         names = (", ".join(entry.arms) or entry.arm, named(entry.model), named(entry.dataset), str(entry.nodes), batch)
-        table.add_row(*names, next(iter(entry.optimizer)), *found, str(len(entry.trials)), str(entry.seeds), grid)
+        table.add_row(
+            *names, next(iter(entry.optimizer)), *found, str(len(entry.trials)), str(entry.seeds), grid, _options(entry)
+        )
     stdout().print(table)
+
+
+def _options(entry: TunedEntry) -> str:
+    """What was found beside the rate, and what is only what the experiment gives."""
+    own = given(entry)
+    words = (f"{name} {value}{' (default)' if own.get(name) == value else ''}" for name, value in entry.chosen.items())
+    return ", ".join(words) or "defaults"
 
 
 def _say(experiment: Experiment, path: Path, entries: Sequence[TunedEntry]) -> None:

@@ -30,6 +30,7 @@ class Value:
         words: for values that are no numbers: a name, or why there is none.
         composed: whether composed cells are among those it rests on.
         num_censored: those of the repeats that did not reach the target.
+        first_crossing: whether a time or a number of samples among them is that of a first crossing alone.
         cells: ids of the cells it rests on, for whoever wants to look.
     """
 
@@ -43,6 +44,7 @@ class Value:
     words: str = ""
     composed: bool = False
     num_censored: int = 0
+    first_crossing: bool = False
     cells: tuple[str, ...] = ()
 
     @property
@@ -65,7 +67,7 @@ Kind = Literal[
     "round-trip error",
     "given",
 ]
-Quantity = Literal["time", "samples", "wire bytes", "wire bytes per step", "final", "test"]
+Quantity = Literal["time", "step time", "samples", "wire bytes", "wire bytes per step", "final", "test"]
 Expectation = Literal["none", "above 1", "below 1", "positive", "negative", "faster below", "faster above"]
 
 COMPARISONS = ("ratio", "difference", "crossover", "fastest")
@@ -91,8 +93,10 @@ class Claim(BaseModel):
         of: the quantity that is compared or quoted.
         key: of ``config``: the dotted key whose value is quoted.
         part: of errors: ``median``, ``95 %`` or ``most``, of composed times also ``inside``, those inside their
-            interval; of a crossover ``bandwidth`` or ``scale``, its S/(B·T).
+            interval; of ``cells``: ``composed``, ``host-bound``, ``seeds`` or ``arms``; of a crossover ``bandwidth`` or
+            ``scale``, its S/(B·T).
         arms: of ``fastest``: among these; all but ``no-communication`` where there are none.
+        target: of the metric of the cells' target; another one than theirs is asked of their curves.
         expect: the direction that the prose takes for granted. ``none``: the prose words itself.
         distinguishable: False says that the interval holds "no difference", and that the prose says so.
         value, source: of ``given``: a number that no record holds, and who says so.
@@ -112,6 +116,7 @@ class Claim(BaseModel):
     key: str = ""
     part: str = ""
     arms: tuple[str, ...] = ()
+    target: float | None = None
     expect: Expectation = "none"
     distinguishable: bool = True
     value: str = ""

@@ -69,14 +69,17 @@ def basis_text(claim: Claim, value: Value) -> Phrase:
     parts: list[Phrase] = []
     if value.has_interval:
         parts.append(phrase("95 % interval ", _ends(claim, value)))
-    elif value.num_censored:
-        missed = Number(f"{claim.name} censored", f"{value.num_censored} of {value.num}")
-        parts.append(phrase("bound, " if value.bound else "median, ", missed, " not reached"))
+    elif value.bound:
+        parts.append(phrase("bound"))
     elif claim.kind in ("ratio", "difference", "crossover", "fastest", "value"):
         parts.append(phrase("no interval"))
     parts.append(phrase("n = ", Number(f"{claim.name} n", str(value.num))))
+    if value.num_censored:
+        parts.append(phrase(Number(f"{claim.name} censored", str(value.num_censored)), " not reached"))
     if value.composed:
         parts.append(phrase("composed"))
+    if value.first_crossing:
+        parts.append(phrase("first crossings"))
     text: Phrase = phrase("(")
     for index, part in enumerate(parts):
         text = phrase(text, ", " if index else "", part)
@@ -102,9 +105,11 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
             ahead = phrase(f"{first} is faster than every other arm, ", bare_text(claim, value))
             return phrase(ahead, f" times as fast as {others[0]} ", basis)
         names = " and ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
-        count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
+        count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), _how(value))
         return phrase(f"{first} has the shortest mean time, and cannot be told from {names} (", count, ")")
     if claim.of != "time":
+        if claim.of == "step time":
+            return _step_verdict(claim, value, over)
         what = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}.get(claim.of, "")
         if value.side == 0:
             return phrase(f"cannot be told from {over} in the {what} it needs: ratio ", full)
@@ -112,6 +117,13 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
     if value.side == 0:
         return phrase(f"cannot be told from {over} in time to target: ratio ", full)
     return phrase("is ", bare_text(claim, value), f" times as fast as {over} ", basis)
+
+
+def _step_verdict(claim: Claim, value: Value, over: str) -> Phrase:
+    full, basis = full_text(claim, value), basis_text(claim, value)
+    if value.side == 0:
+        return phrase(f"cannot be told from {over} in the time of a step: ratio ", full)
+    return phrase("makes steps ", bare_text(claim, value), f" times as fast as {over} ", basis)
 
 
 def plain(text: Phrase) -> str:
@@ -123,8 +135,9 @@ def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:
     basis = basis_text(claim, value)
     if value.unit == "words":
         return phrase(
-            f"has no single crossover with {over}: {value.words} (n = ", Number(f"{claim.name} n", str(value.num)), ")"
-        )
+            f"has no crossover with {over} that can be told: {value.words} (n = ",
+            Number(f"{claim.name} n", str(value.num)), ")",
+        )  # fmt: skip
     in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
     if value.value is None and value.words:
         return _outside(claim, value, over, in_scale=in_scale)
@@ -143,9 +156,13 @@ def _outside(claim: Claim, value: Value, over: str, *, in_scale: bool) -> Phrase
     which = "faster" if (value.side > 0) == above else "slower"
     upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
     number = Number(f"{claim.name} end", number_text(value, end))
-    count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), ", composed" if value.composed else "")
+    count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), _how(value))
     text = phrase(f"is {which} than {over} {upward if above else downward}", number)
     return phrase(text, " with certainty, without a crossover in what was measured (", count, ")")
+
+
+def _how(value: Value) -> str:
+    return (", composed" if value.composed else "") + (", first crossings" if value.first_crossing else "")
 
 
 def _ends(claim: Claim, value: Value) -> Phrase:

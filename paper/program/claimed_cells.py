@@ -16,6 +16,7 @@ from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.network.link import Link
 from bwbench.records import CellFolder, iter_cells
 from bwbench.results.analysis.cells import DONE, concerns_no_link, is_reference, state_of, value_at
+from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.spent import Spent, spent
 
 _NONE_OR_SOME = ("link.overrides", "link.trace")
@@ -51,6 +52,11 @@ class Records:
         """What an experiment has cost; all of them for ``all``; None where nothing is known."""
         found, total = self._spent
         return total if experiment == "all" else next((one for one in found if one.experiment == experiment), None)
+
+    @cached_property
+    def own_steps(self) -> OwnSteps:
+        """What steps take without communication, by all cells: which of them are host-bound."""
+        return OwnSteps.of(self.folders)
 
     @cached_property
     def _spent(self) -> tuple[list[Spent], Spent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,7 +18,17 @@ from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.component_parsing import parse_component, split_spelling
 from bwbench.experiment.config.method_names import arm_name
-from bwbench.experiment.config.tuned_table import Row, Setting, TunedTable, named, read_table, setting_of, without_rate
+from bwbench.experiment.config.tune_block import TuneBlock, tuned_options
+from bwbench.experiment.config.tuned_table import (
+    Row,
+    Setting,
+    TunedTable,
+    learning_of,
+    named,
+    read_table,
+    setting_of,
+    without_rate,
+)
 
 USUAL = {"sgd": {"momentum": 0.9}}  # what is tuned where an experiment names only the table
 _LOC: Location = ("optimizer", "tuned")
@@ -40,11 +50,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Choice:
-    """The optimizer for a cell, or what is wrong; and what is to be said."""
+    """The optimizer for a cell and the options of its method that were tuned, or what is wrong; what is to be said."""
 
     optimizer: Component | None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    options: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,12 +67,14 @@ class TunedRates:
         folder: that names of tables are relative to.
         repeats: of each cell, whose seeds must not be the one of the search.
         searching: the rates are about to be found, so that the table need not be there.
+        tune: options that are tuned together with the rate.
     """
 
     experiment: str
     folder: Path
     repeats: int = 1
     searching: bool = False
+    tune: TuneBlock = TuneBlock()
 
     def path(self, reference: Reference) -> Path:
         """Where the table lies."""
@@ -84,8 +97,14 @@ class TunedRates:
         except ConfigError as error:
             texts = [f"optimizer.tuned: {problem}" for problem in error.problems]
             return Choice(None, tuple(Finding(_LOC, text) for text in texts))
-        rows = table.find(setting_of(config))
+        options = tuned_options(self.tune, config)
+        rows = table.find(setting_of(config), options)
         if not rows:
+            others = [row for row in table.rows if row.learns == learning_of(setting_of(config), row.entry.options)]
+            if others:
+                has, wants = (show(found) if found else "nothing" for found in (others[0].entry.options, options))
+                text = f"{reference.file} has arm {others[0].entry.arm!r} with {has} tuned beside the rate, not {wants}"
+                return _refused(f"{text}; {command} adds it")
             return _refused(f"{_lacking(table, config, reference.file)}; {command} adds it")
         if reference.optimizer is not None:
             asked = _suited(config, config.optimizer)
@@ -122,7 +141,7 @@ class TunedRates:
             notes.append(f"{text}{command} goes on beyond it")
         if entry.target is not None and entry.expected[0] is None:
             notes.append(f"{where}: no learning rate reached the target while tuning; {entry.lr:g} had the lowest loss")
-        return Choice(row.optimizer, (), tuple(notes))
+        return Choice(row.optimizer, (), tuple(notes), entry.chosen)
 
 
 @functools.lru_cache(maxsize=256)

@@ -22,6 +22,7 @@ from bwbench.base.yaml_document import parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, TargetConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.matrix import COMPONENT_KEYS
+from bwbench.experiment.config.tune_block import Options
 from bwbench.experiment.kin import kin_key
 
 SCHEMA = 2
@@ -42,6 +43,7 @@ class RateTrial(_TablePart):
 
     Attributes:
         lr: learning rate, as the optimizer states it.
+        options: of the method, where they are not those of the entry.
         seed: None in a table of one seed, which says it at its top.
         status: how the training ended.
         samples_to_target: over all nodes; None where the target was not reached. In a table of one seed up to the
@@ -52,6 +54,7 @@ class RateTrial(_TablePart):
     """
 
     lr: float = Field(gt=0)
+    options: dict[str, JsonValue] = {}
     seed: int | None = None
     status: str
     samples_to_target: int | None = None
@@ -87,6 +90,8 @@ class TunedEntry(_TablePart):
             result, except in a table of one seed.
         every_samples, limit_samples: between evaluations, and until a trial gave up.
         grid: the rates that the search could choose from.
+        options: of the method that were tuned beside the rate, with the values tried; chosen: what they were found to
+            be, and what the entry's method says where they are left out: its defaults.
         trials: all trainings, in the order in which they were asked for.
     """
 
@@ -112,6 +117,8 @@ class TunedEntry(_TablePart):
     every_samples: float
     limit_samples: int
     grid: tuple[float, ...] = Field(min_length=3)
+    options: dict[str, list[JsonValue]] = {}
+    chosen: dict[str, JsonValue] = {}
     trials: tuple[RateTrial, ...]
     made: Made
 
@@ -161,7 +168,7 @@ class Row:
     @property
     def learns(self) -> str:
         """The same for settings that share a search: kin on one workload, up to the same target."""
-        return learning_of(self.setting)
+        return learning_of(self.setting, self.entry.options)
 
 
 @dataclass(frozen=True)
@@ -177,17 +184,22 @@ class TunedTable:
             key = canonical(row.setting) if row.one_seed else row.learns
             self._by_setting.setdefault(key, []).append(row)
 
-    def find(self, setting: Setting) -> list[Row]:
+    def find(self, setting: Setting, options: Options) -> list[Row]:
         """The rows of this arm or its kin on this workload; more than one where optimizers were compared.
 
         Rows of one seed are of exactly this arm, and count where no others are there.
+
+        Args:
+            options: of the method that are tuned beside the rate, with the values that are tried.
         """
-        return self._by_setting.get(learning_of(setting)) or self._by_setting.get(canonical(setting), [])
+        found = self._by_setting.get(learning_of(setting, options))
+        return found or ([] if options else self._by_setting.get(canonical(setting), []))
 
 
-def learning_of(setting: Setting) -> str:
+def learning_of(setting: Setting, options: Options) -> str:
     """The same for settings whose replicas learn alike, whatever the optimizer, and which aim at the same target."""
-    return canonical([kin_key(setting), setting["target"]])
+    tuned = {name: sorted(map(canonical, values)) for name, values in options.items()}
+    return canonical([kin_key(setting), setting["target"], tuned])
 
 
 def middle_target(config: CellConfig) -> TargetConfig | None:

@@ -52,7 +52,7 @@ class Pareto(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
         by_time = bool(table["against"].iloc[0] == "time")
-        what = f"time to {captions.target_words(results)}" if by_time else metric_words(str(table["metric"].iloc[0]))
+        what = f"time to {captions.timed_target(results)}" if by_time else metric_words(str(table["metric"].iloc[0]))
         title = f"{what} against bytes on the wire"
         setting = captions.setting_line(results, num_runs=table["num"])
         sending = table[table["wire_bytes"].notna()]

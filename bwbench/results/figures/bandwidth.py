@@ -52,7 +52,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         unit = captions.time_unit(float(table["at_least_s"].max()))
         arms = lines.of_arms(shaped, results.roles, lambda row: _mark(results, row, unit))
         bound = link_bound_of(results, unit)
-        title = f"Time to {captions.target_words(results)} against bandwidth"
+        title = f"Time to {captions.timed_target(results)} against bandwidth"
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         notes = [*_how_to_read(table, bound, results.limits), *results.notes]
         figure, axes = lines.framed(width_in, title, setting, notes, arms)

@@ -53,7 +53,7 @@ class TimeToAccuracy(AbstractFigure):
         table["role"] = table["arm"].map(results.roles)
         rows = table.to_dict("records")
         setting = captions.setting_line(results, num_runs=table["num"])
-        title = f"Time to {captions.target_words(results)}"
+        title = f"Time to {captions.timed_target(results)}"
         body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
         figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])
         times, single = table["at_least_s"], table[table["role"] == REFERENCE]

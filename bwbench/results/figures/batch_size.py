@@ -71,7 +71,7 @@ class BatchSize(AbstractFigure):
         rows = -(-num_panels // columns)
         accumulated = bool((table["accumulate"] > 1).any())
         notes = [*_how_to_read(table), *results.notes]
-        title = f"Samples and time to {captions.target_words(results)} by batch"
+        title = f"Samples and time to {captions.timed_target(results)} by batch"
         setting = captions.setting_line(results, num_runs=table["num"])
         labels = captions.arm_labels(table, results.roles)
         styles = {arm: arm_style(arm, results.roles[arm]) for arm in labels}

@@ -121,7 +121,7 @@ class BestAlgorithm(AbstractFigure):
         rtts = sorted({race.rtt_s for race in races})
         names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
         legend = _legend(races, names, results.roles)
-        title = f"Shortest time to {captions.target_words(results)}, by link"
+        title = f"Shortest time to {captions.timed_target(results)}, by link"
         setting = captions.setting_line(results, num_runs=[race.num for race in races if race.num])
         notes = [_how_to_read(races), *results.notes]
         body_in = 0.62 + _ROW_IN * len(rtts)

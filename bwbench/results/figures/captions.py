@@ -10,6 +10,8 @@ import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.arrival import FIRST_CROSSING
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 
 APART = 1.2  # times: what differs by less spans no axis
@@ -63,6 +65,12 @@ def target_words(results: Results) -> str:
     if metric is None:
         return "target"
     return f"{100 * value:.4g} % validation accuracy" if metric == "accuracy" else f"validation {metric} {value:.4g}"
+
+
+def timed_target(results: Results) -> str:
+    """``target_words`` where times to it stand: marked where some of them are first crossings."""
+    kinds = results.cells["arrival_kind"] if "arrival_kind" in results.cells else ()
+    return f"{target_words(results)}{FIRST_CROSSING_MARK if FIRST_CROSSING in set(kinds) else ''}"
 
 
 def target(results: Results) -> tuple[str | None, float]:

@@ -274,7 +274,7 @@ class LinksCompared(AbstractFigure):
         shared = ", ".join(common_words(asked))
         setting = captions.setting_line(results, num_runs=table["num"],
                                         link=f"{len(links)} links" + (f": {shared}" if shared else ""))  # fmt: skip
-        title = f"Time to {captions.target_words(results)} by link"
+        title = f"Time to {captions.timed_target(results)} by link"
         body_in = row_pt / 72 * len(links) + _BELOW_IN
         figure, axes = framed_axes(width_in, body_in, title, setting, [_how_to_read(table), *results.notes], legend)
         unit = captions.time_unit(math.sqrt(table["at_least_s"].max() * table["at_least_s"].min()))

@@ -81,7 +81,7 @@ class SpeedUp(AbstractFigure):
         arms = lines.of_arms(table.assign(num_composed=any_composed * table["num"]), results.roles, _mark)
         scale = scale_of(results.done)
         strip = shown_crossovers(comparison.crossovers, arms)
-        title = f"Speed-up over {baseline} in time to {captions.target_words(results)}"
+        title = f"Speed-up over {baseline} in time to {captions.timed_target(results)}"
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         notes = [*_how_to_read(table, baseline, comparison), *results.notes]
         style = arm_style(baseline, results.roles[baseline])

@@ -59,7 +59,7 @@ class TopologyByMedium(AbstractFigure):
         media = sorted(linked["medium"].unique(), reverse=True)
         timed = linked["time_value"].notna().any()
         rows = ["time", "step"] if timed else ["step"]
-        title = f"Central and decentral averaging: time to {captions.target_words(results)}" if timed else (
+        title = f"Central and decentral averaging: time to {captions.timed_target(results)}" if timed else (
             "Central and decentral averaging: time of a step"
         )  # fmt: skip
         setting = captions.setting_line(results, num_runs=linked["num"])

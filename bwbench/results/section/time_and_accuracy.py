@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import REFERENCE, may_win
+from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.best_set import best_set
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_reference, value_at
 from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
@@ -49,17 +51,17 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     counts = {one.num for one in estimates.values()}
     cells = group.cells.to_dict("records")
     composed = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["composed"]}
+    first = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["arrival_kind"] == FIRST_CROSSING}
+    marks = {at: ("†" if at in composed else "") + (FIRST_CROSSING_MARK if at in first else "") for at in found}
 
     def cell(arm: str, bandwidth: float | None) -> Sequence[Phrase]:
         one = estimates.get((arm, bandwidth))
         at = f"{key} {arm} {place(bandwidth)}"
-        return (
-            [] if one is None else _time_lines(one, at, composed=(arm, bandwidth) in composed, with_num=len(counts) > 1)
-        )
+        return [] if one is None else _time_lines(one, at, marks[arm, bandwidth], with_num=len(counts) > 1)
 
     repeats = phrase("n = ", Number(f"repeats {key}", str(*counts)), ". ") if len(counts) == 1 else ()
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
-    legend = phrase("95 % interval below it. ", repeats, _legend(found, composed))
+    legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
     running = {at: arrivals for at, arrivals in found.items() if may_win(group.roles[at[0]])}
     sentences = [text for bps in bandwidths if (text := _first(running, bps, key, group.roles)) is not None]
@@ -79,8 +81,7 @@ def arrivals_of(group: Results) -> dict[At, dict[int, Arrival]]:
     return found
 
 
-def _time_lines(one: Estimate, at: str, *, composed: bool, with_num: bool) -> Sequence[Phrase]:
-    mark = "†" if composed else ""
+def _time_lines(one: Estimate, at: str, mark: str, *, with_num: bool) -> Sequence[Phrase]:
     bound = "> " if math.isinf(one.value) else ""
     lines = [phrase(Number(f"time {at}", f"{bound}{digits(one.at_least)}"), mark)]
     if one.low is not None and one.high is not None:
@@ -92,11 +93,22 @@ def _time_lines(one: Estimate, at: str, *, composed: bool, with_num: bool) -> Se
     return lines
 
 
-def _legend(found: dict[At, dict[int, Arrival]], composed: set[At]) -> str:
+def _legend(found: dict[At, dict[int, Arrival]], marks: str) -> str:
     text = "One repeat has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
     if any(arrival.time_s is None for arrivals in found.values() for arrival in arrivals.values()):
         text += "> : fewer than half arrive within the limit; with other such repeats a censored fit. "
-    return (text + ("† composed." if composed else "")).strip()
+    return (text + _legend_of(marks)).strip()
+
+
+def _legend_of(marks: str) -> str:
+    words = ["† composed."] if "†" in marks else []
+    words += [f"{FIRST_CROSSING_MARK} first crossing: training ended there."] if FIRST_CROSSING_MARK in marks else []
+    return " ".join(words)
+
+
+def _marks_of(row: ArmRow) -> str:
+    crossed = row.first_crossing or row.baseline_first_crossing
+    return ("†" if row.composed else "") + (FIRST_CROSSING_MARK if crossed else "")
 
 
 def _first(
@@ -229,8 +241,8 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     pairs = phrase("n = ", Number(f"pairs {key}", str(*counts)), " an arm") if same else ()
     caption = phrase(f"Time to target of {baseline} over that of the arm: above 1 the arm is faster. ")
     caption = phrase(caption, "95 % interval each below it", "; " if pairs else "", pairs, ".")
-    if any(row.composed for row in rows.values()):
-        caption = phrase(caption, " † composed.")
+    if legend := _legend_of("".join(map(_marks_of, rows.values()))):
+        caption = phrase(caption, f" {legend}")
     yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
     yield from _taken_apart(rows, baseline, key, arms, bandwidths)
     found = [text for row in compared.crossovers for text in _crossover_sentences(row, f"{key} {row.algorithm}")]
@@ -271,7 +283,7 @@ def _ratio_lines(row: ArmRow, key: str, *, with_num: bool) -> Sequence[Phrase]:
     words, ratio = ratio_words(row.ratio, f"speedup {key}"), row.ratio
     if words is None or ratio is None:
         return []
-    lines = [phrase(words.value, "†" if row.composed else "")]
+    lines = [phrase(words.value, _marks_of(row))]
     if ratio.low is not None and ratio.high is not None:
         ends = ", ".join(significant(end, apart_from=1.0) for end in (ratio.low, ratio.high))
         lines.append(phrase(Number(f"speedup interval {key}", f"[{ends}]")))

@@ -15,11 +15,12 @@ from pathlib import Path
 from statistics import fmean
 
 from bwbench.base.errors import CellTakenError, ConfigError
-from bwbench.base.plain_data import canonical
+from bwbench.base.plain_data import Json, JsonObject, canonical
 from bwbench.base.registry import OPTIMIZERS
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
+from bwbench.experiment.config.tune_block import TuneBlock, tuned_options, variants_of, with_options
 from bwbench.experiment.config.tuned import with_rate
 from bwbench.experiment.config.tuned_table import RateTrial, Row, middle_target, setting_of
 from bwbench.experiment.kin import kin_key
@@ -35,8 +36,8 @@ from bwbench.running.run_cell import CellObserver, RunCell, RunObserver, run_cel
 from bwbench.running.tuning.schedule import (
     GROWTH,
     LEAST,
-    SEEDS,
     Judgement,
+    Known,
     State,
     Training,
     budget_of,
@@ -61,6 +62,8 @@ class Search:
         config: of a training, but for its learning rate: an unshaped link, full speed, the first seed of the tuning.
         grid: learning rates to choose from.
         budget: trainings, the same for all searches of an experiment.
+        options: of the method that are tuned beside the rate, with the values to try; variants: sets of them, the first
+            being what the experiment gives, which says nothing.
         notes: what the experiment has several values of, and the search one.
         known: trainings that a table holds, by the id of their cell: they count where their records are not here.
     """
@@ -70,6 +73,8 @@ class Search:
     grid: tuple[float, ...]
     budget: int
     arms: tuple[str, ...] = ()
+    options: dict[str, list[Json]] = field(default_factory=dict)
+    variants: tuple[JsonObject, ...] = ({},)
     notes: tuple[str, ...] = ()
     known: Mapping[str, RateTrial] = field(default_factory=dict)
 
@@ -78,6 +83,7 @@ class Search:
         optimizer = with_rate(self.config.optimizer, training.rate)
         seed = self.config.seed + training.number
         config = self.config.model_copy(update={"optimizer": optimizer, "seed": seed})
+        config = with_options(config, self.variants[training.variant])
         source, lr = config.dataset.source.name, f"lr{training.rate:g}"
         parts = (arm_name(config), config.model.name, source, f"n{config.nodes}", lr)
         name = "-".join(UNSAFE.sub("-", part).strip("-._") for part in parts)[:MAX_SLUG].rstrip("-._")
@@ -111,7 +117,9 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
         config = _trial_config(point.config, seed)
         key = canonical([kin_key(config), setting_of(config)["target"]])
         found.setdefault(key, []).append(config)
-    searches = [_search(configs, widen) for configs in found.values()]
+    searches = [_search(configs, experiment.tune, widen) for configs in found.values()]
+    most = max(len(search.variants) for search in searches)
+    searches = [replace(search, budget=budget_of(len(search.grid), most)) for search in searches]
     _refuse_reported(experiment, seed, max(most_seeds(search) for search in searches))
     known = {trial.id: trial for row in rows if not row.one_seed for trial in row.entry.trials}
     return [replace(search, known=known) for search in searches]
@@ -146,11 +154,12 @@ def widening(rows: Sequence[Row]) -> int:
     return max(found)
 
 
-def _search(configs: Sequence[CellConfig], widen: int) -> Search:
-    """The one search for cells that share a rate; it trains like the first of them."""
-    first, grid = configs[0], _grid(configs[0], widen)
+def _search(configs: Sequence[CellConfig], tune: TuneBlock, widen: int) -> Search:
+    """The one search for cells that share a rate; it trains like the first of them. Its budget is still to be set."""
+    first, grid = configs[0], _grid(configs[0], tune, widen)
     arms = tuple(dict.fromkeys(map(arm_name, configs)))
-    search = Search(arms[0], first, grid, budget_of(len(grid), seeds=SEEDS), arms)
+    variants = tuple(variants_of(tune, first))
+    search = Search(arms[0], first, grid, 0, arms, tuned_options(tune, first), variants)
     notes = []
     for key, value in (
         ("evaluate.every", lambda config: f"{config.evaluate.every_samples:g} samples"),
@@ -177,9 +186,9 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
     )
 
 
-def _grid(config: CellConfig, widen: int) -> tuple[float, ...]:
+def _grid(config: CellConfig, tune: TuneBlock, widen: int) -> tuple[float, ...]:
     name = config.optimizer.name
-    grid: Sequence[float] = getattr(OPTIMIZERS.load(name), "rates", ())
+    grid: Sequence[float] = tune.rates or getattr(OPTIMIZERS.load(name), "rates", ())
     if len(grid) < LEAST or list(grid) != sorted(set(grid)) or grid[0] <= 0:
         raise ConfigError(f"optimizer {name!r} has no grid of learning rates: 'rates' takes {LEAST} or more, rising")
     if "lr" not in type(config.optimizer.options).model_fields:
@@ -216,7 +225,7 @@ class _Lookup:
         """The judgement of one; None where there is none yet, or none about its rate."""
         if training not in self.trials:
             item = planned(self._search, training, self._results)
-            found = trial_of(item, training)
+            found = trial_of(item, training, self._search.variants[training.variant])
             if found is not None and (environment := CellFolder(item.folder).environment):
                 self.environments[training] = environment
             self.trials[training] = _judged(found) or _judged(self._search.known.get(item.cell.id)) or found
@@ -229,10 +238,14 @@ class _Lookup:
 def progress(search: Search, results: Path) -> SearchProgress:
     """How far a search is by what lies below ``results``, and by the trainings that its table holds."""
     known = _Lookup(search, results)
-    state = follow(search.grid, 1, search.budget, search.config.limit.samples, known)
+    state = _followed(search, known)
     ended = tuple(trial for training in state.trainings if (trial := known.trials[training]) is not None)
     failed = tuple(trial for trial in ended if trial.status not in JUDGED)
     return SearchProgress(state, ended, failed, tuple(known.environments.values()))
+
+
+def _followed(search: Search, known: Known) -> State:
+    return follow(search.grid, len(search.variants), search.budget, search.config.limit.samples, known)
 
 
 def with_common_grids(searches: Sequence[Search], results: Path) -> list[Search]:
@@ -260,7 +273,7 @@ def _end_of_best(search: Search, results: Path) -> int:
     known = _Lookup(search, results)
     if (end := outermost(search.grid, known)) != 0:
         return end
-    best = follow(search.grid, 1, search.budget, search.config.limit.samples, known).best
+    best = _followed(search, known).best
     if best is None or not best.on_edge:
         return 0
     return -1 if best.rate < search.grid[1] else 1
@@ -287,8 +300,8 @@ def waiting(search: Search, results: Path, retry: tuple[str, ...] = ()) -> list[
     return [item for item in needed if item.runs]
 
 
-def trial_of(item: PlannedCell, training: Training) -> RateTrial | None:
-    """What a training came to; None where it has not ended."""
+def trial_of(item: PlannedCell, training: Training, options: JsonObject) -> RateTrial | None:
+    """What a training came to, which had these options; None where it has not ended."""
     if item.status in NOT_RUN:
         return None
     config = item.cell.config
@@ -296,7 +309,13 @@ def trial_of(item: PlannedCell, training: Training) -> RateTrial | None:
     ended_ns = (item.folder / "status.json").stat().st_mtime_ns
     samples, loss = _outcome(item.folder, ended_ns, aim, config.limit.samples)
     return RateTrial(
-        lr=training.rate, seed=config.seed, status=item.status, samples_to_target=samples, loss=loss, id=item.cell.id
+        lr=training.rate,
+        options=options,
+        seed=config.seed,
+        status=item.status,
+        samples_to_target=samples,
+        loss=loss,
+        id=item.cell.id,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.plain_data import JsonObject
+from bwbench.experiment.config.tune_block import given_options, with_options
 from bwbench.experiment.config.tuned_table import (
     Made,
     Row,
@@ -24,6 +25,7 @@ from bwbench.records.environment import capture_environment
 from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Environment
 from bwbench.results.analysis.caveats import commit_of, host_of
+from bwbench.running.tuning.schedule import BestRate
 from bwbench.running.tuning.search import Search, SearchProgress
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
@@ -58,6 +60,8 @@ def entry_of(search: Search, found: SearchProgress) -> TunedEntry:
         every_samples=config.evaluate.every_samples,
         limit_samples=config.limit.samples,
         grid=search.grid,
+        options=search.options,
+        chosen=_chosen(search, best) if best is not None and sound else {},
         trials=found.trials,
         made=_made(found.environments),
     )
@@ -127,14 +131,18 @@ def as_yaml(table: TableFile) -> str:
     lines.append("entries:" if table.entries else "entries: []")
     for entry in table.entries:
         content = entry.model_dump(mode="json")
-        trials = [{key: value for key, value in trial.items() if (key, value) != ("seed", None)}
-                  for trial in content.pop("trials")]  # fmt: skip
+        trials = [_told(trial) for trial in content.pop("trials")]
         lines.append("")
         for number, (key, value) in enumerate(content.items()):
             lines.append(f"{'  ' if number else '- '}{key}: {_flow(value)}")
         lines.append("  trials:" if trials else "  trials: []")
         lines += [f"    - {_flow(trial)}" for trial in trials]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _told(trial: JsonObject) -> JsonObject:
+    """A trial without what is usual."""
+    return {key: value for key, value in trial.items() if (key, value) not in (("seed", None), ("options", {}))}
 
 
 def shown(entry: TunedEntry) -> JsonObject:
@@ -144,13 +152,44 @@ def shown(entry: TunedEntry) -> JsonObject:
         **entry.model_dump(mode="json", exclude={"trials"}),
         "samples_to_target": samples,
         "loss": loss,
+        "after": after(entry),
         "trials": [trial.model_dump(mode="json") for trial in entry.trials],
     }
+
+
+def _chosen(search: Search, best: BestRate) -> JsonObject:
+    """What the tuned options were found to be, those that stayed as the experiment gives them included."""
+    return given_options(with_options(search.config, search.variants[best.variant]), tuple(search.options))
 
 
 def _seeds_of(found: SearchProgress) -> int:
     """Seeds that decided; two at least, so that a search that did not end is not taken for one of one seed."""
     return max(2, len({trial.seed for trial in found.trials}))
+
+
+def given(entry: TunedEntry) -> JsonObject:
+    """What the experiment gave of the options that were tuned."""
+    codecs = entry.compression if isinstance(entry.compression, list) else [entry.compression]
+    parts = [part for part in (entry.algorithm, entry.collective, *codecs) if isinstance(part, dict)]
+    return {name: value for part in parts for name, value in part.items() if name in entry.options}
+
+
+def after(entry: TunedEntry) -> list[JsonObject]:
+    """How few samples the best of the first so many trainings needed, where that has changed, and what was found.
+
+    One training is a lucky one more easily than a mean: numbers before the last say what more of them were good for.
+    """
+    found: list[JsonObject] = []
+    best: int | None = None
+    for number, trial in enumerate(entry.trials, 1):
+        samples = trial.samples_to_target if trial.status == "done" else None
+        if samples is not None and (best is None or samples < best):
+            best = samples
+            found.append({"trainings": number, "samples_to_target": samples, "lr": trial.lr, "options": trial.options})
+    if entry.lr is not None:
+        whole: JsonObject = {"lr": entry.lr, "options": entry.chosen}
+        found.append({"trainings": len(entry.trials), "samples_to_target": entry.expected[0], **whole})
+    return found
 
 
 def _problem(search: Search, found: SearchProgress) -> str:

@@ -114,6 +114,13 @@ def test_a_target_that_nobody_reaches_is_shown_as_a_limit(tmp_path: Path) -> Non
     assert "ended at their limit" in text
 
 
+def test_first_crossings_are_marked_and_doubted(tmp_path: Path) -> None:
+    text = _section(_study(tmp_path))
+    assert "‡ first crossing: training ended there." in text
+    assert re.search(r"\d‡", text)
+    assert "ended at the first evaluation that met the target" in text
+
+
 def test_one_seed_is_a_threat_and_gives_no_interval(tmp_path: Path) -> None:
     text = _section(_study(tmp_path, repeats=1))
     assert "One seed" in text and "no interval" in text

@@ -147,6 +147,56 @@ def test_how_many_trainings_there_are_is_said_from_the_begin(tmp_path):
     assert progress(searches[0], tmp_path).state.best.rate == pytest.approx(0.1, rel=0.1)
 
 
+TUNE = BASE + "matrix: {algorithm: [ring, local-sgd]}\ntune: {period: [2, 8], rate: [0.025, 0.05, 0.1, 0.2]}\n"
+
+
+def tuned_together(tmp_path, better):
+    """A table of an experiment whose periods are tuned, where a period needs so many times as many samples."""
+    trainer, entries = Trainer(valley(0.08)), {}
+
+    class Periods(Trainer):
+        def __call__(self, item, wall_limit_s, observer):
+            options = item.cell.config.algorithm.to_json()
+            self._outcome = lambda lr: {
+                "samples": round(better.get(options.get("period"), 1) * valley(0.08)(lr)["samples"])
+            }
+            return super().__call__(item, wall_limit_s, observer)
+
+    trainer = Periods(valley(0.08))
+    searches = searches_of(load(tmp_path, TUNE, tuning=True), seed=1000)
+    tune(searches, tmp_path, [1.0] * 2, Quiet(), lambda *one: entries.update({one[0].arm: entry_of(*one)}), (), trainer)
+    write_table(tmp_path / "rates.yaml", "study", 1000, [*entries.values()])
+    return entries["ring"], entries["local-sgd"]
+
+
+def test_options_of_a_method_are_tuned_within_the_same_budget(tmp_path):
+    ring, local = tuned_together(tmp_path, {2: 0.5})
+    assert len(ring.trials) == len(local.trials) == 4 + 3 * 2 + 4 * 2, "two more variants of three rates each, for all"
+    assert (ring.options, ring.chosen) == ({}, {}) and max(trial.seed for trial in ring.trials) == 1004
+    assert (local.options, local.chosen) == ({"period": [2, 8]}, {"period": 2})
+    assert local.lr == pytest.approx(0.08, rel=0.2) and local.samples_to_target < 0.6 * ring.samples_to_target
+    assert [trial.options for trial in local.trials[:5]] == [{}] * 4 + [{"period": 2}]
+    ring_cell, local_cell = (point.config for point in load(tmp_path, TUNE).points)
+    assert local_cell.algorithm.to_json()["period"] == 2 and local_cell.optimizer.options.lr == local.lr
+    assert ring_cell.optimizer.options.lr == ring.lr
+    plain = TUNE.replace("period: [2, 8], ", "")
+    with pytest.raises(
+        ConfigError, match=r"'local-sgd' with .*period.* tuned beside the rate, not nothing; .* adds it"
+    ):
+        load(tmp_path, plain)
+    assert load(tmp_path, plain, "algorithm=ring")
+
+
+def test_options_that_are_best_as_they_are_stay(tmp_path):
+    _, local = tuned_together(tmp_path, {2: 2, 8: 3})
+    assert local.chosen == {
+        "period": load(tmp_path, BASE, "algorithm=local-sgd", tuning=True)
+        .points[0]
+        .config.algorithm.to_json()["period"]
+    }
+    assert "period" in (tmp_path / "rates.yaml").read_text()
+
+
 def one_seed(tmp_path, text, lr):
     """A table as it was made when one seed decided, with an entry for every arm."""
     found = {}

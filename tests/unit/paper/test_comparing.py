@@ -1,0 +1,85 @@
+"""Claims that compare arms say what `bwbench compare` says, and name all arms that may be the fastest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fixtures_paper import write_records
+
+from bwbench.results.analysis.comparison import compare_cells
+from paper.program.claim import Claim, Value
+from paper.program.claim_words import plain, verdict_text
+from paper.program.claimed_cells import Records
+from paper.program.evaluate import evaluate
+
+TEN = {"link.bandwidth": "10 Mbit/s"}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    return Records(write_records(tmp_path_factory.mktemp("results")))
+
+
+def _claim(**fields: Any) -> Claim:
+    return Claim(**{"name": "x", "experiment": "study", "where": TEN, **fields})
+
+
+def test_a_ratio_and_its_parts_are_those_of_compare(records: Records) -> None:
+    rows = compare_cells(records.folders, "ddp").rows
+    row = next(row for row in rows if row.algorithm == "ring-fp16" and row.condition == TEN)
+    assert row.ratio is not None and row.taken_apart is not None
+    for of, ratio in (("time", row.ratio), ("step time", row.taken_apart.step), ("samples", row.taken_apart.samples)):
+        value = evaluate(_claim(kind="ratio", arm="ring-fp16", over="ddp", of=of), records)
+        assert (value.value, value.low, value.high, value.num) == (ratio.value, ratio.low, ratio.high, ratio.num)
+
+
+def test_the_fastest_are_the_best_set(records: Records) -> None:
+    found = next(row.best for row in compare_cells(records.folders, "ddp").best if row.condition == TEN)
+    value = evaluate(_claim(kind="fastest"), records)
+    first, *others = value.words.split("|")
+    assert first == found.first
+    assert others == list(found.members[1:] or list(found.times)[1:2])
+    assert value.side == (len(found.members) == 1)
+
+
+def test_bytes_of_a_step_have_an_interval_of_no_width_where_they_never_differ(records: Records) -> None:
+    value = evaluate(_claim(kind="ratio", arm="ring-fp16", over="ddp", of="wire bytes per step"), records)
+    inverse = evaluate(_claim(kind="ratio", arm="ddp", over="ring-fp16", of="wire bytes per step"), records)
+    assert value.value is not None and inverse.value == pytest.approx(1 / value.value)
+    assert value.low is not None and value.high is not None and value.low <= value.value <= value.high
+
+
+def test_a_difference_turns_its_sign_with_its_arms(records: Records) -> None:
+    one = evaluate(_claim(kind="difference", arm="threshold", over="ddp"), records)
+    other = evaluate(_claim(kind="difference", arm="ddp", over="threshold"), records)
+    assert one.value is not None and one.low is not None and one.high is not None
+    assert (other.value, other.low, other.high) == pytest.approx((-one.value, -one.high, -one.low))
+
+
+@pytest.mark.parametrize(
+    ("words", "side", "said"),
+    [
+        ("a|b", 1, "a is faster than every other arm, 2.00 times as fast as b (95 % interval 1.50 to 2.50, n = 3)"),
+        ("a|b", 0, "a has the shortest mean time, and cannot be told from b (n = 3)"),
+        ("a|b|c|d", 0, "a has the shortest mean time, and cannot be told from b, c and d (n = 3)"),
+    ],
+)
+def test_the_fastest_in_words(words: str, side: int, said: str) -> None:
+    value = Value("ratio", 2.0, 3, 1.5, 2.5, side=side, words=words)
+    assert plain(verdict_text(_claim(kind="fastest"), value)) == said
+
+
+INTERVAL = "(95 % interval 1.50 to 2.50, n = 3)"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Value("ratio", 2.0, 3, 1.5, 2.5, side=1), f"makes steps 2.00 times as fast as b {INTERVAL}"),
+        (Value("ratio", 2.0, 3, 1.5, 2.5), f"cannot be told from b in the time of a step: ratio 2.00 {INTERVAL}"),
+        (Value("ratio", 2.0, 5, 1.5, 2.5, side=1, num_censored=2), "n = 5, 2 not reached)"),
+    ],
+)
+def test_step_times_in_words(value: Value, said: str) -> None:
+    assert said in plain(verdict_text(_claim(kind="ratio", arm="a", over="b", of="step time"), value))
