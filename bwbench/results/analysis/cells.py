@@ -153,7 +153,7 @@ def cell_row(folder: CellFolder) -> Row:
     """Flat row of one cell: who it is, its setting, what status.json says of it, and when it arrived."""
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
-    row["pilot"] = cell.pilot
+    row["of_pilot"] = cell.pilot is None or cell.repeat < cell.pilot
     setting = setting_of(cell.config)
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}

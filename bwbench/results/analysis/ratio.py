@@ -80,7 +80,8 @@ def _paired(pairs: Sequence[tuple[Arrival, Arrival]]) -> Ratio:
     reference, arm = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     value = math.exp(statistics.fmean(math.log(one.or_infinity / other.or_infinity) for one, other in pairs))
     logs = [math.log(one.middle_s / other.middle_s) for one, other in pairs]
-    parts = (of_seeds(logs), timing_part(reference), timing_part(arm))
+    are_of_pilot = [one.of_pilot and other.of_pilot for one, other in pairs]
+    parts = (of_seeds(logs, are_of_pilot), timing_part(reference), timing_part(arm))
     error, middle = MeanError(parts, grid_floor([reference, arm])), statistics.fmean(logs)
     low, high = around(value, middle, error)
     return Ratio(value, low, high, len(pairs), paired=True, middle=middle, error=error)

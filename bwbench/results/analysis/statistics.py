@@ -28,6 +28,7 @@ from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, Cause, ErrorPart,
 COLUMNS = (
     "seed", "time_to_target_s", "censored_at_s", "timing_share", "evaluate_every_samples", "samples_to_target",
     "global_batch", "samples", "training_clock_s", "composed", "timing_runs", "between_share", "kin", "arrival_kind",
+    "of_pilot",
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
@@ -47,6 +48,7 @@ class Arrival:
         timing_freedom: degrees of freedom that this is known with; infinite where it is assumed.
         samples: that the target took, or that were taken until the limit; None where records do not say.
         kin: equal for cells that learn alike, seed by seed; empty where a cell is nobody's kin.
+        of_pilot: whether it counts for the spread of its arm: all do, unless their number followed from a pilot's.
     """
 
     time_s: float | None
@@ -56,6 +58,7 @@ class Arrival:
     timing_freedom: float = math.inf
     samples: float | None = None
     kin: str = ""
+    of_pilot: bool = True
 
     @property
     def or_infinity(self) -> float:
@@ -111,21 +114,21 @@ def arrival_of(row: Mapping[str, object]) -> Arrival | None:
     variance, freedom = _timing(row)
     kin = row.get("kin")
     about = {"timing_variance": variance, "timing_freedom": freedom}
-    name = kin if isinstance(kin, str) else ""
+    name, of_pilot = kin if isinstance(kin, str) else "", bool(row.get("of_pilot", True))
     if time_s is None:
         if limit_s is None:
             return None
         taken, clock_s = number(row.get("samples")), number(row.get("training_clock_s"))
         if taken is not None and clock_s:
             taken *= min(1.0, limit_s / clock_s)  # until the limit, which may lie before the end
-        return Arrival(None, limit_s, **about, samples=taken, kin=name)
+        return Arrival(None, limit_s, **about, samples=taken, kin=name, of_pilot=of_pilot)
     every, samples = number(row.get("evaluate_every_samples")), number(row.get("samples_to_target"))
     grid_s = 0.0
     if every is not None and samples and row.get("arrival_kind") != FIT:  # which is interpolated
         # The last interval as its share of all samples until the target. Evaluations stand at the first step after
         # every multiple of it: their distance is at least a step.
         grid_s = time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
-    return Arrival(time_s, None, grid_s, **about, samples=samples, kin=name)
+    return Arrival(time_s, None, grid_s, **about, samples=samples, kin=name, of_pilot=of_pilot)
 
 
 def _timing(row: Mapping[str, object]) -> tuple[float, float]:
@@ -201,7 +204,7 @@ def estimate(arrivals: Sequence[Arrival]) -> Estimate:
         fitted = censored_mean(logs, limits)
         centre, seeds = fitted.centre, ErrorPart(SEEDS, fitted.variance, num - 1.0)
     else:
-        centre, seeds = statistics.fmean(logs), of_seeds(logs)
+        centre, seeds = statistics.fmean(logs), of_seeds(logs, [arrival.of_pilot for arrival in reached])
     value = math.exp(centre + later)
     if num < 2:
         return Estimate(value, None, None, value, num, num_censored, centre)

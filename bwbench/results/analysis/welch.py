@@ -80,8 +80,15 @@ class MeanError:
         return max(spread, math.hypot(self.floor, student_t(self.freedom, confidence) * math.sqrt(timing)))
 
 
-def of_seeds(logs: Sequence[float]) -> ErrorPart:
-    """The part that the spread of seeds makes; of one value an infinite one."""
-    if len(logs) < 2:
+def of_seeds(logs: Sequence[float], are_of_pilot: Sequence[bool] | None = None) -> ErrorPart:
+    """The part that the spread of seeds makes; of one value an infinite one.
+
+    Args:
+        are_of_pilot: for each value whether its spread counts. Where the number of repeats followed from the spread of
+            a pilot, one that is computed anew from all of them is too small too often (Stein 1945).
+    """
+    pilot = [log for log, counts in zip(logs, are_of_pilot or (), strict=True) if counts] if are_of_pilot else logs
+    spread = pilot if len(pilot) > 1 else logs
+    if len(spread) < 2:
         return ErrorPart(SEEDS, math.inf, 1.0)
-    return ErrorPart(SEEDS, statistics.variance(logs) / len(logs), len(logs) - 1.0)
+    return ErrorPart(SEEDS, statistics.variance(spread) / len(logs), len(spread) - 1.0)

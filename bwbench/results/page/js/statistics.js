@@ -65,7 +65,7 @@ function estimate(arrivals) {
   }
   const logs = reached.map((arrival) => Math.log(middle(arrival)));
   const later = mean(reached.map((arrival) => Math.log(orInfinity(arrival) / middle(arrival))));
-  let centre = mean(logs), seeds = num > 1 ? seedsPart(logs) : null;
+  let centre = mean(logs), seeds = num > 1 ? seedsPart(logs, reached.map(isOfPilot)) : null;
   if (numCensored) {
     const limits = arrivals.filter((arrival) => arrival.time === null).map((arrival) => Math.log(atLeast(arrival)));
     const fitted = censoredMean(logs, limits);
@@ -79,8 +79,14 @@ function estimate(arrivals) {
   return { value, low, high, atLeast: value, num, numCensored, middle: centre, error };
 }
 
-function seedsPart(logs) {
-  return { cause: "seeds", variance: deviation(logs) ** 2 / logs.length, freedom: logs.length - 1 };
+/** Only the pilot's spread counts where the number of repeats followed from it. */
+function seedsPart(logs, areOfPilot) {
+  const pilot = logs.filter((_, i) => areOfPilot[i]), spread = pilot.length > 1 ? pilot : logs;
+  return { cause: "seeds", variance: deviation(spread) ** 2 / logs.length, freedom: spread.length - 1 };
+}
+
+function isOfPilot(arrival) {
+  return arrival.ofPilot !== false;
 }
 
 function timingPart(arrivals) {
@@ -128,7 +134,7 @@ function paired(pairs) {
   const value = Math.exp(mean(pairs.map(([one, other]) => Math.log(orInfinity(one) / orInfinity(other)))));
   const logs = pairs.map(([one, other]) => Math.log(middle(one) / middle(other)));
   const sides = [pairs.map((pair) => pair[0]), pairs.map((pair) => pair[1])];
-  const error = { parts: [seedsPart(logs), ...sides.map(timingPart)], floor: floorOf(sides) };
+  const error = { parts: [seedsPart(logs, pairs.map((pair) => pair.every(isOfPilot))), ...sides.map(timingPart)], floor: floorOf(sides) };
   const [low, high] = around(value, mean(logs), error, CONFIDENCE);
   return { value, low, high, num: pairs.length, bound: "", numCensored: 0, paired: true, middle: mean(logs), error };
 }

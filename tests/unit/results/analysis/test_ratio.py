@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 
 import pytest
 
 from bwbench.results.analysis.ratio import ratio_of
-from bwbench.results.analysis.statistics import Arrival
+from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.analysis.taken_apart import take_apart
 from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, ErrorPart, MeanError
 
@@ -127,3 +128,14 @@ def test_step_times_of_repeats_that_did_not_arrive_are_known() -> None:
 
 def test_without_samples_nothing_is_taken_apart() -> None:
     assert take_apart(arm(10.0, 11.0), arm(5.0, 6.0)) is None
+
+
+def test_where_a_pilot_said_how_many_there_are_its_spread_alone_counts() -> None:
+    times_s = (10.0, 12.0, 9.0, 11.0, 5.0, 25.0)
+    all_count = {seed: Arrival(time_s) for seed, time_s in enumerate(times_s)}
+    by_pilot = {seed: Arrival(time_s, of_pilot=seed < 4) for seed, time_s in enumerate(times_s)}
+    one, other = estimate(list(all_count.values())), estimate(list(by_pilot.values()))
+    assert one.value == other.value and one.error is not None and other.error is not None
+    spread = statistics.variance(math.log(time_s) for time_s in times_s[:4])
+    assert other.error.parts[0] == ErrorPart(SEEDS, pytest.approx(spread / 6), 3.0)
+    assert one.error.parts[0].freedom == 5.0
