@@ -12,6 +12,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
 from bwbench.records import iter_cells, readable
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow, compare_cells
 from bwbench.results.analysis.crossover import Crossover
@@ -21,13 +22,17 @@ RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm 
 _DIGITS = 6  # of computed bandwidths
 
 
-def print_comparison(folder: Path, baseline: str, by: str, *, as_json: bool) -> None:
+def print_comparison(
+    folder: Path, baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
+) -> None:
     """Print how the arms compare on stdout; notes on what is left out on stderr, or in the JSON document.
 
     Args:
         by: dotted key of the configuration whose values stand first.
+        target: metric and value to compare at in place of the recorded target.
     """
     cells, refused = readable(iter_cells(folder))
+    cells = at_target(cells, target)
     comparison = compare_cells(cells, baseline, by)
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
     done = [cell for cell in cells if state_of(cell) == DONE]
@@ -72,6 +77,8 @@ def _arm_json(row: ArmRow) -> dict[str, object]:
         "n": row.num_pairs,
         "num_censored": row.num_censored,
         "composed": row.composed,
+        "first_crossing": row.first_crossing,
+        "baseline_first_crossing": row.baseline_first_crossing,
         "time_s": None if math.isinf(time.value) else time.value,
         "time_low_s": time.low,
         "time_high_s": time.high,
@@ -154,8 +161,9 @@ def _arm_cells(row: ArmRow) -> list[list[str]]:
         ends = ratio.kind
     time, reference = row.time, row.baseline_time
     missed = f"{row.num_censored} of {row.num_pairs}" if row.num_censored else "-"
-    return [[row.algorithm, _time(time), "-" if reference is None else _time(reference), value, ends,
-             str(row.num_pairs), missed]]  # fmt: skip
+    own = _time(time, first_crossing=row.first_crossing)
+    other = "-" if reference is None else _time(reference, first_crossing=row.baseline_first_crossing)
+    return [[row.algorithm, own, other, value, ends, str(row.num_pairs), missed]]
 
 
 def _crossover_cells(row: CrossoverRow) -> list[list[str]]:
@@ -186,12 +194,18 @@ def _ends(one: Crossover, *, has_interval: bool) -> str:
 
 
 def _pareto_cells(row: ParetoRow) -> list[list[str]]:
-    time = "not reached" if row.time_s is None else seconds(row.time_s)
+    time = "not reached" if row.time_s is None else _marked(seconds(row.time_s), first_crossing=row.first_crossing)
     return [[row.algorithm, time, f"{row.metric} {row.metric_value:.4g}", str(row.n)]]
 
 
-def _time(estimate: Estimate) -> str:
-    return f"> {seconds(estimate.at_least)}" if math.isinf(estimate.value) else seconds(estimate.value)
+def _time(estimate: Estimate, *, first_crossing: bool) -> str:
+    if math.isinf(estimate.value):
+        return f"> {seconds(estimate.at_least)}"
+    return _marked(seconds(estimate.value), first_crossing=first_crossing)
+
+
+def _marked(time: str, *, first_crossing: bool) -> str:
+    return f"{time} {FIRST_CROSSING_MARK}" if first_crossing else time
 
 
 def _bandwidth(bandwidth_bps: float | None) -> str:

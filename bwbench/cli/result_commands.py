@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from bwbench.results.analysis.cells import Row
 
 
+AskedTarget = Annotated[
+    str | None,
+    option(
+        "Look at another target than the recorded one, where the curves allow it: accuracy=0.87.",
+        metavar="METRIC=VALUE",
+        show_default="the recorded target",
+    ),
+]
 AsJson = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 _SHOWN_LEFT_OUT = 8
 _FORMULA = tuple("=+-@|%＝＋－＠")  # what a formula begins with
@@ -80,6 +88,7 @@ def compare(
     baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.")],
     by: Annotated[str, option("Dotted key of the configuration whose values stand first.")] = "link.bandwidth",
     *,
+    target: AskedTarget = None,
     json: Annotated[bool, option("Print JSON instead of tables.", "--json")] = False,
 ) -> int:
     """How many times faster each arm reaches the target than the baseline, paired by seed, with 95 % intervals.
@@ -90,8 +99,9 @@ def compare(
     check_folder(folder)
 
     from bwbench.cli.comparison_text import print_comparison
+    from bwbench.results.analysis.cell_arrival import asked_target
 
-    print_comparison(folder, baseline, by, as_json=json)
+    print_comparison(folder, baseline, by, asked_target(target) if target else None, as_json=json)
     return EXIT_OK
 
 
@@ -193,6 +203,7 @@ def plot(
     ] = None,
     format: Annotated[list[PictureFormat] | None, option("Pictures of this format only.", show_default="both")] = None,
     folders: Annotated[bool, option("A folder for each experiment even where there is only one.", "--folders")] = False,
+    target: AskedTarget = None,
 ) -> int:
     """Draw the figures of an experiment as PNG and PDF, each with a JSON file of its numbers and cells.
 
@@ -205,6 +216,7 @@ def plot(
         if name not in FIGURES:
             raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
 
+    from bwbench.results.analysis.cell_arrival import asked_target, at_target
     from bwbench.results.analysis.results import Reader, read_cells, results_of  # pandas takes a second to import
     from bwbench.results.figures.album import draw_albums
     from bwbench.results.figures.style import WIDTHS_IN
@@ -214,7 +226,7 @@ def plot(
     cells, refused = read_cells(folder, reader)
     say_unreadable(refused)
     drawn = draw_albums(
-        results_of(cells, reader),
+        results_of(at_target(cells, asked_target(target) if target else None), reader),
         out or _own_folder(folder, "figures"),
         figure,
         WIDTHS_IN[width.value],
@@ -248,6 +260,8 @@ def report(
     format: Annotated[
         ReportFormat, option("A page for the browser, or a results section for a paper.")
     ] = ReportFormat.html,
+    *,
+    target: AskedTarget = None,
 ) -> int:
     """Write one HTML file to explore the cells in: no server, no network. Or a section for a paper.
 
@@ -259,6 +273,7 @@ def report(
     if out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _REPORT_NAMES[format]}")
     from bwbench.records.files import write_bytes_atomic
+    from bwbench.results.analysis.cell_arrival import asked_target, at_target
     from bwbench.results.analysis.results import Reader, read_cells, results_of  # pandas takes a second to import
     from bwbench.results.page.payload import build_payload
     from bwbench.results.page.render import render_page
@@ -269,6 +284,7 @@ def report(
     say_unreadable(refused)
     if not cells:
         raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
+    cells = at_target(cells, asked_target(target) if target else None)
     if format is ReportFormat.html:
         text = render_page(build_payload(cells, _in_utf_8(folder.resolve().name), reader))
     else:
@@ -294,6 +310,8 @@ def export(
         Path | None, option("File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
     ] = None,
     what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
+    *,
+    target: AskedTarget = None,
 ) -> int:
     """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps.
 
@@ -301,14 +319,16 @@ def export(
     """
     from bwbench.records import iter_cells, readable
     from bwbench.records.files import write_bytes_atomic
+    from bwbench.results.analysis.cell_arrival import asked_target, at_target
     from bwbench.results.analysis.export import WHAT
 
     check_folder(folder)
+    asked = asked_target(target) if target else None
     if out is not None and out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / f'{what.value}.{to.value}'}")
     cells, refused = readable(iter_cells(folder))
     rows: list[Row] = []
-    for cell in cells:
+    for cell in at_target(cells, asked):
         try:
             rows += WHAT[what.value]([cell])
         except RecordError as error:  # of its events, which are read for rows of evaluations and steps alone

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bwbench.base.errors import ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject, leaves
@@ -99,10 +100,14 @@ class CellFolder:
     Attributes:
         path: of its folder; of a published cell, where that would lie.
         files: where its files are read from; by default the folder.
+        asked_target: metric and value that analysis looks at in place of the recorded target.
+        made: what analysis has made of its records, by name; shared by all that stand for the same records.
     """
 
     path: Path
     files: PackedFiles | None = field(default=None, compare=False, repr=False)
+    asked_target: tuple[str, float] | None = field(default=None, compare=False, repr=False)
+    made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def _files(self) -> FolderFiles | PackedFiles:

@@ -1,4 +1,4 @@
-"""One cell as a flat row, from cell.json and status.json alone: tables of ten thousand cells stay quick.
+"""One cell as a flat row, from cell.json and status.json, and the curve of a run that went on behind its target.
 
 Values of its configuration are found by dotted keys as well, as written in YAML: ``link.bandwidth``.
 """
@@ -21,6 +21,7 @@ from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Status
+from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.timing_variance import log_error
 from bwbench.results.analysis.trial import target_of
 
@@ -147,7 +148,7 @@ def state_of(folder: CellFolder) -> str:
 
 
 def cell_row(folder: CellFolder) -> Row:
-    """Flat row of one cell: who it is, its setting, and what status.json says of it."""
+    """Flat row of one cell: who it is, its setting, what status.json says of it, and when it arrived."""
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
     row["pilot"] = cell.pilot
@@ -155,9 +156,9 @@ def cell_row(folder: CellFolder) -> Row:
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
-    if row["samples"] is not None and row["samples"] == row["samples_to_target"]:
-        # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
-        row |= {f"{what}_to_target": row[what] for what in ("payload_bytes", "wire_bytes")}
+    row |= vars(arrival_of_cell(folder))
+    if folder.asked_target is not None:
+        row["target_metric"], row["target_value"] = folder.asked_target
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}
     composed = status.composed if status is not None else None
     row["timing_runs"] = None if composed is None else composed.num_timing_runs  # whole, each repeat is a run by itself

@@ -16,6 +16,8 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arrival import FIRST_CROSSING, UNKNOWN
+from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
 from bwbench.results.analysis.cells import DONE, Row, cell_row, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
@@ -41,6 +43,8 @@ class ArmRow:
         num_pairs: seeds that both arms have.
         num_censored: those of them where one of the two did not reach the target.
         composed: one of the times is composed, not measured whole.
+        first_crossing, baseline_first_crossing: whether any of the arm's repeats is known by its first crossing alone,
+            and of the baseline's.
     """
 
     experiment: str
@@ -53,6 +57,8 @@ class ArmRow:
     time: Estimate
     baseline_time: Estimate | None
     composed: bool
+    first_crossing: bool = False
+    baseline_first_crossing: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class ParetoRow:
     Attributes:
         time_s: geometric mean of the times to target; None where the median repeat did not reach it.
         metric, metric_value: name, and mean over the repeats at the last evaluation on the validation split.
+        first_crossing: as in ``ArmRow``.
         optimal: no other arm is at least as good in both and better in one.
     """
 
@@ -87,6 +94,7 @@ class ParetoRow:
     n: int
     num_censored: int
     composed: bool
+    first_crossing: bool
     optimal: bool
 
 
@@ -125,6 +133,7 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         raise ConfigError(_nothing_to_compare(everything))
     if all(value_at(folder.cell.config, "stop") == "target" for folder in everything):
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
+    comparison.notes.extend(arrival_notes(folder for folder in everything if state_of(folder) == DONE))
     comparison.rows.sort(key=_place_of)
     return comparison
 
@@ -133,6 +142,8 @@ def _nothing_to_compare(folders: Sequence[CellFolder]) -> str:
     done = [folder for folder in folders if state_of(folder) == DONE]
     if not done:
         return f"none of {len(folders)} cells is done: there is nothing to compare; run them with `bwbench run FILE`"
+    if any(arrival_of_cell(folder).arrival_kind == UNKNOWN for folder in done):
+        return "when any of these cells reaches this target is unknown until run again, for longer; ask for a lower one"
     return "no cell that is done has a time to its target; give the experiment a `target:`, e.g. {accuracy: 0.95}"
 
 
@@ -179,6 +190,10 @@ class _Arm:
     def composed(self) -> bool:
         return any(row["composed"] for row in self.rows)
 
+    @property
+    def first_crossing(self) -> bool:
+        return any(row["arrival_kind"] == FIRST_CROSSING for row in self.rows)
+
 
 def _arms(done: Sequence[CellFolder]) -> Iterator[_Arm]:
     by_name: dict[str, list[CellFolder]] = {}
@@ -202,7 +217,7 @@ def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[
         centre, mean = estimate(list(arm.arrivals.values())), statistics.fmean(finals)
         time_s = None if math.isinf(centre.value) else centre.value
         of_arm = (_ordered(condition, by, arm), arm.name, time_s, metric, mean, centre.num, centre.num_censored)
-        row = ParetoRow(experiment, *of_arm, arm.composed, False)
+        row = ParetoRow(experiment, *of_arm, arm.composed, arm.first_crossing, False)
         points.append((centre.value, -mean if metric == "loss" else mean, row))
     points.sort(key=lambda point: (point[0], -point[1], point[2].algorithm))
     optimal = non_dominated([(time_s, -good) for time_s, good, _ in points])
@@ -223,6 +238,8 @@ def _arm_row(experiment: str, condition: Condition, arm: _Arm, baseline: str, re
         estimate(list(arm.arrivals.values())),
         estimate(list(others.values())) if others else None,
         arm.composed or (reference is not None and reference.composed),
+        arm.first_crossing,
+        reference is not None and reference.first_crossing,
     )
 
 

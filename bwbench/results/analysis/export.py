@@ -14,6 +14,7 @@ from bwbench.results.analysis.trial import curve_of
 
 _IDENTITY = ("id", "slug", "experiment", "arm", "repeat")
 _DERIVED = ("bandwidth_bps", "rtt_s", "global_batch", "target_metric", "target_value", "evaluate_every_samples")
+_OF_ARRIVAL = ("arrival_kind", "first_crossing_s", "first_crossing_samples")
 _OF_ENVIRONMENT = ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")
 _OF_A_STEP = ("step", "samples", "clock_s", "duration_s", "loss", "lr", "payload_bytes")
 
@@ -27,7 +28,7 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         about = cell_row(folder)
         row: Row = {key: about[key] for key in _IDENTITY}
         row |= {"status": about["status"], "reason": about["reason"], "composed": is_composed(folder)}
-        row |= {key: about[key] for key in (*_DERIVED, *OUTCOMES)}
+        row |= {key: about[key] for key in (*_DERIVED, *OUTCOMES, *_OF_ARRIVAL)}
         status = folder.status or TrialSummary()
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
         row |= _achieved(folder.link or LinkRecord())

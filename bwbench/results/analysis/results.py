@@ -20,6 +20,7 @@ from bwbench.methods.roles import LIMITS, REFERENCE, as_role
 from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.records.schema import PARTS, Digest
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note, unlike_hosts_note
+from bwbench.results.analysis.cell_arrival import CURVE, arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
 from bwbench.results.analysis.statistics import (
@@ -62,6 +63,7 @@ class Reader:
         """Curve and ledger of the cell's last attempt."""
         if folder.path not in self._digests:
             self._digests[folder.path] = folder.digest or digest_of(folder.events(), folder.link)
+            folder.made.setdefault(CURVE, self._digests[folder.path].curve)
         return self._digests[folder.path]
 
 
@@ -274,7 +276,7 @@ class Results:
         if composed and any(map(is_composed, self.done)):
             composed = f"{COMPOSED_MARK} {composed}"
         machines = (provenance_note(self.done), unlike_hosts_note(self.done))
-        return [*notes, *(note for note in (composed, *machines) if note)]
+        return [*notes, *arrival_notes(self.done), *(note for note in (composed, *machines) if note)]
 
 
 def load_results(folder: Path) -> list[Results]:

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import SupportsFloat, cast
 
+from bwbench.results.analysis.arrival import FIT
+
 COLUMNS = (
     "seed", "time_to_target_s", "censored_at_s", "timing_share",
-    "evaluate_every_samples", "samples_to_target", "global_batch",
+    "evaluate_every_samples", "samples_to_target", "global_batch", "arrival_kind",
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
@@ -100,7 +102,7 @@ def arrival_of(row: Mapping[str, object]) -> Arrival | None:
         return None if limit_s is None else Arrival(None, limit_s)
     every, samples = number(row.get("evaluate_every_samples")), number(row.get("samples_to_target"))
     grid_s = 0.0
-    if every is not None and samples:
+    if every is not None and samples and row.get("arrival_kind") != FIT:  # which is interpolated
         # The last interval as its share of all samples until the target. Evaluations stand at the first step after
         # every multiple of it: their distance is at least a step.
         grid_s = time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)

@@ -1,0 +1,163 @@
+"""When a cell arrived, from its records: by the fit of its curve where training went on, else at its first crossing.
+
+status.json holds the first evaluation that met the target, and stays as it was written. Here it is looked at anew: a
+run to its budget (``stop: limit``) has a curve on both sides of the arrival. One that ended at its target has none, so
+that its first crossing stands, and is marked. Another target may be asked of any cell (``at_target``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from bwbench.base.errors import ConfigError, RecordError
+from bwbench.base.plain_data import JsonObject, mapping_at
+from bwbench.base.units import DURATION
+from bwbench.records import CellFolder
+from bwbench.records.schema import CurvePoint, Status
+from bwbench.results.analysis.arrival import (
+    CENSORED,
+    FIRST_CROSSING,
+    FIT,
+    UNKNOWN,
+    Budget,
+    CurveArrival,
+    arrival_on,
+    first_crossing,
+    payload_at,
+)
+from bwbench.results.analysis.trial import curve_of, target_of
+
+FIRST_CROSSING_MARK = "‡"  # behind times that are first crossings, and before the note that says what that means
+CURVE = "curve"  # among what was made of a cell's records
+
+
+@dataclass(frozen=True)
+class CellArrival:
+    """When a cell reached its target, or the one that is asked for.
+
+    Attributes:
+        arrival_kind: ``fit``, ``first crossing``, ``censored``, ``unknown`` (until it is run again); None for a cell
+            without a target or without status.json.
+        time_to_target_s, samples_to_target: at the arrival; None where there is none.
+        censored_at_s: training clock up to which it is known not to have arrived.
+        payload_bytes_to_target, wire_bytes_to_target: until the arrival, over all ranks.
+        first_crossing_s, first_crossing_samples: the first evaluation that met the target, whatever the kind.
+    """
+
+    arrival_kind: str | None = None
+    time_to_target_s: float | None = None
+    samples_to_target: int | None = None
+    censored_at_s: float | None = None
+    payload_bytes_to_target: int | None = None
+    wire_bytes_to_target: int | None = None
+    first_crossing_s: float | None = None
+    first_crossing_samples: int | None = None
+
+
+def asked_target(text: str) -> tuple[str, float]:
+    """``accuracy=0.87`` as metric and value. Raises ConfigError for anything else."""
+    metric, _, value = (part.strip() for part in text.partition("="))
+    with contextlib.suppress(ValueError):
+        if metric and math.isfinite(float(value)):
+            return metric, float(value)
+    raise ConfigError(f"--target: {text!r} is not METRIC=VALUE; write it like accuracy=0.87 or loss=2.2")
+
+
+def at_target(folders: Iterable[CellFolder], target: tuple[str, float] | None) -> list[CellFolder]:
+    """The same cells, to be looked at with another target; as they are where it is None."""
+    return [folder if target is None else replace(folder, asked_target=target) for folder in folders]
+
+
+def target_at(folder: CellFolder) -> tuple[str, float] | None:
+    """Metric and value of the target that is asked of a cell: its own unless another one is."""
+    return folder.asked_target or target_of(folder.cell.config)
+
+
+def kept_curve(folder: CellFolder) -> Sequence[CurvePoint]:
+    """The validation evaluations of a cell, whose events are read once. Raises RecordError where those are broken."""
+    if folder.digest is not None:
+        return folder.digest.curve
+    if CURVE not in folder.made:
+        folder.made[CURVE] = curve_of(folder.events())
+    curve: Sequence[CurvePoint] = folder.made[CURVE]
+    return curve
+
+
+def arrival_of_cell(folder: CellFolder) -> CellArrival:
+    """When the cell arrived. Reads its curve only where that can say more than status.json."""
+    status, target = folder.status, target_at(folder)
+    if status is None or target is None:
+        return CellArrival()
+    own = target == target_of(folder.cell.config)
+    told = _as_recorded(status) if own else CellArrival(UNKNOWN if status.status == "done" else None)
+    stops = folder.cell.config.get("stop", "target") == "target"
+    if status.status != "done" or (own and stops):
+        return told
+    try:
+        curve = kept_curve(folder)
+    except RecordError:  # who reads the events themselves says so
+        return told
+    first = first_crossing(curve, *target)
+    if first is not None:
+        told = replace(told, first_crossing_s=first.clock_s, first_crossing_samples=first.samples)
+    went_on = not (stops and status.time_to_target_s is not None)
+    found = arrival_on(curve, *target, budget_of(folder.cell.config), went_on=went_on)
+    if found.kind == CENSORED:
+        crossed = (told.first_crossing_s, told.first_crossing_samples)
+        return CellArrival(CENSORED, None, None, found.clock_s, None, None, *crossed)
+    return _fitted(told, found, curve, status) if found.kind == FIT else told
+
+
+def budget_of(config: JsonObject) -> Budget:
+    """What a cell may spend, as its configuration says under ``limit``."""
+    limit = mapping_at(config, "limit")
+    samples, time = limit.get("samples"), limit.get("time")
+    return Budget(
+        float(samples) if isinstance(samples, int) else None, DURATION.parse(time) if isinstance(time, str) else None
+    )
+
+
+def arrival_notes(folders: Iterable[CellFolder]) -> list[str]:
+    """What must be said of cells that are done wherever their times stand: first crossings, and what is not known."""
+    kinds = [kind for folder in folders if (kind := arrival_of_cell(folder).arrival_kind) is not None]
+    notes = []
+    if num := kinds.count(FIRST_CROSSING):
+        notes.append(
+            f"{FIRST_CROSSING_MARK} First crossing, of {num} of {len(kinds)} cells: training ended at the first "
+            "evaluation that met the target, a lucky one, which flatters the more the metric flickers."
+        )
+    if num := kinds.count(UNKNOWN):
+        notes.append(f"Unknown until run again, for longer: when {num} of {len(kinds)} cells reach this target.")
+    return notes
+
+
+def _as_recorded(status: Status) -> CellArrival:
+    """What status.json says: the first crossing, or the end of a run that never met its target."""
+    kind = FIRST_CROSSING if status.time_to_target_s is not None else CENSORED if status.censored_at_s else None
+    payload, wire = status.payload_bytes_to_target, status.wire_bytes_to_target
+    if status.samples is not None and status.samples == status.samples_to_target:
+        # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
+        payload, wire = status.payload_bytes, status.wire_bytes
+    times = (status.time_to_target_s, status.samples_to_target)
+    return CellArrival(kind, *times, status.censored_at_s, payload, wire, *times)
+
+
+def _fitted(told: CellArrival, found: CurveArrival, curve: Sequence[CurvePoint], status: Status) -> CellArrival:
+    """An arrival by the fit; bytes as the curve has them there, on the wire by the payload's share."""
+    samples = found.samples or 0.0
+    payload, all_payload = payload_at(curve, samples), status.payload_bytes
+    share = samples / status.samples if status.samples else 1.0  # of what sends alike in every step
+    if payload is not None and all_payload:
+        share = payload / all_payload
+    return replace(
+        told,
+        arrival_kind=FIT,
+        time_to_target_s=found.clock_s,
+        samples_to_target=round(samples),
+        censored_at_s=None,
+        payload_bytes_to_target=None if payload is None else round(payload),
+        wire_bytes_to_target=None if status.wire_bytes is None else round(status.wire_bytes * min(1.0, share)),
+    )
