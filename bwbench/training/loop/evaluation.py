@@ -78,7 +78,7 @@ class Evaluator:
         mean = self._control.mean(local, weight=len(share))
         duration_s = time.monotonic() - begin_mono_s
         self._progress.evaluation_s += duration_s
-        target = self._trial.config.target
+        targets = self._trial.config.all_targets
         return Evaluation(
             split=split,
             step=self._progress.steps,
@@ -86,6 +86,6 @@ class Evaluator:
             clock_s=clock_s,
             local={metric: finite(value) for metric, value in local.items()},
             mean={metric: finite(value) for metric, value in mean.items()},
-            target_met=target is not None and meets(target.metric, mean[target.metric], target.value),
+            target_met=bool(targets) and all(meets(one.metric, mean[one.metric], one.value) for one in targets),
             duration_s=duration_s,
         )
