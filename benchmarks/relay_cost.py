@@ -2,10 +2,10 @@
 
 A row a ring: goodput against what the links allow, the relay's CPU time per frame (nodes' TCP included: it runs in the
 relay's sends), wake-ups, how late frames left. CPU time moves with whatever else the machine does, so that each ring is
-run several times and the cheapest run is told, beside the cost of all of them. A queue of one bandwidth-delay product
-(the default) is short for TCP in both directions at once: the same ring with a long queue tells what the relay carries.
+run several times and the cheapest run is told, beside cost and goodput of all of them. What TCP makes of a queue is not
+what the relay carries: `8:100:1 bdp:reno` against `8:100:50 ms:cubic` shows the former (docs/links.md).
 
-Usage: python benchmarks/relay_cost.py [--json FILE] [--quick] [--ring NODES:MBPS[:QUEUE]]…
+Usage: python benchmarks/relay_cost.py [--json FILE] [--quick] [--ring NODES:MBPS[:QUEUE[:CONGESTION CONTROL]]]…
 """
 
 from __future__ import annotations
@@ -54,23 +54,24 @@ while time.monotonic() < end:
 
 
 class Ring(NamedTuple):
-    """So many nodes, each of which sends to the next one; ``queue`` as in YAML, empty for the default."""
+    """So many nodes, each of which sends to the next one; queue and congestion control as in YAML, empty: default."""
 
     nodes: int
     rate_bps: float
     queue: str = ""
+    control: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Ring:
-        """Of ``4:10`` or ``4:1000:8 MB``."""
-        nodes, rate_mbps, *queue = text.split(":")
-        return cls(int(nodes), float(rate_mbps) * 1e6, *queue)
+        """Of ``4:10``, ``4:1000:8 MB`` or ``8:100:1 bdp:reno``."""
+        nodes, rate_mbps, *more = text.split(":")
+        return cls(int(nodes), float(rate_mbps) * 1e6, *more)
 
     @property
     def link(self) -> Link:
-        queue = {"queue": self.queue} if self.queue else {}
-        keys = {"bandwidth": BANDWIDTH.format(self.rate_bps), "latency": LATENCY, "backend": "relay", **queue}
-        return Link.model_validate(keys)
+        keys = {"bandwidth": BANDWIDTH.format(self.rate_bps), "latency": LATENCY, "backend": "relay"}
+        tcp = {"congestion_control": self.control or None}
+        return Link.model_validate({**keys, "queue": self.queue or None, "tcp": tcp})
 
 
 RINGS = (
@@ -103,7 +104,7 @@ def measure(ring: Ring, seconds: float) -> dict[str, Any]:
         finally:
             for flow in flows:
                 flow.stop()
-        priority = network.applied.get("priority")
+        priority, control = network.applied.get("priority"), network.applied["tcp"]["tcp_congestion_control"]
     # Each uplink carries its node's own segments and, for every second one that it receives, an acknowledgement.
     full_bps = ring.rate_bps * TCP_PAYLOAD_BYTES / (ETHERNET_FRAME_BYTES + ACK_FRAME_BYTES / 2)
     lateness = lateness_between(health, later)
@@ -114,7 +115,8 @@ def measure(ring: Ring, seconds: float) -> dict[str, Any]:
     return {
         "nodes": ring.nodes,
         "rate_bps": ring.rate_bps,
-        "queue": ring.queue or "default",
+        "queue": str(ring.link.queue),
+        "congestion_control": control,
         "tool": Flow.tool(),
         "asked_goodput_bps": full_bps,
         "goodput_bps": sum(goodput_bps) / ring.nodes,
@@ -193,11 +195,14 @@ def main() -> None:
         except MeasurementError as error:
             raise SystemExit(f"{ring.nodes} nodes at {BANDWIDTH.format(ring.rate_bps)}: {error}") from None
         costs = [round(run["us_per_frame"], 2) for run in measured]
-        row = {**min(measured, key=lambda run: run["us_per_frame"]), "us_per_frame_of_runs": costs}
+        achieved = [round(run["achieved"], 4) for run in measured]
+        row = min(measured, key=lambda run: run["us_per_frame"])
+        row |= {"us_per_frame_of_runs": costs, "achieved_of_runs": achieved}
         rows.append(row)
         print(
             f"{row['nodes']:3} x {row['rate_bps'] / 1e6:5.0f} Mbit/s, queue {row['queue']:8} "
-            f"achieved {row['achieved']:.3f}  relay {row['cpu_share'] * 100:5.1f} % of a core, "
+            f"{row['congestion_control']} achieved {row['achieved']:.3f} (all runs: {achieved})  "
+            f"relay {row['cpu_share'] * 100:5.1f} % of a core, "
             f"{row['us_per_frame']:5.1f} us a frame ({row['us_per_frame_user']:.1f} user, "
             f"{row['us_per_frame_system']:.1f} system)  {row['frames_per_s']:7.0f} frames/s "
             f"{row['wake_ups_per_s']:5.0f} wake-ups/s  late {row['lateness_p50_s'] * 1e6:.0f} us (p50) "

@@ -28,7 +28,7 @@ from torch import nn
 from bwbench.base.component import Component
 from bwbench.base.registry import COMPRESSIONS, DATASETS, MODELS
 from bwbench.methods.compression import AbstractCodec, build_codec
-from bwbench.results.analysis.statistics import student_t
+from bwbench.results.analysis.student import student_t
 from bwbench.training.datasets.dataset import AbstractDataset, data_folder
 from bwbench.training.models.mlp import MlpConfig
 

@@ -8,19 +8,23 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, control_address
 from bwbench.network.network import Network
 
 TIME_LIMIT_S = 300.0
+# torch's collective averages by gloo's all-reduce.
+SPELLED: dict[str, Any] = {"gloo": "torch", "ring-unpaced": {"ring": {"paced": False}}}
 
 
 def times_of(
-    network: Network, collectives: Sequence[str], payloads: Sequence[int], runs: int, rate_bps: float, folder: Path
+    network: Network, collectives: Sequence[str], payloads: Sequence[int], runs: int, link: Link, folder: Path
 ) -> dict[str, list[float]]:
     """Seconds of the slowest rank, in each run, under ``"<collective> <payload bytes>"``."""
     out = folder / "times.json"
-    asked = json.dumps([str(out), list(collectives), list(payloads), runs, rate_bps])
+    asked = json.dumps([str(out), list(collectives), list(payloads), runs, link.model_dump(mode="json", by_alias=True)])
     run_module(network, "collectives_parts.ranks", asked)
     times: dict[str, list[float]] = json.loads(out.read_text())
     return times
@@ -56,26 +60,26 @@ def main() -> None:
     import torch.distributed as dist
 
     from bwbench.base.registry import COLLECTIVES
+    from bwbench.experiment.config.component_parsing import parse_component
     from bwbench.methods.collectives import Members, Round
     from bwbench.methods.compression.codec import NoCompression
-    from collectives_parts.setting import link_of
 
-    out, names, payloads, runs, rate_bps = json.loads(sys.argv[1])
+    out, names, payloads, runs, asked = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["CONTROL"]
     dist.init_process_group("gloo")
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["DATA"]
-    data = dist.new_group(backend="gloo")
-    codec, link = NoCompression(), link_of(rate_bps)
-    everybody = Round(0, Members.all_of(data))
-    # torch's collective averages by gloo's all-reduce.
-    collectives = {name: COLLECTIVES.load("torch" if name == "gloo" else name)() for name in names}
+    # Connections of their own: what one collective makes TCP learn of the link is no other's.
+    groups = {name: dist.new_group(backend="gloo") for name in names}
+    codec, link = NoCompression(), Link.model_validate(asked)
+    everybody = Round(0, Members(tuple(range(dist.get_world_size())), dist.get_rank()))
+    collectives = {name: parse_component(SPELLED.get(name, name), COLLECTIVES).build(COLLECTIVES) for name in names}
     times: dict[str, list[float]] = {}
     for payload in payloads:
         for run in range(runs + 1):
             for name, collective in collectives.items():
                 tensor = torch.full((payload // 4,), float(dist.get_rank()))
-                collective.connect(data, link)  # sets the pace of the connections, or lifts it
+                collective.connect(groups[name], link)  # sets the pace of the connections, or lifts it
                 dist.barrier()
                 started = time.perf_counter()
                 collective.average(tensor, codec, everybody)

@@ -9,15 +9,18 @@ NODES = 4
 LATENCY = "2.5 ms"
 
 
-def link_of(rate_bps: float) -> Link:
-    """The link that is measured on; our collectives are told of it, as they are in training."""
-    return Link.model_validate({"bandwidth": BANDWIDTH.format(rate_bps), "latency": LATENCY})
+def link_of(rate_bps: float, queue: str | None = None, congestion_control: str | None = None) -> Link:
+    """The link that is measured on; our collectives are told of it, as they are in training. None is the default."""
+    tcp = {"congestion_control": congestion_control}
+    return Link.model_validate(
+        {"bandwidth": BANDWIDTH.format(rate_bps), "latency": LATENCY, "queue": queue, "tcp": tcp}
+    )
 
 
-def limit_s(payload_bytes: int, rate_bps: float) -> float:
+def limit_s(payload_bytes: int, rate_bps: float, num_nodes: int = NODES) -> float:
     """Seconds of a ring that never idles, without latency: 2(N-1)/N * S/B."""
     goodput_bytes_per_s = rate_bps / 8 * TCP_PAYLOAD_BYTES / ETHERNET_FRAME_BYTES
-    return 2 * (NODES - 1) / NODES * payload_bytes / goodput_bytes_per_s
+    return 2 * (num_nodes - 1) / num_nodes * payload_bytes / goodput_bytes_per_s
 
 
 def payload_of_about(seconds: float, rate_bps: float) -> int:

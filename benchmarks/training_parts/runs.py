@@ -48,7 +48,7 @@ class Runs:
         parts = parts_of(cell)
         return compose(
             self.convergence(parts.convergence),
-            self._timing(parts),
+            [self._timing(parts)],
             parts.phases,
             parts.timing_phases,
             has_target=True,

@@ -134,6 +134,7 @@ METHODS: dict[str, Method] = {
     "ring": Method(_RING),
     "ring-fp16": Method(_RING_16),
     "ring-bf16": Method(_RING_16),
+    "ring-unpaced": Method(_RING),
     "threshold": _LARGEST_1_PERCENT,
     "top-k": _LARGEST_1_PERCENT,
     "random-k": Method(Exchange(EVERYONE * 4 * round(0.1 * ELEMENTS), _RING_MESSAGES)),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
 from bwbench.base.registry import DATASETS
 from bwbench.base.units import rounded
-from bwbench.cli.cell_table import time_to_target
+from bwbench.cli.cell_table import RECORDED_NOTE, time_to_target
 from bwbench.cli.output import MAX_ROWS, new_table, say_unreadable, size, stderr, stdout
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.plan import Cell, Forecast, doubts, foresee
@@ -25,8 +25,9 @@ from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import Status
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
-from bwbench.results.analysis.cells import is_composed
+from bwbench.results.analysis.cells import cell_row, is_composed
 from bwbench.results.analysis.grouping import flat_settings, group_cells
+from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
 from bwbench.running.sweep.rounds import in_rounds
@@ -150,7 +151,10 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
         _print_table(done, _Singles([(item, status) for item, _, status in cells]))
     folders = [folder for _, folder, _ in done]
     composed = composed_note(sum(map(is_composed, folders)), len(done), [e.error for e in composed_errors(folders)])
-    for note in (composed, provenance_note(folders)):
+    crossed = RECORDED_NOTE if any(status.time_to_target_s is not None for _, _, status in done) else None
+    own = OwnSteps.of(folders)
+    bound = host_bound_note([cell_row(folder) | own.row(folder) for folder in folders])
+    for note in (crossed, composed, bound, provenance_note(folders)):
         if note:
             stderr().print(f"note: {note}")
     undone = [(item, status) for item, _, status in cells if status is not None and status.status != "done"]

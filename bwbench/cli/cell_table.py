@@ -15,13 +15,19 @@ from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.schema import Evaluation
 from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of
-from bwbench.results.analysis.cells import PLANNED, UNFINISHED, is_composed, state_of
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
+from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, state_of
+from bwbench.results.analysis.host_bound import FREE_NETWORK, OwnSteps, host_bound_note
 from bwbench.results.analysis.spent import spent
 
 Entry: TypeAlias = dict[str, Any]  # of --json
 _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "test_metric", "steps", "samples",
              "training_clock_s", "wire_bytes")  # fmt: skip
+_HOW_FAR_TO_TRUST = ("timing_runs", "between_share", "step_time_s", "own_step_s", "host_bound")
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
+RECORDED_NOTE = (  # of lists of what status.json says
+    f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; `bwbench compare` looks at the curve"
+)
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 _KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
 
@@ -61,31 +67,40 @@ class _Overview:
         self.counts: Counter[str] = Counter()
         self._provenances: set[tuple[str, str, str]] = set()
         self._num_composed = 0
+        self._bound: list[Entry] = []
+        self._any_crossed = False
         self._errors: list[float] = []
 
     def entries(self, folder: Path) -> Iterator[Entry]:
         """Those of all cells below, one after another, each counted: all at once would fill the memory."""
+        free = (cell for cell in iter_cells(folder) if cell.path.name.startswith(FREE_NETWORK))
+        own = OwnSteps.of(cell for cell in free if not has_problem(cell))
         for cell in iter_cells(folder):
-            entry = status_entry(cell, links_too=self.counts.total() < _MOST_LINKS)
+            entry = status_entry(cell, own, links_too=self.counts.total() < _MOST_LINKS)
             self.counts[entry["status"]] += 1
             self._num_composed += entry["composed"]
+            self._any_crossed |= entry["time_to_target_s"] is not None
             if entry["composed_error"] is not None:
                 self._errors.append(entry["composed_error"])
             if entry["status"] == "done":
                 self._provenances.add(provenance_of(cell))
+                self._bound.append({name: entry[name] for name in ("own_step_s", "host_bound", "step_time_s")})
             yield entry
 
     @property
     def notes(self) -> list[str]:
         """What must be said of the cells that were taken."""
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
-        return [note for note in (composed, mixed_note(self._provenances)) if note]
+        crossed = RECORDED_NOTE if self._any_crossed else None
+        bound = host_bound_note(self._bound)
+        return [note for note in (crossed, composed, bound, mixed_note(self._provenances)) if note]
 
 
-def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
+def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:
     """One cell of ``--json``. Reads no events, so that ten thousand cells take seconds.
 
     Args:
+        own: what steps take without communication, of all cells that stand beside it.
         links_too: look into link.json as well, which nothing but its being readable depends on here.
 
     ``status`` is ``missing`` before the first attempt, ``running`` while a process holds the cell, ``unfinished`` after
@@ -103,10 +118,20 @@ def status_entry(folder: CellFolder, *, links_too: bool = True) -> Entry:
     entry |= {key: getattr(recorded, key, None) for key in _RECORDED}
     both = composed_error(folder)
     entry |= {"composed": is_composed(folder), "composed_error": both.error if both is not None else None}
+    about = cell_row(folder) | own.row(folder)
+    entry |= {name: about[name] for name in _HOW_FAR_TO_TRUST}
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
     if running is not None:
         entry |= {"status": "running", "reason": _in_words(running)}
     return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
+
+
+def has_problem(folder: CellFolder) -> bool:
+    """Whether one of a cell's records is broken."""
+    try:
+        return folder.problem_at_a_glance is not None
+    except RecordError:
+        return True
 
 
 def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
@@ -115,7 +140,7 @@ def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
     slug, _, cell_id = folder.path.name.rpartition("-")
     named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
     empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
-    empty |= {"composed": False, "composed_error": None}
+    empty |= {"composed": False, "composed_error": None, **dict.fromkeys(_HOW_FAR_TO_TRUST)}
     return {**named, **empty, "reason": str(problem), "folder": str(folder.path), "running": None}
 
 
@@ -164,13 +189,14 @@ def _print_table(cells: Iterable[Entry]) -> None:
 
 
 def time_to_target(reached_s: float | None, censored_at_s: float | None, *, composed: bool) -> str:
-    """``12.3 s``, ``> 60.0 s`` where the target was not reached within the training limit, ``-`` where it has none.
+    """``12.3 s ‡``, ``> 60.0 s`` where the target was not met within the training limit, ``-`` where there is none.
 
-    ``composed`` after it where the time was not measured whole.
+    What status.json says, so that no curve is read: the first crossing, which is marked. ``composed`` after it where
+    the time was not measured whole.
     """
     mark = " composed" if composed else ""
     if reached_s is not None:
-        return f"{seconds(reached_s)}{mark}"
+        return f"{seconds(reached_s)} {FIRST_CROSSING_MARK}{mark}"
     return f"> {seconds(censored_at_s)}{mark}" if censored_at_s is not None else "-"
 
 

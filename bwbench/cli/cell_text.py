@@ -12,7 +12,9 @@ from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import CurvePoint, End, JsonObject, LedgerSummary, LinkRecord, MeasuredPair, Status
+from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT
 from bwbench.results.analysis.caveats import ComposedError, composed_error
+from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.cells import setting_of, state_of
 from bwbench.results.analysis.trial import PART_NAMES, digest_of
 
@@ -108,6 +110,19 @@ def _part(content: object) -> JsonObject:
     return content if isinstance(content, dict) else {}
 
 
+def _looked_at_anew(folder: CellFolder) -> str:
+    """What the curve says of the arrival, behind the first crossing that status.json has."""
+    found = arrival_of_cell(folder)
+    if found.first_crossing_s is None:
+        return ""
+    words = {
+        FIRST_CROSSING: "",
+        FIT: f"; by the fit {seconds(found.time_to_target_s)} after {found.samples_to_target} samples",
+        CENSORED: f"; by the fit not within {seconds(found.censored_at_s)}",
+    }
+    return f", first crossing{words.get(found.arrival_kind or '', '')}"
+
+
 def _outcome(record: Shown) -> Iterator[str]:
     status = record.folder.status
     reason = (status.reason if status is not None else None) or ""
@@ -124,7 +139,7 @@ def _outcome(record: Shown) -> Iterator[str]:
         yield f"not resumed      {refused}"
     composed = status.composed
     reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
-    yield f"time to target   {reached}"
+    yield f"time to target   {reached}{_looked_at_anew(record.folder)}"
     if composed is not None:
         ends = composed.interval_s
         within = f"; 95 % interval {seconds(ends[0])} to {seconds(ends[1])}" if ends else ""

@@ -14,8 +14,17 @@ from bwbench.records import iter_cells, readable
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, state_of
-from bwbench.results.analysis.comparison import ArmRow, Comparison, Condition, CrossoverRow, ParetoRow, compare_cells
+from bwbench.results.analysis.comparison import (
+    ArmRow,
+    BestRow,
+    Comparison,
+    Condition,
+    CrossoverRow,
+    ParetoRow,
+    compare_cells,
+)
 from bwbench.results.analysis.crossover import Crossover
+from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import Estimate
 
 RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm is faster"
@@ -50,11 +59,12 @@ def print_comparison(
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:
-    """``rows``, ``crossovers``, ``pareto`` as docs/statistics.md describes them."""
+    """``rows``, ``crossovers``, ``best``, ``pareto`` as docs/statistics.md describes them."""
     return {
         "ratio_of": RATIO_OF,
         "rows": [_arm_json(row) for row in comparison.rows],
         "crossovers": [_crossovers_json(row) for row in comparison.crossovers],
+        "best": [_best_json(row) for row in comparison.best],
         "pareto": [
             {"group" if key == "condition" else key: value for key, value in vars(row).items()}
             for row in comparison.pareto
@@ -63,18 +73,22 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
 
 
 def _arm_json(row: ArmRow) -> dict[str, object]:
-    ratio, time, reference = row.ratio, row.time, row.baseline_time
-    bound = ratio.bound if ratio else ""
+    ratio, time, reference, parts = row.ratio, row.time, row.baseline_time, row.taken_apart
+    together = ratio.ends(row.together) if ratio else None
     return {
         "experiment": row.experiment,
         "group": row.condition,
         "algorithm": row.algorithm,
         "baseline": row.baseline,
-        "ratio": None if ratio is None or bound else ratio.value,
-        "ratio_low": ratio.value if ratio and bound == ">" else ratio.low if ratio else None,
-        "ratio_high": ratio.value if ratio and bound == "<" else ratio.high if ratio else None,
+        **_ratio_json("ratio", ratio),
+        "ratio_together_low": together[0] if together else None,
+        "ratio_together_high": together[1] if together else None,
         "kind": ratio.kind if ratio else None,
-        "n": row.num_pairs,
+        "paired": bool(ratio and ratio.paired),
+        "dominant": ratio.dominant if ratio else None,
+        **_ratio_json("step_ratio", parts.step if parts else None),
+        **_ratio_json("samples_ratio", parts.samples if parts else None),
+        "n": row.num,
         "num_censored": row.num_censored,
         "composed": row.composed,
         "first_crossing": row.first_crossing,
@@ -84,8 +98,33 @@ def _arm_json(row: ArmRow) -> dict[str, object]:
         "time_high_s": time.high,
         "time_at_least_s": time.at_least,
         "baseline_time_s": None if reference is None or math.isinf(reference.value) else reference.value,
+        "algorithm_n": time.num,
+        "baseline_n": reference.num if reference else 0,
         "algorithm_num_censored": time.num_censored,
         "baseline_num_censored": reference.num_censored if reference else 0,
+    }
+
+
+def _ratio_json(name: str, ratio: Ratio | None) -> dict[str, object]:
+    """The value and both ends; a bound stands at the end that it is one for."""
+    if ratio is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    low, high = (ratio.value if ratio.bound == sign else end for sign, end in ((">", ratio.low), ("<", ratio.high)))
+    return {name: None if ratio.bound else ratio.value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _best_json(row: BestRow) -> dict[str, object]:
+    best = row.best
+    others = {name: _ratio_json("ratio", ratio) for name, ratio in best.behind.items() if name not in best.members}
+    return {
+        "experiment": row.experiment,
+        "group": row.condition,
+        "first": best.first,
+        "members": list(best.members),
+        "untold": list(best.untold),
+        "behind": others,
+        "num_arms": len(best.times),
+        "composed": row.composed,
     }
 
 
@@ -109,12 +148,18 @@ def _crossovers_json(row: CrossoverRow) -> dict[str, object]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Three tables, with a heading each."""
+    """Tables, with a heading each."""
     baseline = comparison.rows[0].baseline if comparison.rows else ""
     if comparison.rows:
-        yield f"Times as fast as {baseline} (95 % interval; pairs of equal seeds)"
-        columns = ["algorithm", "time to target", baseline, "times as fast", "interval", "n", "not reached"]
+        yield f"Times as fast as {baseline} (95 % interval each; + paired by seed, since both learn alike)"
+        columns = ["algorithm", "time to target", baseline, "times as fast", "interval", "step time", "samples",
+                   "widest by", "n", "not reached"]  # fmt: skip
         yield from _table(comparison.rows, columns, _arm_cells)
+    if comparison.best:
+        yield ""
+        yield "May be the fastest (all others are slower, together with 95 %)"
+        columns = ["shortest time", "algorithm", "as fast, or not to be told apart", "slower, times as long"]
+        yield from _table(comparison.best, columns, _best_cells)
     if comparison.crossovers:
         yield ""
         yield f"Bandwidth at which an algorithm and {baseline} are equally fast"
@@ -128,7 +173,9 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _table(
-    rows: Sequence[ArmRow | CrossoverRow | ParetoRow], columns: list[str], cells: Callable[[Any], list[list[str]]]
+    rows: Sequence[ArmRow | BestRow | CrossoverRow | ParetoRow],
+    columns: list[str],
+    cells: Callable[[Any], list[list[str]]],
 ) -> Iterator[str]:
     """A column for each part of the condition that varies, and one for composed values where there are any."""
     several = len({row.experiment for row in rows}) > 1
@@ -141,7 +188,16 @@ def _table(
         after = (["composed" if row.composed else "measured"]) if marked else []
         lines += [[*before, *line, *after] for line in cells(row)]
     head = [*(["experiment"] if several else []), *keys, *columns, *(["how"] if marked else [])]
-    right = {"time to target", "times as fast", "n", "not reached", "final metric", "crossover", "S/(B·T)"}
+    right = {
+        "time to target",
+        "shortest time",
+        "times as fast",
+        "n",
+        "not reached",
+        "final metric",
+        "crossover",
+        "S/(B·T)",
+    }
     yield from plain_table(head, lines, right=right)
 
 
@@ -152,18 +208,41 @@ def _shown_keys(conditions: Sequence[Condition]) -> list[str]:
 
 
 def _arm_cells(row: ArmRow) -> list[list[str]]:
-    ratio = row.ratio
-    value = "-" if ratio is None else f"{ratio.bound} {ratio.value:.3g}".strip()
+    ratio, parts = row.ratio, row.taken_apart
+    value = "-" if ratio is None else f"{ratio.bound} {ratio.value:.3g}{'+' if ratio.paired else ''}".strip()
     ends = "-"
     if ratio is not None and ratio.low is not None and ratio.high is not None:
         ends = f"{ratio.low:.3g} to {ratio.high:.3g}"
     elif ratio is not None and ratio.kind != "geometric mean":
         ends = ratio.kind
     time, reference = row.time, row.baseline_time
-    missed = f"{row.num_censored} of {row.num_pairs}" if row.num_censored else "-"
+    both = time.num + (reference.num if reference else 0)
+    missed = f"{row.num_censored} of {both}" if row.num_censored else "-"
+    widest = ratio.dominant if ratio is not None and ratio.dominant else "-"
+    made_of = ["-", "-"] if parts is None else [_factor(parts.step), _factor(parts.samples)]
     own = _time(time, first_crossing=row.first_crossing)
     other = "-" if reference is None else _time(reference, first_crossing=row.baseline_first_crossing)
-    return [[row.algorithm, own, other, value, ends, str(row.num_pairs), missed]]
+    return [[row.algorithm, own, other, value, ends, *made_of, widest, str(row.num), missed]]
+
+
+def _factor(ratio: Ratio) -> str:
+    """A part of a ratio with its interval: ``1.92 (1.80 to 2.05)``."""
+    value = f"{ratio.bound} {ratio.value:.3g}".strip()
+    return value if ratio.low is None or ratio.high is None else f"{value} ({ratio.low:.3g} to {ratio.high:.3g})"
+
+
+def _best_cells(row: BestRow) -> list[list[str]]:
+    best = row.best
+    if best.first is None:
+        return [["-", "none", "-", "-"]]
+    untold = dict.fromkeys(best.untold, " (untold)")
+    alike = ", ".join(f"{name}{untold.get(name, '')}" for name in best.members if name != best.first)
+    slower = ", ".join(
+        f"{name} {ratio.bound}{' ' if ratio.bound else ''}{ratio.value:.3g}"
+        for name, ratio in best.behind.items()
+        if ratio is not None and name not in best.members
+    )
+    return [[seconds(best.times[best.first].value), best.first, alike or "-", slower or "-"]]
 
 
 def _crossover_cells(row: CrossoverRow) -> list[list[str]]:

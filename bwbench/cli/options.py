@@ -176,17 +176,21 @@ class TuneOptions:
     set_: Annotated[
         list[str] | None, option("Override a key of the file; repeatable.", "--set", metavar="KEY=VALUE")
     ] = None
-    results: Annotated[Path, option("Folder for results; trials lie in .tuning in it.")] = Path("results")
+    results: Annotated[Path, option("Folder for results; trainings lie in .tuning in it.")] = Path("results")
     output: Annotated[
         Path | None,
         option(
             "Table to write; by default the one that FILE names, or experiments/tuning/NAME.yaml.", "--output", "-o"
         ),
     ] = None
-    seed: Annotated[int, option("Of all trials; no seed that is reported.", min=0, max=2**32 - 1)] = TUNING_SEED
-    widen: Annotated[int, option("Powers of two to add at both ends of every grid.", min=0, max=MAX_WIDEN)] = 0
+    seed: Annotated[
+        int, option("First of the seeds of all trainings; none that is reported.", min=0, max=2**32 - 1)
+    ] = TUNING_SEED
+    widen: Annotated[
+        int, option("Powers of two to add at both ends of every grid, before it grows by itself.", min=0, max=MAX_WIDEN)
+    ] = 0
     retry: Annotated[
-        list[str] | None, option("Run trials again that ended as failed, timeout or invalid; repeatable.")
+        list[str] | None, option("Run trainings again that ended as failed, timeout or invalid; repeatable.")
     ] = None
     dry_run: Annotated[bool, option("Only show what would run, and for how long.", "--dry-run")] = False
     json_: Annotated[bool, option("Print JSON.", "--json")] = False

@@ -9,6 +9,7 @@ from bwbench.base.units import DURATION
 from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
 from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Stopping
+from bwbench.experiment.plan.carried import Load, not_carried
 from bwbench.experiment.plan.composing import COMPOSED
 from bwbench.running.sweep import SweepPlan
 
@@ -29,7 +30,7 @@ def print_cells(sweep: SweepPlan) -> None:
     _print_table(planned[:MAX_ROWS], foreseen)
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
-    for text in (*sweep.notes, *doubts(planned)):
+    for text in (*sweep.notes, *doubts(planned), *not_carried(planned, foreseen.estimates)):
         stderr().print(f"note: {text}")
     skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
     left_out = f", {skipped} skipped" if skipped else ""
@@ -112,13 +113,17 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
             for stop in _STOPS
         },
         "warnings": sweep.warnings,
-        "notes": [text for text in sweep.notes if text not in sweep.warnings],
+        "notes": [
+            *(text for text in sweep.notes if text not in sweep.warnings),
+            *not_carried(sweep.selected, foreseen.estimates),
+        ],
     }
 
 
 def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, object]:
     found = foreseen.estimates.get(item.cell.id)
     expected = foreseen.predict(item) if found is not None and (item.runs or item.way != COMPOSED) else None
+    load = Load.of(item.cell.config, found) if found is not None else None
     return {
         **{name: getattr(item.cell, name) for name in ("id", "slug", "experiment", "arm", "repeat")},
         "nodes": item.cell.config.nodes,
@@ -131,6 +136,7 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
         "way": item.way,
         "folder": str(item.folder),
         **{name: getattr(found, name, None) for name in _ESTIMATED},
+        "own_step_s": None if load is None else load.own_step_s(item.cell.config.nodes),
         **{key: getattr(expected, name, None) for key, name in _PREDICTED.items()},
         **{f"predicted_{s}_s": None if expected is None else foreseen.predict(item, s).total_s for s in _STOPS},
     }

@@ -81,11 +81,12 @@ def plan(*, options: SweepOptions, json_: Annotated[bool, option("Print JSON.", 
 
 @takes_options()
 def tune(*, file: _File, options: TuneOptions) -> int:
-    """Find a learning rate for every arm: the same search for all, on an unshaped link.
+    """Find a learning rate for every arm: as many trainings for all, on an unshaped link.
 
-    Each arm trains with the middle three rates of a grid of powers of two, then outwards while the best is outermost.
-    Best is what needs the fewest samples to the target, then what has the lowest validation loss. The table that this
-    writes is used by `optimizer: {tuned: FILE}`. Run the same command again after an interruption: it goes on.
+    Arms that compute the same mean share one search. Each rate of a grid of powers of two trains once, the five best on
+    three seeds, and a parabola through their means says where the best lies: by samples to the target, then by the
+    validation loss. The table that this writes is used by `optimizer: {tuned: FILE}`. Run the same command again after
+    an interruption: it goes on.
     """
     from bwbench.cli.tuning_run import tune_rates
 

@@ -19,9 +19,20 @@ from bwbench.experiment.config.tuned_table import TunedEntry, named
 from bwbench.experiment.plan import CellEstimate, Forecast, estimate_cells
 from bwbench.records.files import full_disk_said
 from bwbench.running.sweep.account import TimeLeft
-from bwbench.running.tuning.search import Search, SearchProgress, planned, progress, searches_of, waiting, widening
+from bwbench.running.tuning.schedule import GROWTH, Training
+from bwbench.running.tuning.search import (
+    Search,
+    SearchProgress,
+    most_seeds,
+    planned,
+    progress,
+    searches_of,
+    waiting,
+    widening,
+    with_common_grids,
+)
 from bwbench.running.tuning.search import tune as run_searches
-from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, shown, write_table
+from bwbench.running.tuning.table import entry_of, given, merged, read_rows, settled, shown, write_table
 
 _RETRY = ("failed", "timeout", "invalid")
 _HINTS = {"diverged": "; a rate at which the training diverges has been judged"}
@@ -33,7 +44,7 @@ class _Tuning:
 
     Attributes:
         table: file that gets the rates.
-        estimates: of a trial of each search; the rate changes nothing about the time.
+        estimates: of a training of each search; the rate changes nothing about the time.
     """
 
     experiment: Experiment
@@ -45,9 +56,16 @@ class _Tuning:
     retry: tuple[str, ...]
 
     def forecast(self) -> Forecast:
-        """How long the trials take, with start-up."""
+        """How long trainings take, with start-up."""
         pairs = zip(self.searches, self.estimates, strict=True)
-        return Forecast({search.cell(lr).id: estimate for search, estimate in pairs for lr in search.grid})
+        return Forecast(
+            {
+                search.cell(Training(rate, number=number)).id: estimate
+                for search, estimate in pairs
+                for rate in search.grid
+                for number in range(most_seeds(search))
+            }
+        )
 
 
 def tune_rates(file: Path, options: TuneOptions) -> int:
@@ -60,10 +78,13 @@ def tune_rates(file: Path, options: TuneOptions) -> int:
     by_default = [*experiment.tables, Path("experiments/tuning") / f"{experiment.name}.yaml"]
     path = options.output or by_default[0]
     old = read_rows(path, options.seed, _plugins(experiment))
-    searches = searches_of(experiment, options.seed, max(options.widen, widening(old)), old)
+    searches = searches_of(
+        experiment, options.seed, max(options.widen, 0 if experiment.tune.rates else widening(old)), old
+    )
     for warning in (*experiment.warnings, *(note for search in searches for note in search.notes)):
         stderr().print(f"note: {warning}")
-    first = [search.cell(search.grid[0]) for search in searches]
+    searches = with_common_grids(searches, options.results)
+    first = [search.cell(Training(search.grid[0])) for search in searches]
     estimates = estimate_cells(first)
     of_searches = [estimates[cell.id] for cell in first]
     tuning = _Tuning(experiment, path, searches, of_searches, options.results, options.seed, retry)
@@ -75,19 +96,20 @@ def tune_rates(file: Path, options: TuneOptions) -> int:
 
 def _search(tuning: _Tuning, *, as_json: bool) -> int:
     experiment, path, searches = tuning.experiment, tuning.table, tuning.searches
-    check_data([search.cell(search.grid[0]) for search in searches])
-    entries: list[TunedEntry] = []
+    check_data([search.cell(Training(search.grid[0])) for search in searches])
+    found_for: dict[str, TunedEntry] = {}  # by the configuration of a search's trainings
 
     def ended(search: Search, found: SearchProgress) -> None:
         rows = read_rows(path, tuning.seed, _plugins(experiment))  # anew: others may fill the table too
-        entries.append(settled(rows, entry_of(search, found)))
-        write_table(path, experiment.name, tuning.seed, merged(rows, entries))
+        found_for[search.config.model_dump_json()] = settled(rows, entry_of(search, found))
+        write_table(path, experiment.name, tuning.seed, merged(rows, [*found_for.values()]))
 
     predicted_s = [estimate.predicted_s for estimate in tuning.estimates]
     todo = [item for search in searches for item in waiting(search, tuning.results, tuning.retry)]
     show = LiveProgress if sys.stderr.isatty() else PlainProgress
     with full_disk_said(path.parent), show(TimeLeft(tuning.forecast(), todo), len(todo)) as observer:
         run_searches(searches, tuning.results, predicted_s, observer, ended, tuning.retry)
+    entries = [*found_for.values()]
     if as_json:
         content = {"experiment": experiment.name, "file": str(path), "seed": tuning.seed}
         print_json({**content, "rows": [shown(entry) for entry in entries]})
@@ -98,19 +120,28 @@ def _search(tuning: _Tuning, *, as_json: bool) -> int:
 
 
 def _print_table(entries: Sequence[TunedEntry]) -> None:
-    numbers = ("nodes", "batch", "lr", "samples to target", "loss", "trials")
-    table = new_table("arm", "model", "data", *numbers[:2], "optimizer", *numbers[2:], "grid", right=numbers)
+    numbers = ("nodes", "batch", "lr", "samples to target", "loss", "trainings", "seeds")
+    table = new_table(
+        "arms", "model", "data", *numbers[:2], "optimizer", *numbers[2:], "grid", "options", right=numbers
+    )
     for entry in entries:
-        chosen = entry.chosen
         batch = f"{entry.batch_size}" + (f"x{entry.accumulate}" if entry.accumulate > 1 else "")
-        found = ("-", "-", "-")
-        if chosen is not None:
-            samples, loss = chosen.samples_to_target, chosen.loss
-            found = (f"{chosen.lr:g}", str(samples or "-"), "-" if loss is None else f"{loss:.4g}")
+        samples, loss = entry.expected if entry.lr is not None else (None, None)
+        lr = "-" if entry.lr is None else f"{entry.lr:g}"
+        found = (lr, str(samples or "-"), "-" if loss is None else f"{loss:.4g}")
         grid = f"{entry.grid[0]:g} to {entry.grid[-1]:g}{', on its edge' if entry.on_edge else ''}"
-        names = (entry.arm, named(entry.model), named(entry.dataset), str(entry.nodes), batch)
-        table.add_row(*names, next(iter(entry.optimizer)), *found, str(len(entry.trials)), grid)
+        names = (", ".join(entry.arms) or entry.arm, named(entry.model), named(entry.dataset), str(entry.nodes), batch)
+        table.add_row(
+            *names, next(iter(entry.optimizer)), *found, str(len(entry.trials)), str(entry.seeds), grid, _options(entry)
+        )
     stdout().print(table)
+
+
+def _options(entry: TunedEntry) -> str:
+    """What was found beside the rate, and what is only what the experiment gives."""
+    own = given(entry)
+    words = (f"{name} {value}{' (default)' if own.get(name) == value else ''}" for name, value in entry.chosen.items())
+    return ", ".join(words) or "defaults"
 
 
 def _say(experiment: Experiment, path: Path, entries: Sequence[TunedEntry]) -> None:
@@ -119,10 +150,7 @@ def _say(experiment: Experiment, path: Path, entries: Sequence[TunedEntry]) -> N
         arm = f"{entry.arm} ({entry.workload}, {entry.nodes} node(s))"
         if entry.lr is None:
             stderr().print(f"{arm}: no rate: {entry.problem}")
-        elif entry.on_edge:
-            grid = f"{entry.grid[0]:g} to {entry.grid[-1]:g}"
-            stderr().print(f"{arm}: {entry.lr:g} lies on the edge of the grid, {grid}; --widen 2 looks beyond")
-        if entry.chosen is not None and entry.target is not None and entry.chosen.samples_to_target is None:
+        elif entry.target is not None and entry.expected[0] is None:
             stderr().print(f"{arm}: no rate reached the target within {entry.limit_samples} samples; chosen by loss")
     if path.resolve() not in experiment.tables:
         relative = os.path.relpath(path.resolve(), experiment.file.parent.resolve())
@@ -135,54 +163,64 @@ def _say(experiment: Experiment, path: Path, entries: Sequence[TunedEntry]) -> N
 class _Planned:
     """What would run of a search, as ``--json`` has it."""
 
-    arm: str
+    arms: tuple[str, ...]
     model: str
     dataset: str
     nodes: int
     optimizer: str
-    trials_done: int
+    grid: tuple[float, ...]
+    budget: int
+    trainings_done: int
+    trainings_to_run: int
+    at_most_trainings: int
     rates_to_run: list[float]
-    at_most_trials: int
     predicted_s: float
 
 
 def _planned(tuning: _Tuning, search: Search, forecast: Forecast) -> _Planned:
-    found, first = progress(search, tuning.results), planned(search, search.grid[0], tuning.results)
-    rates = {search.cell(lr).id: lr for lr in search.grid}
-    to_run = waiting(search, tuning.results, tuning.retry)
+    found, first = progress(search, tuning.results), planned(search, Training(search.grid[0]), tuning.results)
+    rates = {search.cell(training).id: training.rate for training in found.state.missing}
+    now = waiting(search, tuning.results, tuning.retry)
+    sound = len(found.trials) - len(found.failed)
+    left = max(0, search.budget - sound) if found.state.missing else 0
+    grows = 2 * GROWTH if any(training.number == 0 for training in found.state.missing) else 0
     return _Planned(
-        arm=search.arm,
+        arms=search.arms,
         model=search.config.model.name,
         dataset=search.config.dataset.source.name,
         nodes=search.config.nodes,
         optimizer=search.config.optimizer.name,
-        trials_done=len(found.trials),
-        rates_to_run=[rates[item.cell.id] for item in to_run],
-        at_most_trials=len(search.grid) - len(found.trials) if found.state.missing else 0,
+        grid=search.grid,
+        budget=search.budget,
+        trainings_done=sound,
+        trainings_to_run=left,
+        at_most_trainings=left + grows,
+        rates_to_run=[rates[item.cell.id] for item in now],
         predicted_s=forecast.predict(first).total_s,
     )
 
 
 def _print_plan(tuning: _Tuning, *, as_json: bool) -> None:
-    """What would run now; what comes after that depends on what these trials come to."""
+    """What would run: how many trainings is known beforehand, but for grids that grow; which ones follows from them."""
     forecast = tuning.forecast()
     rows = [_planned(tuning, search, forecast) for search in tuning.searches]
-    count = sum(len(row.rates_to_run) for row in rows)
-    least_s = sum(len(row.rates_to_run) * row.predicted_s for row in rows)
-    most_s = sum(row.at_most_trials * row.predicted_s for row in rows)
+    count = sum(row.trainings_to_run for row in rows)
+    all_s = sum(row.trainings_to_run * row.predicted_s for row in rows)
+    most_s = sum(row.at_most_trainings * row.predicted_s for row in rows)
     if as_json:
-        print_json({"rows": [vars(row) for row in rows], "predicted_s": least_s, "at_most_s": most_s})
+        content = {"rows": [vars(row) for row in rows], "trainings_to_run": count}
+        print_json({**content, "predicted_s": all_s, "at_most_s": most_s})
         return
-    numbers = ("nodes", "done", "a trial")
-    columns = ("arm", "model", "data", "nodes", "optimizer", "done", "to run now", "a trial")
+    numbers = ("nodes", "done", "to run", "a training")
+    columns = ("arms", "model", "data", "nodes", "optimizer", "done", "to run", "first rates", "a training")
     table = new_table(*columns, right=numbers)
     for row in rows:
-        rates = ", ".join(f"{lr:g}" for lr in row.rates_to_run) or "-"
-        texts = (row.arm, row.model, row.dataset, str(row.nodes), row.optimizer, str(row.trials_done))
-        table.add_row(*texts, rates, seconds(row.predicted_s))
+        rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(row.rates_to_run)) or "-"
+        texts = (", ".join(row.arms), row.model, row.dataset, str(row.nodes), row.optimizer, str(row.trainings_done))
+        table.add_row(*texts, str(row.trainings_to_run), rates, seconds(row.predicted_s))
     stdout().print(table)
-    text = f"{len(rows)} searches, {count} trials to run now: {seconds(least_s)} if they go to the limit"
-    stderr().print(f"{text}; at most {seconds(most_s)}, if every search goes through its whole grid")
+    text = f"{len(rows)} searches, {count} trainings to run, each to the limit: {seconds(all_s)}"
+    stderr().print(f"{text}; at most {seconds(most_s)}, if grids grow as far as they may")
 
 
 def _plugins(experiment: Experiment) -> tuple[str, ...]:

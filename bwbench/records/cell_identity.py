@@ -71,6 +71,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.trace": dict.fromkeys(("up", "down")),
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
+    "collective ring": {"paced": True},
     "compression top-k": {"chunk": None},
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}
@@ -110,13 +111,21 @@ def id_problem(cell_id: str, config: JsonObject) -> str | None:
         return None
     try:
         found = recorded_identity(config)
-        if found == cell_id or _hashed(_what_counts(config, _revision_of_built_in)) == cell_id:
+        counted = _what_counts(config, _revision_of_built_in)
+        if cell_id in (found, _hashed(counted), _hashed(_with_named_queue(counted, config))):
             return None
     except _NotBuiltInError:
         return None
     except _ODD as error:
         return f"config: gives no id, and not {cell_id} ({type(error).__name__}: {error})"
     return f"config: gives the id {found}, and not {cell_id}"
+
+
+def _with_named_queue(counted: JsonObject, config: JsonObject) -> JsonObject:
+    """What counted when ``1 bdp`` was the default: a queue that was named counted, also where it was that one."""
+    link = mapping_at(counted, "link")
+    named = mapping_at(config, "link").get("queue") == QUEUE_BEFORE
+    return {**counted, "link": {**link, "queue": QUEUE_BEFORE}} if named else counted
 
 
 def unchecked_id(config: JsonObject) -> str | None:

@@ -95,6 +95,7 @@ _LATEX = {
     "≈": r"\ensuremath{\approx}",
     "∞": r"\ensuremath{\infty}",
     "†": r"\textdagger{}",
+    "‡": r"\textdaggerdbl{}",
     "µ": r"\ensuremath{\mu}",
     "μ": r"\ensuremath{\mu}",
     "²": r"\textsuperscript{2}",

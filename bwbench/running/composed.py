@@ -154,12 +154,12 @@ def _make(item: PlannedCell, wall_limit_s: float, standing: NotingObserver) -> _
 def parts_in(parts: Parts, experiment: Path) -> Iterator[tuple[str, Cell, Path]]:
     """Name, cell and folder of the convergence run and of every timing run of a cell in ``experiment``."""
     store = experiment.parent / CONVERGENCE_FOLDER
-    yield "convergence", parts.convergence, _located(parts.convergence, store)
+    yield "convergence", parts.convergence, located(parts.convergence, store)
     for timing in parts.timings:
-        yield "timing", timing, _located(timing, experiment / TIMING_FOLDER)
+        yield "timing", timing, located(timing, experiment / TIMING_FOLDER)
 
 
-def _located(cell: Cell, store: Path) -> Path:
+def located(cell: Cell, store: Path) -> Path:
     """The folder of a cell in a store, by its id: experiments may call equal cells differently."""
     try:
         names = sorted(os.listdir(store))

@@ -10,6 +10,7 @@ from typing import TypeVar
 from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
+from bwbench.results.analysis.best_set import is_behind
 from bwbench.results.analysis.caveats import composed_errors, link_errors
 from bwbench.results.analysis.cells import (
     DONE,
@@ -31,15 +32,9 @@ from bwbench.results.analysis.crossover import (
     find_crossovers,
     scale_of,
 )
-from bwbench.results.analysis.statistics import (
-    Arrival,
-    by_seed,
-    estimate,
-    geometric_interval,
-    log_interval,
-    number,
-    paired_ratio,
-)
+from bwbench.results.analysis.difference import difference_of
+from bwbench.results.analysis.ratio import ratio_of
+from bwbench.results.analysis.statistics import Arrival, by_seed, estimate, geometric_interval, log_interval, number
 from bwbench.results.section.content import side_of
 from paper.program.claim import Claim, Unit, Value
 from paper.program.claimed_cells import (
@@ -74,19 +69,21 @@ def _ratio(claim: Claim, records: Records) -> Value:
     if claim.of == "time":
         return _time_ratio(claim, _arrivals(reference), _arrivals(arm), [*arm, *reference])
     mine, others = _by_seed(arm, claim.of), _by_seed(reference, claim.of)
-    pairs = [others[seed] / mine[seed] for seed in sorted(mine.keys() & others.keys()) if mine[seed] and others[seed]]
-    if not pairs:
-        raise MissingRecordsError(f"claim {claim.name!r}: no seed has {claim.of} to the target on both sides")
-    value, low, high = geometric_interval(pairs)
-    return _with_cells(Value("ratio", value, len(pairs), low, high, side=side_of(value, low, high, "")), arm, reference)
+    kin = _kin(arm, reference)
+    sides = [{seed: Arrival(value, kin=kin) for seed, value in side.items() if value} for side in (others, mine)]
+    ratio = ratio_of(*sides)
+    if ratio is None:
+        raise MissingRecordsError(f"claim {claim.name!r}: no repeat has {claim.of} to the target on both sides")
+    side = side_of(ratio.value, ratio.low, ratio.high, "")
+    return _with_cells(Value("ratio", ratio.value, ratio.num, ratio.low, ratio.high, side=side), arm, reference)
 
 
 def _time_ratio(
     claim: Claim, reference: Mapping[int, Arrival], arm: Mapping[int, Arrival], cells: Sequence[CellFolder]
 ) -> Value:
-    ratio = paired_ratio(reference, arm)
+    ratio = ratio_of(reference, arm)
     if ratio is None:
-        raise MissingRecordsError(f"claim {claim.name!r}: no seed in common with a target reached on one side at least")
+        raise MissingRecordsError(f"claim {claim.name!r}: no target reached on one side at least")
     side = side_of(
         ratio.value, ratio.low, ratio.high, ""
     )  # a median of a few repeats, or a bound by one, tells nothing
@@ -99,15 +96,12 @@ def _difference(claim: Claim, records: Records) -> Value:
     reference = cells_of(records.folders, claim.name, claim.experiment, claim.over, claim.reference_where)
     quantity = claim.of if claim.of in ("final", "test") else "final"
     mine, others = _by_seed(arm, quantity), _by_seed(reference, quantity)
-    pairs = [mine[seed] - others[seed] for seed in sorted(mine.keys() & others.keys())]
-    if not pairs:
-        raise MissingRecordsError(f"claim {claim.name!r}: no seed has a final metric on both sides")
-    low, high = log_interval(pairs) or (None, None)  # of the values themselves: a metric needs no logarithm
-    value = statistics.fmean(pairs)
+    found = difference_of(mine, others, kin=bool(_kin(arm, reference)))
+    if found is None:
+        raise MissingRecordsError(f"claim {claim.name!r}: no repeat has a final metric on both sides")
     unit: Unit = "points" if _metric(arm) == "accuracy" else "number"
-    return _with_cells(
-        Value(unit, value, len(pairs), low, high, side=side_of(value, low, high, "", 0.0)), arm, reference
-    )
+    side = side_of(found.value, found.low, found.high, "", 0.0)
+    return _with_cells(Value(unit, found.value, found.num, found.low, found.high, side=side), arm, reference)
 
 
 def _value(claim: Claim, records: Records) -> Value:
@@ -129,8 +123,8 @@ def _value(claim: Claim, records: Records) -> Value:
 def _fastest(claim: Claim, records: Records) -> Value:
     """The arm with the shortest time, how many times as fast as the next one it is, and who cannot be told from it.
 
-    ``words`` hold the first, and behind it, each after a ``|``, all arms whose ratio to it may be one; without any such
-    arm the next one alone, and then ``side`` is 1.
+    ``words`` hold the first, and behind it, each after a ``|``, all arms that may be as fast (the best set); without
+    any such arm the next one alone, and then ``side`` is 1.
     """
     here = [folder for folder in records.done(claim.experiment) if matches(folder, claim.where)]
     names = sorted({str(folder.cell.arm) for folder in here if may_win(standing_of(folder.cell).role)})
@@ -149,15 +143,9 @@ def _fastest(claim: Claim, records: Records) -> Value:
         second, first = first, claim.arm  # the claim says who: then the ratio is below 1
     others = [second, *(arm for arm in order if arm not in (first, second))]
     value = _time_ratio(claim, arrivals[second], arrivals[first], [*cells[first], *cells[second]])
-    tied = [arm for arm in others if not _is_slower(arrivals[arm], arrivals[first])]
+    tied = [arm for arm in others if not is_behind(ratio_of(arrivals[arm], arrivals[first]), len(others))]
     side = value.side if claim.arm or not tied else 0  # a claim that says who stands by its own ratio
     return Value(**{**vars(value), "side": side, "words": "|".join([first, *(tied or [second])])})
-
-
-def _is_slower(arm: Mapping[int, Arrival], first: Mapping[int, Arrival]) -> bool:
-    """Whether the interval of its ratio lies above one; without an interval it cannot be told."""
-    ratio = paired_ratio(arm, first)
-    return ratio is not None and ratio.low is not None and ratio.low > 1.0
 
 
 def _crossover(claim: Claim, records: Records) -> Value:
@@ -319,6 +307,12 @@ def _by_seed(cells: Sequence[CellFolder], quantity: str) -> dict[int, float]:
         if value is not None:
             found.setdefault(setting_of(folder.cell.config).seed, value)
     return found
+
+
+def _kin(*parts: Sequence[CellFolder]) -> str:
+    """What all these cells learn as, seed by seed; empty where they do not learn alike."""
+    names = {str(cell_row(folder)["kin"]) for part in parts for folder in part}
+    return next(iter(names)) if len(names) == 1 else ""
 
 
 def _required(found: dict[int, _T], claim: Claim) -> list[_T]:

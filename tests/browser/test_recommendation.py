@@ -10,7 +10,7 @@ from pytest import approx
 from bwbench.results.page.render import scripts
 
 pytestmark = pytest.mark.timeout(600)
-SCRIPTS = ("words.js", "statistics.js", "arrivals.js", "recommend.js")
+SCRIPTS = ("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js", "recommend.js")
 
 
 @pytest.fixture(scope="module")

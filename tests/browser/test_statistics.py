@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from pytest import approx
 
+from bwbench.records.schema import CurvePoint
+from bwbench.results.analysis.arrival import CENSORED, FIT, UNKNOWN, Budget, arrival_on
+from bwbench.results.analysis.cell_arrival import arrival_of_cell, at_target
 from bwbench.results.analysis.cells import DONE, setting_of, state_of
-from bwbench.results.analysis.results import Reader, arrivals_by_seed, arrivals_over_bandwidths, cells_table
-from bwbench.results.analysis.statistics import Arrival, Estimate, Ratio, estimate, paired_ratio, student_t
+from bwbench.results.analysis.ratio import Ratio, ratio_of
+from bwbench.results.analysis.results import arrivals_by_seed, arrivals_over_bandwidths, cells_table
+from bwbench.results.analysis.statistics import Arrival, Estimate, estimate
+from bwbench.results.analysis.student import student_t, together
 from bwbench.results.page.render import scripts
 
 pytestmark = pytest.mark.timeout(600)
@@ -20,7 +26,7 @@ pytestmark = pytest.mark.timeout(600)
 def javascript(chromium):
     context = chromium.new_context()
     page = context.new_page()
-    page.add_script_tag(content=scripts(("words.js", "statistics.js", "arrivals.js")))
+    page.add_script_tag(content=scripts(("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js")))
     yield page
     context.close()
 
@@ -34,22 +40,26 @@ def made_up(rng: random.Random) -> dict[int, Arrival]:
         if rng.random() < 0.15:
             arrivals[seed] = Arrival(None, rng.choice([time_s, centre]))
         else:
-            arrivals[seed] = Arrival(
-                rng.choice([time_s, time_s, time_s, 0.0]), None, grid, rng.choice([0.0, 0.0, 0.03])
-            )
-    return arrivals
+            arrivals[seed] = Arrival(rng.choice([time_s, time_s, time_s, 0.0]), None, grid)
+    variance, freedom = rng.choice([(0.0, math.inf), (0.001, math.inf), (0.001, 2.0)])
+    kin = rng.choice(["", "mean", "mean"])
+    return {
+        seed: replace(one, timing_variance=variance, timing_freedom=freedom, kin=kin) for seed, one in arrivals.items()
+    }
 
 
-def as_json(arrival: Arrival) -> dict[str, float | None]:
+def as_json(arrival: Arrival) -> dict[str, object]:
     return {
         "time": arrival.time_s,
         "censoredAt": arrival.censored_at_s,
         "grid": arrival.grid_s,
-        "shared": arrival.timing_share,
+        "timingVariance": arrival.timing_variance,
+        "timingFreedom": arrival.timing_freedom,
+        "kin": arrival.kin,
     }
 
 
-def arms_as_json(arrivals: dict[int, Arrival]) -> dict[str, dict[str, float | None]]:
+def arms_as_json(arrivals: dict[int, Arrival]) -> dict[str, dict[str, object]]:
     return {str(seed): as_json(arrival) for seed, arrival in arrivals.items()}
 
 
@@ -59,15 +69,17 @@ def numbers_of(found: Estimate) -> list[float | None]:
 
 def agree(one: list[float | None], other: list[float | None]) -> bool:
     return all(
-        (a is None) == (b is None) and (a is None or a == approx(b, rel=1e-9)) for a, b in zip(one, other, strict=True)
+        (a is None) == (b is None) and (a is None or a == approx(b, rel=1e-7)) for a, b in zip(one, other, strict=True)
     )
 
 
 def test_student_t(javascript):
-    freedoms = [*range(1, 31), 99]
-    assert javascript.evaluate("freedoms => freedoms.map(studentT)", freedoms) == approx(
-        [student_t(f) for f in freedoms]
-    )
+    freedoms = [0.7, 1.0, 1.5, 2.0, 3.3, 7.25, 30.0, 99.0, 1e4, math.inf]
+    for confidence in (0.9, 0.95, 0.999):
+        found = javascript.evaluate(
+            "([freedoms, confidence]) => freedoms.map((f) => studentT(f, confidence))", [freedoms, confidence]
+        )
+        assert found == approx([student_t(f, confidence) for f in freedoms])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -83,20 +95,24 @@ def test_estimates(javascript, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_paired_ratios(javascript, seed):
+def test_ratios(javascript, seed):
     rng = random.Random(100 + seed)
     pairs = [(made_up(rng), made_up(rng)) for _ in range(200)]
     found = javascript.evaluate(
-        "pairs => pairs.map(([one, other]) => pairedRatio(one, other))",
+        "pairs => pairs.map(([one, other]) => ratioOf(one, other))",
         [[arms_as_json(one), arms_as_json(other)] for one, other in pairs],
     )
     for (one, other), js in zip(pairs, found, strict=True):
-        ratio: Ratio | None = paired_ratio(one, other)
+        ratio: Ratio | None = ratio_of(one, other)
         assert (ratio is None) == (js is None), (one, other)
         if ratio is not None:
             numbers = [js["value"], js["low"], js["high"], js["num"], js["numCensored"]]
             assert agree([ratio.value, ratio.low, ratio.high, ratio.num, ratio.num_censored], numbers), (one, other)
-            assert ratio.bound == js["bound"]
+            assert ratio.bound == js["bound"] and ratio.paired == bool(js.get("paired"))
+            ends = ratio.ends(1 - 2 * (1 - together(7)))
+            lowest = javascript.evaluate("([one, other]) => lowestEnd(ratioOf(one, other), 7)", [
+                arms_as_json(one), arms_as_json(other)])  # fmt: skip
+            assert lowest == (None if ends is None else approx(ends[0], rel=1e-6))
 
 
 def test_the_page_shows_the_times_of_the_tables(opened, cells):
@@ -118,26 +134,51 @@ def test_the_page_shows_the_times_of_the_tables(opened, cells):
 
 @pytest.mark.parametrize("target", [0.6, 0.85])
 def test_another_target_is_read_from_the_curves(opened, cells, target):
-    """The first evaluation that meets it; a run that never did is censored at its end."""
+    """As the tables have it: by the fit, censored, or not known where too little lies behind it."""
     points = opened.page.evaluate(
         "target => pointsOf(chosenCells(), target).filter((p) => !p.limit)"
         ".map((p) => [armName(p.arm), p.bandwidth, p.seeds])",
         target,
     )
-    reader = Reader()
     found = {(arm, bandwidth, int(seed)): one for arm, bandwidth, seeds in points for seed, one in seeds.items()}
     checked = 0
-    for cell in cells:
+    for cell in at_target(cells, ("accuracy", target)):
         if state_of(cell) != DONE or cell.cell.arm in ("single", "no-communication"):
             continue
-        setting, curve = setting_of(cell.cell.config), reader.read(cell).curve
-        met = next((point for point in curve if point.metrics["accuracy"] >= target), None)
-        arrival = found[cell.cell.arm, setting.bandwidth_bps, setting.seed]
-        if met is None:
-            assert arrival["time"] is None
-            assert arrival["censoredAt"] == approx(cell.status.training_clock_s, rel=1e-4)
+        setting, arrival = setting_of(cell.cell.config), arrival_of_cell(cell)
+        place = (cell.cell.arm, setting.bandwidth_bps, setting.seed)
+        if arrival.arrival_kind == UNKNOWN:
+            assert place not in found
+            continue
+        if arrival.arrival_kind == CENSORED:
+            assert found[place]["time"] is None
+            assert found[place]["censoredAt"] == approx(arrival.censored_at_s, rel=1e-4)
         else:
-            assert arrival["time"] == approx(met.clock_s, rel=1e-4)
-            assert arrival["grid"] == approx(arrival["time"] * min(1, 640 / met.samples), rel=1e-4)
+            assert arrival.arrival_kind == FIT
+            assert found[place]["time"] == approx(arrival.time_to_target_s, rel=1e-4)
+            assert found[place]["grid"] == 0
         checked += 1
     assert checked == len(found) > 20
+
+
+def test_the_fit_is_that_of_the_analysis(javascript):
+    """On noisy curves of every kind, with a limit or without, ended at a target or not."""
+    rng, cases, expected = random.Random(5), [], []
+    for _ in range(300):
+        metric, num = rng.choice(["accuracy", "loss"]), rng.randint(0, 40)
+        sign = -1.0 if metric == "loss" else 1.0
+        first = rng.choice([0, 100])
+        samples = [first + 100 * number for number in range(num)]
+        values = [round(sign * (math.log1p(at / 1000) + rng.gauss(0, 0.1)), rng.choice([1, 3])) for at in samples]
+        budget = Budget(rng.choice([None, 4000.0]), rng.choice([None, 60.0]))
+        target, went_on = sign * rng.choice([0.0, 0.5, 1.0, 1.3, 2.0]), rng.random() < 0.5
+        points = [{"samples": at, "value": value, "clock": at / 50} for at, value in zip(samples, values, strict=True)]
+        cases.append([points, metric, target, {"samples": budget.samples, "time": budget.time_s}, went_on])
+        curve = [CurvePoint(step=at, samples=at, clock_s=at / 50, metrics={metric: value})
+                 for at, value in zip(samples, values, strict=True)]  # fmt: skip
+        expected.append(arrival_on(curve, metric, target, budget, went_on=went_on))
+    found = javascript.evaluate("cases => cases.map((one) => fittedArrival(...one))", cases)
+    for one, js in zip(expected, found, strict=True):
+        assert js["kind"] == one.kind
+        assert js.get("time") == (None if one.clock_s is None else approx(one.clock_s))
+    assert {one.kind for one in expected} == {FIT, CENSORED, UNKNOWN}

@@ -16,6 +16,7 @@ from bwbench.base.registry import ALGORITHMS
 from bwbench.base.units import PositiveDuration, PositiveShare
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.matrix import Key
+from bwbench.experiment.config.tune_block import TuneBlock
 
 Mode = Literal["full", "composed"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -112,6 +113,7 @@ class Experiment:
         whole: which cells run whole in a composed sweep.
         until: how well ratios shall be known; None where ``repeats`` is all there will be.
         timing: how often the steps of composed cells are timed.
+        tune: what ``bwbench tune`` searches beside the rates of the optimizer's own grid.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Experiment:
     whole: WholeConfig = WholeConfig()
     until: UntilKnown | None = None
     timing: TimingConfig = TimingConfig()
+    tune: TuneBlock = TuneBlock()
 
     @property
     def most_repeats(self) -> int:

@@ -24,6 +24,7 @@ from bwbench.experiment.config.experiment import MAX_REPEATS, MODES, TimingConfi
 from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.config.matrix import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.method_names import PRESETS
+from bwbench.experiment.config.tune_block import LEAST_RATES
 
 Schema = dict[str, Any]  # as open as JSON Schema itself
 
@@ -36,6 +37,13 @@ _OWN: dict[str, Schema] = {
         "type": "string",
         "description": "Name of a link ('bwbench link presets' lists them), or FILE:NAME; other keys go on top.",
     },
+}
+_TUNE: Schema = {
+    "type": "object",
+    "properties": {
+        "rate": {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": LEAST_RATES}
+    },
+    "additionalProperties": {"type": "array", "minItems": 1},
 }
 _MEANINGS = {
     "name": "Name of the experiment, and of its folder below results/.",
@@ -63,6 +71,7 @@ _MEANINGS = {
     "mode": "'composed' puts times to accuracy together from runs without a link and short timing runs on it.",
     "whole": "Which cells run whole as well where the mode is 'composed', to show its error.",
     "timing": "How often the steps of a composed cell are timed on its link.",
+    "tune": "Rates to begin the search with, and options of methods searched together with the rate, by their names.",
     "matrix": "Values to compare, by dotted key: all combinations. 'a, b': [[1, 2], …] lets keys vary together.",
     "exclude": "Points of the matrix to leave out: those where all keys of an entry match.",
 }
@@ -104,6 +113,7 @@ def build_schema() -> Schema:
         "whole": _section(WholeConfig),
         "timing": _section(TimingConfig),
         "hosts": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": host}]},
+        "tune": _TUNE,
         "matrix": _matrix(cell_keys, definitions),
         "exclude": {"type": "array", "items": {"type": "object", "minProperties": 1}},
     }

@@ -49,11 +49,22 @@ from bwbench.experiment.config.matrix import (
 )
 from bwbench.experiment.config.method_names import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
+from bwbench.experiment.config.tune_block import read_tune, refusals_of
 from bwbench.experiment.config.tuned import TunedRates
 
 OF_COMPOSED = ("whole", "timing")  # sections about composed cells
-OWN_KEYS = ("name", "repeats", "matrix", "exclude", "plugins", "mode", *OF_COMPOSED, "hosts")  # beside those of a cell
-_OPENED = (*OF_COMPOSED, "repeats")  # those of them that have keys inside
+OWN_KEYS = (
+    "name",
+    "repeats",
+    "matrix",
+    "exclude",
+    "plugins",
+    "mode",
+    *OF_COMPOSED,
+    "hosts",
+    "tune",
+)  # beside those of a cell
+_OPENED = (*OF_COMPOSED, "repeats", "tune")  # those of them that have keys inside
 KNOWN_KEYS = ("name", *CELL_KEYS, *OWN_KEYS[1:])
 MAX_CELLS = 100_000
 MAX_PROBLEMS = 50  # shown at once
@@ -180,7 +191,10 @@ class _Reading:
         hosts = self._read_hosts()
         self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
         self._plugins = tuple(map(str, plugins))
-        kept = self._expand(exclusions, TunedRates(str(path), self._folder, most, searching=tuning))
+        tune = read_tune(self._content.get("tune"), self._where("tune"), self._problems)
+        kept = self._expand(exclusions, TunedRates(str(path), self._folder, most, searching=tuning, tune=tune))
+        if not self._problems:
+            self._problems += refusals_of(tune, [point.config for point in kept], self._where("tune"))
         on_hosts = self._on_their_way(kept, hosts, mode)
         if self._problems:
             distinct = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line or 0)
@@ -189,6 +203,8 @@ class _Reading:
         for key in OF_COMPOSED if mode == "full" else ():
             if self._content.get(key) is not None:
                 self._warnings[f"{key!r} has no effect without mode: composed: every cell runs whole"] = None
+        if self._content.get("tune") is not None and not self._tables:
+            self._warnings["'tune' is for 'bwbench tune' alone: 'optimizer' names no table, {tuned: FILE}"] = None
         return Experiment(
             name,
             path,
@@ -204,6 +220,7 @@ class _Reading:
             whole=whole,
             until=until,
             timing=timing,
+            tune=tune,
         )
 
     def _expand(self, exclusions: Sequence[Exclusion], tuned: TunedRates) -> list[Point]:

@@ -26,7 +26,7 @@ class Preset:
 
     Attributes:
         compression: as under ``compression:``: a name, a mapping with options, or a chain of them.
-        options: of the algorithm, where they are not its defaults.
+        options: of the algorithm, where they are not its defaults; collective_options: of the collective.
     """
 
     name: str
@@ -35,6 +35,12 @@ class Preset:
     compression: Any
     summary: str
     options: JsonObject = field(default_factory=dict)
+    collective_options: JsonObject = field(default_factory=dict)
+
+    @property
+    def spelled_collective(self) -> str | JsonObject:
+        """As it stands under ``collective:``."""
+        return {self.collective: dict(self.collective_options)} if self.collective_options else self.collective
 
     @cached_property
     def axes(self) -> tuple[str, str, str]:
@@ -50,6 +56,14 @@ _PRESETS = (
         "ddp-post-local-sgd", "torch-post-local-sgd", "torch", "none", "torch's own post-local SGD: DDP, then models"
     ),
     Preset("ring", "every-step", "ring", "none", "gradient all-reduce along our ring"),
+    Preset(
+        "ring-unpaced",
+        "every-step",
+        "ring",
+        "none",
+        "our ring without a word about its link, as torch's is: no pace, no limit",
+        collective_options={"paced": False},
+    ),
     Preset("ring-fp16", "every-step", "ring", "fp16", "the same in half precision: half the bytes"),
     Preset("ring-bf16", "every-step", "ring", "bf16", "the same in bfloat16: half the bytes, the range of fp32"),
     Preset("threshold", "every-step", "all-gather", "threshold", "large gradient entries only, the rest kept back"),
@@ -179,7 +193,7 @@ def expand_preset(raw: JsonObject) -> Expanded:
         defaults = {key: LEFT_OUT[key] for key in METHOD_KEYS}
         return Expanded({**defaults, **content}, spelling.name)
     if content.get("collective", "auto") == "auto":
-        content["collective"] = preset.collective
+        content["collective"] = preset.spelled_collective
     content.setdefault("compression", preset.compression)
     meaning = " x ".join(preset.axes)
     notes = []
@@ -246,4 +260,4 @@ def _changed_options(given: Components, usual: Components) -> dict[str, object]:
 def _components(preset_name: str) -> Components:
     preset = PRESETS[preset_name]
     algorithm = parse_component({preset.algorithm: dict(preset.options)}, ALGORITHMS)
-    return (algorithm, parse_component(preset.collective, COLLECTIVES), *parse_chain(preset.compression))
+    return (algorithm, parse_component(preset.spelled_collective, COLLECTIVES), *parse_chain(preset.compression))

@@ -26,6 +26,7 @@ from bwbench.experiment.config.combinations import (
 )
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
+from bwbench.experiment.config.tune_block import with_options
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
 from bwbench.network.link.named_links import absolute_preset
 from bwbench.network.link.trace_file import freeze_link, trace_notes
@@ -107,7 +108,7 @@ def resolve(
         findings += choice.findings
         notes += choice.notes
         if choice.optimizer is not None:
-            config = config.model_copy(update={"optimizer": choice.optimizer})
+            config = with_options(config.model_copy(update={"optimizer": choice.optimizer}), choice.options)
     if config is not None and not findings and combine:
         findings += refusals(config)
         notes += [] if findings else remarks(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,7 +18,17 @@ from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.component_parsing import parse_component, split_spelling
 from bwbench.experiment.config.method_names import arm_name
-from bwbench.experiment.config.tuned_table import Row, Setting, TunedTable, named, read_table, setting_of, without_rate
+from bwbench.experiment.config.tune_block import TuneBlock, tuned_options
+from bwbench.experiment.config.tuned_table import (
+    Row,
+    Setting,
+    TunedTable,
+    learning_of,
+    named,
+    read_table,
+    setting_of,
+    without_rate,
+)
 
 USUAL = {"sgd": {"momentum": 0.9}}  # what is tuned where an experiment names only the table
 _LOC: Location = ("optimizer", "tuned")
@@ -40,11 +50,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Choice:
-    """The optimizer for a cell, or what is wrong; and what is to be said."""
+    """The optimizer for a cell and the options of its method that were tuned, or what is wrong; what is to be said."""
 
     optimizer: Component | None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    options: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,12 +67,14 @@ class TunedRates:
         folder: that names of tables are relative to.
         repeats: of each cell, whose seeds must not be the one of the search.
         searching: the rates are about to be found, so that the table need not be there.
+        tune: options that are tuned together with the rate.
     """
 
     experiment: str
     folder: Path
     repeats: int = 1
     searching: bool = False
+    tune: TuneBlock = TuneBlock()
 
     def path(self, reference: Reference) -> Path:
         """Where the table lies."""
@@ -84,8 +97,14 @@ class TunedRates:
         except ConfigError as error:
             texts = [f"optimizer.tuned: {problem}" for problem in error.problems]
             return Choice(None, tuple(Finding(_LOC, text) for text in texts))
-        rows = table.find(setting_of(config))
+        options = tuned_options(self.tune, config)
+        rows = table.find(setting_of(config), options)
         if not rows:
+            others = [row for row in table.rows if row.learns == learning_of(setting_of(config), row.entry.options)]
+            if others:
+                has, wants = (show(found) if found else "nothing" for found in (others[0].entry.options, options))
+                text = f"{reference.file} has arm {others[0].entry.arm!r} with {has} tuned beside the rate, not {wants}"
+                return _refused(f"{text}; {command} adds it")
             return _refused(f"{_lacking(table, config, reference.file)}; {command} adds it")
         if reference.optimizer is not None:
             asked = _suited(config, config.optimizer)
@@ -105,19 +124,24 @@ class TunedRates:
         entry, seed = row.entry, table.content.seed
         if entry.lr is None:
             text = f"the search for arm {entry.arm!r} in {file} found no rate: {entry.problem or 'it did not end'}"
-            return _refused(f"{text}; {command} goes on with it")
-        if seed in range(config.seed, config.seed + self.repeats):
-            text = f"seed {seed} is the one that {file} was tuned with, and tells nothing new; choose other seeds"
+            return _refused(f"{text}; {command} {'looks again' if entry.on_edge else 'goes on with it'}")
+        tuned_with = {seed, *(trial.seed for trial in entry.trials if trial.seed is not None)}
+        if taken := sorted(tuned_with & set(range(config.seed, config.seed + self.repeats))):
+            text = f"seed {taken[0]} is one that {file} was tuned with, and tells nothing new; choose other seeds"
             return Choice(None, (Finding(("seed",), text),))
         notes = [f"learning rates from {file}"]
         where = f"arm {entry.arm!r} ({config.model.name} on {config.dataset.source.name}, {entry.nodes} node(s))"
+        if row.one_seed:
+            notes.append(
+                f"{file} has rates that one seed decided, perhaps by luck; {command} searches anew, by several"
+            )
         if entry.on_edge:
             grid = f"{entry.grid[0]:g} to {entry.grid[-1]:g}"
-            text = f"{where}: the tuned learning rate {entry.lr:g} lies on the edge of the grid, {grid}; "
-            notes.append(f"{text}'bwbench tune --widen 2 {self.experiment}' looks beyond")
-        if entry.target is not None and entry.chosen is not None and entry.chosen.samples_to_target is None:
+            text = f"{where}: the tuned learning rate {entry.lr:g} lies on the edge of the grid, {grid}: no result; "
+            notes.append(f"{text}{command} goes on beyond it")
+        if entry.target is not None and entry.expected[0] is None:
             notes.append(f"{where}: no learning rate reached the target while tuning; {entry.lr:g} had the lowest loss")
-        return Choice(row.optimizer, (), tuple(notes))
+        return Choice(row.optimizer, (), tuple(notes), entry.chosen)
 
 
 @functools.lru_cache(maxsize=256)

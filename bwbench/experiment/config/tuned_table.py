@@ -19,11 +19,14 @@ from bwbench.base.explain import explain, show
 from bwbench.base.plain_data import Json, JsonObject, canonical, whole_floats_as_int
 from bwbench.base.registry import OPTIMIZERS
 from bwbench.base.yaml_document import parse_yaml, read_text_file
-from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, parse_dataset
+from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, TargetConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.matrix import COMPONENT_KEYS
+from bwbench.experiment.config.tune_block import Options
+from bwbench.experiment.kin import kin_key
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)  # 1 was of one seed, with a search for each arm
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries
 MAX_PROBLEMS = 5  # shown of one file
 WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target")
@@ -40,13 +43,19 @@ class RateTrial(_TablePart):
 
     Attributes:
         lr: learning rate, as the optimizer states it.
+        options: of the method, where they are not those of the entry.
+        seed: None in a table of one seed, which says it at its top.
         status: how the training ended.
-        samples_to_target: over all nodes; None where the target was not reached.
-        loss: of the last evaluation on the validation split; None where there was none that is finite.
+        samples_to_target: over all nodes; None where the target was not reached. In a table of one seed up to the
+            first evaluation that met it.
+        loss: mean of the last three evaluations on the validation split, in a table of one seed the last one's; None
+            where there was none that is finite.
         id: of the cell, whose records lie below ``<results>/.tuning``.
     """
 
     lr: float = Field(gt=0)
+    options: dict[str, JsonValue] = {}
+    seed: int | None = None
     status: str
     samples_to_target: int | None = None
     loss: float | None = None
@@ -66,19 +75,28 @@ class Made(_TablePart):
 
 
 class TunedEntry(_TablePart):
-    """What the search of one arm on one workload came to.
+    """What the search of one arm, or of arms that learn alike, came to on one workload.
 
     Attributes:
-        arm: display name of the method; algorithm, collective and compression say it in full.
+        arm: display name of the method that trained; algorithm, collective and compression say it in full.
+        arms: that share the search because they are kin, as far as experiments have named them; empty in a table of
+            one seed, whose searches were of one arm each.
         optimizer: what was tuned, without a rate.
         lr: the chosen rate; None where the search found none, and ``problem`` says why.
-        on_edge: whether the chosen rate is the first or the last of the grid, so that a better one may lie beyond.
+        seeds: that decided; 1 in a table of one seed.
+        fitted: ``lr`` comes from a parabola through several rates, and need not be one of them.
+        samples_to_target, loss: expected at ``lr``; None where no rate reaches the target, and where one does.
+        on_edge: whether the best rate is the first or the last of the grid, so that a better one may lie beyond: no
+            result, except in a table of one seed.
         every_samples, limit_samples: between evaluations, and until a trial gave up.
         grid: the rates that the search could choose from.
-        trials: those that it tried.
+        options: of the method that were tuned beside the rate, with the values tried; chosen: what they were found to
+            be, and what the entry's method says where they are left out: its defaults.
+        trials: all trainings, in the order in which they were asked for.
     """
 
     arm: str
+    arms: tuple[str, ...] = ()
     algorithm: JsonValue
     collective: JsonValue
     compression: JsonValue
@@ -91,10 +109,16 @@ class TunedEntry(_TablePart):
     optimizer: dict[str, dict[str, JsonValue]] = Field(min_length=1, max_length=1)
     lr: float | None = Field(None, gt=0)
     problem: str | None = None
+    seeds: int = Field(1, ge=1)
+    fitted: bool = False
+    samples_to_target: int | None = None
+    loss: float | None = None
     on_edge: bool = False
     every_samples: float
     limit_samples: int
     grid: tuple[float, ...] = Field(min_length=3)
+    options: dict[str, list[JsonValue]] = {}
+    chosen: dict[str, JsonValue] = {}
     trials: tuple[RateTrial, ...]
     made: Made
 
@@ -104,15 +128,18 @@ class TunedEntry(_TablePart):
         return f"{named(self.model)} on {named(self.dataset)}"
 
     @property
-    def chosen(self) -> RateTrial | None:
-        """The trial of the chosen rate."""
-        return next((trial for trial in self.trials if trial.lr == self.lr), None)
+    def expected(self) -> tuple[int | None, float | None]:
+        """Samples to the target and loss at the chosen rate, as far as they are known."""
+        if self.seeds > 1:
+            return self.samples_to_target, self.loss
+        chosen = next((trial for trial in self.trials if trial.lr == self.lr), None)
+        return (None, None) if chosen is None else (chosen.samples_to_target, chosen.loss)
 
 
 class TableFile(_TablePart):
-    """The whole file. ``seed`` was used for tuning alone, and is in no report."""
+    """The whole file. ``seed`` was used for tuning alone, the first one of several; none of them is in a report."""
 
-    schema_: Literal[1] = Field(1, alias="schema")
+    schema_: Literal[1, 2] = Field(2, alias="schema")
     experiment: str
     seed: int
     entries: tuple[TunedEntry, ...]
@@ -128,8 +155,20 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The same for entries of the same search: arm, workload, and what was tuned."""
-        return canonical({**self.setting, "optimizer": without_rate(self.optimizer)})
+        """The same for entries of the same search: arm or kin, workload, and what was tuned."""
+        if self.one_seed:
+            return canonical({**self.setting, "optimizer": without_rate(self.optimizer)})
+        return canonical([self.learns, without_rate(self.optimizer)])
+
+    @property
+    def one_seed(self) -> bool:
+        """Whether one training at each rate decided, of this arm alone: it may be a lucky one."""
+        return self.entry.seeds == 1
+
+    @property
+    def learns(self) -> str:
+        """The same for settings that share a search: kin on one workload, up to the same target."""
+        return learning_of(self.setting, self.entry.options)
 
 
 @dataclass(frozen=True)
@@ -142,11 +181,30 @@ class TunedTable:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            self._by_setting.setdefault(canonical(row.setting), []).append(row)
+            key = canonical(row.setting) if row.one_seed else row.learns
+            self._by_setting.setdefault(key, []).append(row)
 
-    def find(self, setting: Setting) -> list[Row]:
-        """The rows of exactly this arm and workload; more than one where optimizers were compared."""
-        return self._by_setting.get(canonical(setting), [])
+    def find(self, setting: Setting, options: Options) -> list[Row]:
+        """The rows of this arm or its kin on this workload; more than one where optimizers were compared.
+
+        Rows of one seed are of exactly this arm, and count where no others are there.
+
+        Args:
+            options: of the method that are tuned beside the rate, with the values that are tried.
+        """
+        found = self._by_setting.get(learning_of(setting, options))
+        return found or ([] if options else self._by_setting.get(canonical(setting), []))
+
+
+def learning_of(setting: Setting, options: Options) -> str:
+    """The same for settings whose replicas learn alike, whatever the optimizer, and which aim at the same target."""
+    tuned = {name: sorted(map(canonical, values)) for name, values in options.items()}
+    return canonical([kin_key(setting), setting["target"], tuned])
+
+
+def middle_target(config: CellConfig) -> TargetConfig | None:
+    """The target that a rate is chosen by."""
+    return config.target
 
 
 def setting_of(config: CellConfig) -> Setting:
@@ -160,7 +218,7 @@ def setting_of(config: CellConfig) -> Setting:
         "nodes": config.nodes,
         "batch_size": config.batch_size,
         "accumulate": config.accumulate,
-        "target": {config.target.metric: config.target.value} if config.target else None,
+        "target": {target.metric: target.value} if (target := middle_target(config)) is not None else None,
     }
 
 
@@ -196,8 +254,9 @@ def _read(path: Path, mtime_ns: int, size: int, plugins: tuple[str, ...]) -> Tun
     schema = document.data.get("schema") if isinstance(document.data, Mapping) else None
     if schema is None:
         return (Problem("not a table of tuned learning rates, as 'bwbench tune' writes it", shown),)
-    if schema != SCHEMA:
-        text = f"schema {schema!r} is not the one that this version of bwbench reads ({SCHEMA}); update bwbench"
+    if schema not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        text = f"schema {schema!r} is none that this version of bwbench reads ({known}); update bwbench"
         return (document.problem(text, ("schema",)),)
     try:
         content = TableFile.model_validate_json(json.dumps(whole_floats_as_int(document.data)), strict=True)

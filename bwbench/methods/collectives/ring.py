@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
 from bwbench.methods.collectives.transport import Round, Span, aligned, in_flight_bytes, ring_groups
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
@@ -28,6 +29,17 @@ class _Incoming(NamedTuple):
     work: dist.Work
 
 
+class RingConfig(ComponentConfig):
+    """Options of ``ring``.
+
+    Attributes:
+        paced: whether it sends no faster than the link that it is told takes. False tells it nothing of its link, as
+            torch's all-reduce is told nothing: no pace, and no limit of what is under way. The means are the same bits.
+    """
+
+    paced: bool = True
+
+
 class Ring(AbstractKeepingParts):
     """Each rank sends to the next one only: 2(N-1) rounds of a chunk of 1/N, so 2(N-1)/N of the bucket a rank.
 
@@ -44,6 +56,8 @@ class Ring(AbstractKeepingParts):
     that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
     """
 
+    Config = RingConfig
+    options: RingConfig
     topology = "ring"
 
     @classmethod
@@ -64,14 +78,15 @@ class Ring(AbstractKeepingParts):
         return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small)
 
     def _flows(self, num_members: int) -> int:
-        return 1
+        return int(self.options.paced)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         if goes_directly(codec.payload_bytes(bucket.numel()), round_.size):
             Exchange(self, bucket, codec, round_).run()
             return
         place, size = round_.place, round_.size
-        groups = ring_groups(bucket.numel(), size, codec, in_flight_bytes(self.link, size))
+        told = self.link if self.options.paced else None
+        groups = ring_groups(bucket.numel(), size, codec, in_flight_bytes(told, size))
         incoming = self._announce(groups, bucket, codec, round_)
         last_hop = 2 * (size - 1) - 1
         sends: list[dist.Work] = []

@@ -118,7 +118,8 @@ def _relay() -> MachineFinding:
 def _settings() -> Iterator[MachineFinding]:
     cores = len(os.sched_getaffinity(0))
     if cores >= _COMFORTABLE_CORES:
-        yield MachineFinding("cores", "ok", f"{cores}; where nodes share them, declare compute.step_time")
+        most = f"{cores}: they carry as many nodes of one thread; with more, steps take longer than compute.step_time"
+        yield MachineFinding("cores", "ok", f"{most} declares, and bwbench plan says how much")
     else:
         text = f"{cores}: workers, relay and probe share it; declare a generous compute.step_time"
         yield MachineFinding("cores", "limited", text)

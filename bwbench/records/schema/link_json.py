@@ -129,7 +129,7 @@ class Applied(NodeApplied, _OfAllNodes):
 
     Attributes:
         offloads, super_packet_bytes, mtu: of the nodes' interfaces.
-        tcp: TCP's settings in the nodes.
+        tcp: TCP's settings in the nodes; the congestion control is that in force on the link, by namespace or route.
         bridge: of an unshaped link, the interface that joins the nodes.
         bandwidth_bps: the slower of up_bps and down_bps, of most nodes.
         latency_s, jitter_s, loss: of the path between two of them.

@@ -159,7 +159,11 @@ def _best_of_three(values: Sequence[float]) -> int:
     """How many values there are up to the end of the three neighbours with the best mean; of equal ones the last."""
     if len(values) <= AT_OR_AFTER:
         return len(values)
-    return max(range(3, len(values) + 1), key=lambda end: (math.fsum(values[end - 3 : end]), end))
+    best = 3
+    for end in range(4, len(values) + 1):
+        if sum(values[end - 3 : end]) >= sum(values[best - 3 : best]) - TIE:
+            best = end
+    return best
 
 
 def _last_counted(curve: Sequence[CurvePoint], budget: Budget) -> tuple[float, float]:

@@ -250,7 +250,8 @@ def machines_of(folders: Iterable[CellFolder]) -> Machines:
     cells = list(folders)
     environments = [folder.environment or Environment() for folder in cells]
     links = [folder.link or LinkRecord() for folder in cells]
-    applied = [link.applied for link in links if link.applied is not None]
+    told = [link.applied.tcp for link in links if link.applied is not None]
+    told += [host.tcp for environment in environments for host in environment.hosts or ()]  # real ones keep their own
 
     def each(values: Iterable[str | None]) -> tuple[str, ...]:
         return tuple(sorted({value for value in values if value}))
@@ -263,5 +264,5 @@ def machines_of(folders: Iterable[CellFolder]) -> Machines:
         torch=each(one.packages.get("torch") for one in environments),
         commits=each(map(commit_of, environments)),
         backends=each(link.backend for link in links),
-        congestion_control=each(one.tcp.get("tcp_congestion_control") for one in applied),
+        congestion_control=each(one.get("tcp_congestion_control") for one in told),
     )

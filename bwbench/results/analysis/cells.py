@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
+from bwbench.experiment.kin import kin_key
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
@@ -151,7 +153,7 @@ def cell_row(folder: CellFolder) -> Row:
     """Flat row of one cell: who it is, its setting, what status.json says of it, and when it arrived."""
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
-    row["pilot"] = cell.pilot
+    row["of_pilot"] = cell.pilot is None or cell.repeat < cell.pilot
     setting = setting_of(cell.config)
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
@@ -160,10 +162,17 @@ def cell_row(folder: CellFolder) -> Row:
     if folder.asked_target is not None:
         row["target_metric"], row["target_value"] = folder.asked_target
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}
+    row["kin"] = _learns_as(cell.config)
     composed = status.composed if status is not None else None
     row["timing_runs"] = None if composed is None else composed.num_timing_runs  # whole, each repeat is a run by itself
     row["between_share"] = None if composed is None else composed.between_share
     return row
+
+
+def _learns_as(config: JsonObject) -> str:
+    """Equal for cells that learn alike, seed by seed: kin at equal learning rates."""
+    rate = mapping_at(config, "optimizer").get("lr")
+    return f"{zlib.crc32(f'{kin_key(config)} {rate}'.encode()):08x}"
 
 
 def is_composed(folder: CellFolder) -> bool:

@@ -1,4 +1,4 @@
-"""Every arm against a baseline: ratios of time to accuracy paired by seed, crossover bandwidths, and the Pareto set.
+"""Every arm against a baseline: ratios of time to accuracy, what they are made of, crossovers, and the best arms.
 
 Compared are cells that are equal in all that an experiment varies, apart from the arm. One node alone, and a free
 network without a link, stand beside every link and every number of nodes that they fit.
@@ -15,13 +15,18 @@ from itertools import groupby
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
+from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import FIRST_CROSSING, UNKNOWN
+from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
-from bwbench.results.analysis.cells import DONE, Row, cell_row, keys_of, state_of, value_at
+from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
-from bwbench.results.analysis.statistics import Arrival, Estimate, Ratio, by_seed, estimate, number, paired_ratio
+from bwbench.results.analysis.ratio import Ratio, ratio_of
+from bwbench.results.analysis.statistics import ASSUMED_BETWEEN, Arrival, Estimate, by_seed, estimate, number
+from bwbench.results.analysis.student import together
+from bwbench.results.analysis.taken_apart import TakenApart, take_apart
 
 
 def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -39,9 +44,11 @@ class ArmRow:
     """One arm beside the baseline, under one condition.
 
     Attributes:
-        ratio: None where no seed is shared, or where censoring on both sides leaves nothing to say.
-        num_pairs: seeds that both arms have.
-        num_censored: those of them where one of the two did not reach the target.
+        ratio: None where the baseline has no time here, or where censoring on both sides leaves nothing to say.
+        taken_apart: the ratio as that of the time of a step times that of the samples; None where that is not known.
+        together: confidence of each ratio that makes all of this condition hold together at 95 %.
+        num: pairs of equal seeds, or the smaller of the two arms' numbers of repeats.
+        num_censored: repeats of both arms that did not reach the target.
         composed: one of the times is composed, not measured whole.
         first_crossing, baseline_first_crossing: whether any of the arm's repeats is known by its first crossing alone,
             and of the baseline's.
@@ -52,7 +59,9 @@ class ArmRow:
     algorithm: str
     baseline: str
     ratio: Ratio | None
-    num_pairs: int
+    taken_apart: TakenApart | None
+    together: float
+    num: int
     num_censored: int
     time: Estimate
     baseline_time: Estimate | None
@@ -75,11 +84,21 @@ class CrossoverRow:
 
 
 @dataclass(frozen=True)
+class BestRow:
+    """The arms that may be the fastest under one condition, of all that take part in the race."""
+
+    experiment: str
+    condition: Condition
+    best: BestSet
+    composed: bool
+
+
+@dataclass(frozen=True)
 class ParetoRow:
     """Time against final metric of one arm among the others, under one condition.
 
     Attributes:
-        time_s: geometric mean of the times to target; None where the median repeat did not reach it.
+        time_s: centre of the times to target; None where fewer than half reached it.
         metric, metric_value: name, and mean over the repeats at the last evaluation on the validation split.
         first_crossing: as in ``ArmRow``.
         optimal: no other arm is at least as good in both and better in one.
@@ -104,6 +123,7 @@ class Comparison:
 
     rows: list[ArmRow] = field(default_factory=list)
     crossovers: list[CrossoverRow] = field(default_factory=list)
+    best: list[BestRow] = field(default_factory=list)
     pareto: list[ParetoRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -135,6 +155,8 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
     comparison.notes.extend(arrival_notes(folder for folder in everything if state_of(folder) == DONE))
     comparison.rows.sort(key=_place_of)
+    if single := _on_one_timing_run(everything):
+        comparison.notes.append(single)
     return comparison
 
 
@@ -145,6 +167,16 @@ def _nothing_to_compare(folders: Sequence[CellFolder]) -> str:
     if any(arrival_of_cell(folder).arrival_kind == UNKNOWN for folder in done):
         return "when any of these cells reaches this target is unknown until run again, for longer; ask for a lower one"
     return "no cell that is done has a time to its target; give the experiment a `target:`, e.g. {accuracy: 0.95}"
+
+
+def _on_one_timing_run(folders: Sequence[CellFolder]) -> str:
+    """What is assumed of composed cells whose steps were timed in one run; empty where there is none."""
+    rows = [cell_row(folder) for folder in folders if is_composed(folder) and state_of(folder) == DONE]
+    single = sum(1 for row in rows if (number(row.get("timing_runs")) or 1) < 2)
+    if not single:
+        return ""
+    share = f"{100 * ASSUMED_BETWEEN:.0f} %"
+    return f"{single} composed cells rest on one timing run: that runs differ by {share} is assumed in their intervals"
 
 
 def _compare_group(comparison: Comparison, experiment: str, group: Group, baseline: str, by: str) -> None:
@@ -158,11 +190,14 @@ def _compare_group(comparison: Comparison, experiment: str, group: Group, baseli
         reference = arms.get(baseline)
         if reference is None and arms:
             missing.append("an unshaped link" if text is None else text)
+        family = len(arms) - 1
         for arm in arms.values():
             if arm.name != baseline:
-                comparison.rows.append(_arm_row(experiment, _ordered(condition, by, arm), arm, baseline, reference))
+                its = _ordered(condition, by, arm)
+                comparison.rows.append(_arm_row(experiment, its, arm, baseline, reference, family))
                 if reference is not None and bandwidth is not None:
                     measured.setdefault(arm.name, []).append((bandwidth, reference, arm))
+        comparison.best.extend(_best_rows(experiment, condition, by, arms.values()))
         comparison.pareto.extend(_pareto_rows(experiment, condition, by, arms.values()))
     if missing:
         where = ", ".join([*(f"{key} {value}" for key, value in group.key), f"at {', '.join(missing)}"])
@@ -206,6 +241,17 @@ def _arms(done: Sequence[CellFolder]) -> Iterator[_Arm]:
             yield _Arm(name, folders, rows, arrivals)
 
 
+def _best_rows(experiment: str, condition: Condition, by: str, arms: Iterable[_Arm]) -> list[BestRow]:
+    """One row, or none where fewer than two arms race."""
+    racing = {arm.name: arm for arm in arms if may_win(str(arm.rows[0]["role"]))}
+    if len(racing) < 2:
+        return []
+    found = best_set({name: arm.arrivals for name, arm in racing.items()})
+    linked = next((arm for arm in racing.values() if arm.rows[0]["role"] == METHOD), next(iter(racing.values())))
+    composed = any(arm.composed for arm in racing.values())
+    return [BestRow(experiment, _ordered(condition, by, linked), found, composed)]
+
+
 def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[_Arm]) -> list[ParetoRow]:
     """All arms with a final metric, fastest first."""
     points: list[tuple[float, float, ParetoRow]] = []
@@ -224,19 +270,25 @@ def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[
     return [replace(row, optimal=best) for (_, _, row), best in zip(points, optimal, strict=True)]
 
 
-def _arm_row(experiment: str, condition: Condition, arm: _Arm, baseline: str, reference: _Arm | None) -> ArmRow:
+def _arm_row(
+    experiment: str, condition: Condition, arm: _Arm, baseline: str, reference: _Arm | None, family: int
+) -> ArmRow:
     others = reference.arrivals if reference else {}
-    pairs = [(others[seed], arm.arrivals[seed]) for seed in others.keys() & arm.arrivals.keys()]
+    ratio = ratio_of(others, arm.arrivals)
+    time, other_time = estimate(list(arm.arrivals.values())), estimate(list(others.values())) if others else None
+    both = time.num_censored + (other_time.num_censored if other_time else 0)
     return ArmRow(
         experiment,
         condition,
         arm.name,
         baseline,
-        paired_ratio(others, arm.arrivals),
-        len(pairs),
-        sum(1 for one, other in pairs if one.time_s is None or other.time_s is None),
-        estimate(list(arm.arrivals.values())),
-        estimate(list(others.values())) if others else None,
+        ratio,
+        take_apart(others, arm.arrivals),
+        together(family),
+        ratio.num if ratio else min(time.num, other_time.num if other_time else 0),
+        ratio.num_censored if ratio else both,
+        time,
+        other_time,
         arm.composed or (reference is not None and reference.composed),
         arm.first_crossing,
         reference is not None and reference.first_crossing,

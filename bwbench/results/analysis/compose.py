@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, StepInPhase, walk
 from bwbench.records.schema import CurvePoint, Kind
 from bwbench.records.schema import Step as StepEvent
-from bwbench.results.analysis.statistics import student_t
+from bwbench.results.analysis.student import student_t
 from bwbench.results.analysis.timing_variance import NORMAL_95, RunTimes
 from bwbench.results.analysis.trial import EventsByRank, curve_of, evaluations, steps_of_ranks
 

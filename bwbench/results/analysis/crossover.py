@@ -1,9 +1,10 @@
-"""Below which bandwidth one arm overtakes another: where the ratio of their times, paired by seed, is 1.
+"""Below which bandwidth one arm overtakes another: where the ratio of their times is 1.
 
-Between two measured bandwidths the logarithm of each seed's ratio is taken as a straight line over the logarithm of
-bandwidth. All bandwidths at which the 95 % interval of the ratio holds 1 make the interval of the crossover (as in
-Fieller's theorem), so it may be open: reach below or above all that was measured. S/(B·T), how long a model's gradient
-takes on a link in steps of computing, tells a crossover in terms of no machine.
+Between two measured bandwidths the ratio that is printed, and both ends of its interval, are straight lines, log over
+log. All bandwidths at which that band holds 1 make the interval of the crossover (as in Fieller's theorem), so it may
+be open: reach below or above all that was measured. A crossover can therefore be read off the table of ratios, and
+never contradicts it. S/(B·T), how long a model's gradient takes on a link in steps of computing, tells a crossover in
+terms of no machine.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from bwbench.records import CellFolder
 from bwbench.records.files import read_first_event
 from bwbench.records.schema import Start
 from bwbench.results.analysis.cells import value_at
-from bwbench.results.analysis.statistics import Arrival, log_interval, paired_logs, paired_ratio
+from bwbench.results.analysis.ratio import Ratio, ratio_of
+from bwbench.results.analysis.statistics import Arrival
 
 BELOW, ABOVE = "below all measured", "above all measured"
 ONE, SEVERAL, NONE = "one", "several", "none"
-
-_PARTS = 32  # of the way from one measured bandwidth to the next, before bisection
-_HALVINGS = 30
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Crossover:
     """One bandwidth at which two arms are equally fast.
 
     Attributes:
-        bandwidth_bps: where the mean of the seeds crosses; None where it is known only to lie between the ends.
+        bandwidth_bps: where the ratio itself crosses 1; None where it is known only to lie between the ends.
         low_bps, high_bps: 95 % interval; None where it is open, or where one repeat gives none.
         arm_faster_below: the arm is the faster one below it; None where neither side is certain.
     """
@@ -61,7 +60,7 @@ class Crossovers:
         kind: ``one``, ``several``, ``none``, ``below all measured`` or ``above all measured``.
         found: the crossovers, rising; of one that lies outside only the end towards the measured ones is known.
         why: a reason in words where there is none.
-        num: the smallest number of pairs at a bandwidth that has any.
+        num: the smallest number of repeats behind a ratio.
     """
 
     kind: str
@@ -71,18 +70,28 @@ class Crossovers:
 
 
 @dataclass(frozen=True)
-class _MeasuredPoint:
-    """What a measured bandwidth says. ``logs`` by seed; None with a censored repeat, when ``sign`` alone may be known.
+class _Point:
+    """What a measured bandwidth says: the logarithm of the ratio and the ends of its interval; equal without one.
 
-    ``known``: log of the mean ratio, or of the bound that a censored repeat leaves.
+    Attributes:
+        bounded: the ratio is a bound, so that ``sign`` is all that is known.
+        sign: of the ratio's logarithm where that is certain, else 0.
     """
 
     log_bps: float
-    logs: Mapping[int, float] | None
-    floor: float
-    shared: float
-    sign: int
-    known: float
+    centre: float
+    low: float
+    high: float
+    bounded: bool
+    measured: Measured
+
+    @property
+    def sign(self) -> int:
+        return _sign(self.low, self.high)
+
+
+def _sign(low: float, high: float) -> int:
+    return (low > 0) - (high < 0)
 
 
 @dataclass(frozen=True)
@@ -95,94 +104,73 @@ class _Sample:
 
 
 def find_crossovers(measured: Sequence[Measured]) -> Crossovers:
-    """The crossovers of two arms; bandwidths at which nothing is known of their ratio are left out."""
-    points = [point for one in sorted(measured, key=lambda m: m.bandwidth_bps) if (point := _point(one)) is not None]
-    pairs = [len(one.reference.keys() & one.arm.keys()) for one in measured]
-    num = min(filter(None, pairs), default=0)  # a bandwidth without is left out, and says nothing of the others
+    """The crossovers of two arms; bandwidths at which nothing is known of their ratio are left out.
+
+    So are those with single repeats where others have an interval.
+    """
+    ordered = sorted(measured, key=lambda one: one.bandwidth_bps)
+    ratios = [(one, ratio) for one in ordered if (ratio := ratio_of(one.reference, one.arm)) is not None]
+    has_interval = any(ratio.low is not None for _, ratio in ratios)
+    if has_interval:  # single repeats beside them are certain of nothing
+        ratios = [(one, ratio) for one, ratio in ratios if ratio.low is not None or ratio.bound]
+    num = min((ratio.num for _, ratio in ratios), default=0)
+    points = [point for one, ratio in ratios if (point := _point(one, ratio)) is not None]
     if len(points) < 2:
         return Crossovers(NONE, (), "fewer than two bandwidths have a ratio", num)
     samples = _samples(points)
-    found = _inside(samples, has_interval=num > 1)
+    found = _inside(samples, has_interval=has_interval)
     if found:
         return Crossovers(ONE if len(found) == 1 else SEVERAL, tuple(found), "", num)
     return _outside(points, samples, num)
 
 
-def _point(measured: Measured) -> _MeasuredPoint | None:
-    seeds = sorted(measured.reference.keys() & measured.arm.keys())
-    ratio = paired_ratio(measured.reference, measured.arm)
-    if ratio is None:
-        return None
-    log_bps, known = math.log(measured.bandwidth_bps), math.log(ratio.value)
-    if not ratio.num_censored:
-        logs, floor, shared = paired_logs([(measured.reference[seed], measured.arm[seed]) for seed in seeds])
-        by_seed = dict(zip(seeds, logs, strict=True))
-        sign = _certain_sign(logs, floor, shared)
-        return _MeasuredPoint(log_bps, by_seed, floor, shared, sign, statistics.fmean(logs))
-    certain = {"": True, ">": known > 0, "<": known < 0}[ratio.bound]
-    return _MeasuredPoint(log_bps, None, 0.0, 0.0, (known > 0) - (known < 0), known) if certain else None
+def _point(measured: Measured, ratio: Ratio) -> _Point | None:
+    """None where a bound lies on the side of 1 that says nothing."""
+    log_bps, centre = math.log(measured.bandwidth_bps), math.log(ratio.value)
+    if ratio.bound:
+        says = centre > 0 if ratio.bound == ">" else centre < 0
+        return _Point(log_bps, centre, centre, centre, True, measured) if says else None
+    low = centre if ratio.low is None else math.log(ratio.low)
+    high = centre if ratio.high is None else math.log(ratio.high)
+    return _Point(log_bps, centre, low, high, False, measured)
 
 
-def _certain_sign(logs: Sequence[float], floor: float, shared: float) -> int:
-    ends = log_interval(logs, floor, shared) or (logs[0], logs[0])
-    return (ends[0] > 0) - (ends[1] < 0)
-
-
-def _between(a: _MeasuredPoint, b: _MeasuredPoint, weight: float) -> _Sample | None:
-    """The sample that far from ``a`` to ``b``; None where a side is censored or the two have no seed in common."""
-    if a.logs is None or b.logs is None:
-        return None
-    seeds = a.logs.keys() & b.logs.keys()
-    if not seeds:
-        return None
-    logs = [(1 - weight) * a.logs[seed] + weight * b.logs[seed] for seed in sorted(seeds)]
-    floor, shared = ((1 - weight) * one + weight * other for one, other in ((a.floor, b.floor), (a.shared, b.shared)))
-    log_bps = (1 - weight) * a.log_bps + weight * b.log_bps
-    return _Sample(log_bps, _certain_sign(logs, floor, shared), statistics.fmean(logs))
-
-
-def _samples(points: Sequence[_MeasuredPoint]) -> list[_Sample]:
-    """The axis from the first to the last measured bandwidth, with every change of certainty found by bisection."""
+def _samples(points: Sequence[_Point]) -> list[_Sample]:
+    """The axis from the first to the last measured bandwidth, with every place where certainty begins or ends."""
     samples = [_at(points[0])]
     for a, b in pairwise(points):
-        inner = [_between(a, b, part / _PARTS) for part in range(_PARTS + 1)]
-        if any(sample is None for sample in inner):
+        if a.bounded or b.bounded:
             # Where sides differ, the crossover may lie anywhere between them.
             unknown = [] if a.sign == b.sign != 0 else [_Sample(one.log_bps, 0, None) for one in (a, b)]
             samples += [*unknown, _at(b)]
             continue
-        for part, (left, right) in enumerate(pairwise(sample for sample in inner if sample is not None)):
-            if left.sign != right.sign:
-                samples += _changes(a, b, part / _PARTS, (part + 1) / _PARTS)
-            samples.append(right)
+        changes = (_crosses(a.low, b.low), _crosses(a.centre, b.centre), _crosses(a.high, b.high))
+        places = sorted({0.0, 1.0, *(weight for weight in changes if weight is not None)})
+        for left, right in pairwise(places):
+            samples += [_between(a, b, (left + right) / 2), _between(a, b, right, touching=right < 1.0)]
     return samples
 
 
-def _at(point: _MeasuredPoint) -> _Sample:
-    return _Sample(point.log_bps, point.sign, None if point.logs is None else point.known)
+def _at(point: _Point) -> _Sample:
+    return _Sample(point.log_bps, point.sign, None if point.bounded else point.centre)
 
 
-def _changes(a: _MeasuredPoint, b: _MeasuredPoint, left: float, right: float) -> list[_Sample]:
-    """Samples on both sides of the places where certainty ends and begins; without an interval, the crossing itself."""
-    ends = _edge(a, b, left, right) + _edge(a, b, right, left)[::-1]
-    if ends[0].sign * ends[-1].sign < 0 and all(end.sign != 0 for end in ends):  # one repeat: certain on both sides
-        return [ends[0], _Sample(ends[0].log_bps, 0, 0.0), ends[-1]]
-    return sorted(ends, key=lambda sample: sample.log_bps)
+def _crosses(one: float, other: float) -> float | None:
+    """How far from ``one`` to ``other`` a straight line is 0; None where it is not between them."""
+    return one / (one - other) if one * other < 0 else None
 
 
-def _edge(a: _MeasuredPoint, b: _MeasuredPoint, near: float, far: float) -> list[_Sample]:
-    """The last sample whose sign is that at ``near``, and the first whose sign is not, on the way to ``far``."""
-    first, other = _between(a, b, near), _between(a, b, far)
-    assert first is not None and other is not None
-    for _ in range(_HALVINGS):
-        middle = (near + far) / 2
-        half = _between(a, b, middle)
-        assert half is not None
-        if half.sign == first.sign:
-            near, first = middle, half
-        else:
-            far, other = middle, half
-    return [first, other]
+def _between(a: _Point, b: _Point, weight: float, *, touching: bool = False) -> _Sample:
+    """The sample that far from ``a`` to ``b``; ``touching`` where a line is 0 there, which holds 1."""
+
+    def mixed(one: float, other: float) -> float:
+        return (1 - weight) * one + weight * other
+
+    sign = 0 if touching else _sign(mixed(a.low, b.low), mixed(a.high, b.high))
+    centre = mixed(a.centre, b.centre)
+    if touching and _crosses(a.centre, b.centre) == weight:
+        centre = 0.0
+    return _Sample(mixed(a.log_bps, b.log_bps), sign, centre)
 
 
 def _inside(samples: Sequence[_Sample], *, has_interval: bool) -> list[Crossover]:
@@ -218,7 +206,7 @@ def _crossing(part: Sequence[_Sample]) -> float | None:
     return math.exp(places[len(places) // 2]) if len(places) % 2 else None
 
 
-def _outside(points: Sequence[_MeasuredPoint], samples: Sequence[_Sample], num: int) -> Crossovers:
+def _outside(points: Sequence[_Point], samples: Sequence[_Sample], num: int) -> Crossovers:
     """Nothing inside: the crossover lies where the ratio tends to 1, if it tends anywhere."""
     signs = {sample.sign for sample in samples}
     if signs == {0}:
@@ -234,18 +222,36 @@ def _outside(points: Sequence[_MeasuredPoint], samples: Sequence[_Sample], num: 
     return Crossovers(BELOW, (Crossover(None, None, math.exp(certain[0]), sign < 0),), "", num)
 
 
-def _trend(first: _MeasuredPoint, last: _MeasuredPoint) -> int:
-    """+1 where the ratio certainly rises with bandwidth, -1 where it falls, 0 where that cannot be said."""
-    if first.logs is not None and last.logs is not None:
-        seeds = sorted(first.logs.keys() & last.logs.keys())
-        if seeds:
-            changes = [last.logs[seed] - first.logs[seed] for seed in seeds]
-            return _certain_sign(changes, math.hypot(first.floor, last.floor), math.hypot(first.shared, last.shared))
-    change = last.known - first.known
+def _trend(first: _Point, last: _Point) -> int:
+    """+1 where the ratio certainly rises with bandwidth, -1 where it falls, 0 where that cannot be said.
+
+    Of each arm's seeds how many times as long they take at one end as at the other, which takes out what they share;
+    the ratio of those of both arms is the change of their ratio.
+    """
+    if not first.bounded and not last.bounded:
+        one, other = first.measured, last.measured
+        ratio = ratio_of(_change(one.reference, other.reference), _change(one.arm, other.arm))
+        if ratio is not None and not ratio.bound:
+            if ratio.low is None or ratio.high is None:
+                return (ratio.value > 1) - (ratio.value < 1)
+            return (ratio.low > 1) - (ratio.high < 1)
+    change = last.centre - first.centre
     # A bound understates how far a ratio is from 1: it tells a trend where the bound alone is farther than the other.
-    farther = first if abs(first.known) > abs(last.known) else last
+    farther = first if abs(first.centre) > abs(last.centre) else last
     nearer = last if farther is first else first
-    return 0 if nearer.logs is None else (change > 0) - (change < 0)
+    return 0 if nearer.bounded else (change > 0) - (change < 0)
+
+
+def _change(first: Mapping[int, Arrival], last: Mapping[int, Arrival]) -> dict[int, Arrival]:
+    """By seed, time at the last bandwidth over that at the first, of those that arrived at both; timings add up."""
+    found = {}
+    for seed in first.keys() & last.keys():
+        one, other = first[seed], last[seed]
+        if one.time_s is not None and other.time_s is not None:
+            variance = one.timing_variance + other.timing_variance
+            freedom = min(one.timing_freedom, other.timing_freedom)
+            found[seed] = Arrival(other.middle_s / one.middle_s, None, 0.0, variance, freedom, kin=one.kin)
+    return found
 
 
 @dataclass(frozen=True)

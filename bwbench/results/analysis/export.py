@@ -10,11 +10,13 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CurvePoint, Environment, LinkRecord, Measurement, Step, TrialSummary
 from bwbench.results.analysis.caveats import commit_of, host_of
 from bwbench.results.analysis.cells import Row, cell_row, is_composed, setting_of, state_of
+from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.trial import curve_of
 
 _IDENTITY = ("id", "slug", "experiment", "arm", "repeat")
 _DERIVED = ("bandwidth_bps", "rtt_s", "global_batch", "target_metric", "target_value", "evaluate_every_samples")
 _OF_ARRIVAL = ("arrival_kind", "first_crossing_s", "first_crossing_samples")
+_OF_ITS_TIME = ("own_step_s", "host_bound", "timing_runs", "between_share")  # how far to trust it
 _OF_ENVIRONMENT = ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")
 _OF_A_STEP = ("step", "samples", "clock_s", "duration_s", "loss", "lr", "payload_bytes")
 
@@ -24,13 +26,16 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
 
     Keys of the configuration are dotted and begin with ``config.``; lists in it are JSON text. Numbers in SI.
     """
-    for folder in folders:
-        about = cell_row(folder)
+    cells = list(folders)
+    own = OwnSteps.of(cells)
+    for folder in cells:
+        about = cell_row(folder) | own.row(folder)
         row: Row = {key: about[key] for key in _IDENTITY}
         row |= {"status": about["status"], "reason": about["reason"], "composed": is_composed(folder)}
         row |= {key: about[key] for key in (*_DERIVED, *OUTCOMES, *_OF_ARRIVAL)}
         status = folder.status or TrialSummary()
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
+        row |= {key: about[key] for key in _OF_ITS_TIME}
         row |= _achieved(folder.link or LinkRecord())
         environment = folder.environment or Environment()
         row |= {"host": host_of(environment) or None, "commit": commit_of(environment) or None}

@@ -23,22 +23,15 @@ from bwbench.results.analysis.caveats import composed_errors, composed_note, pro
 from bwbench.results.analysis.cell_arrival import CURVE, arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
-from bwbench.results.analysis.statistics import (
-    COLUMNS,
-    Arrival,
-    Estimate,
-    Ratio,
-    by_seed,
-    estimate,
-    number,
-    paired_ratio,
-)
+from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
+from bwbench.results.analysis.ratio import Ratio, ratio_of
+from bwbench.results.analysis.statistics import COLUMNS, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.trial import digest_of
 
 CURVE_COLUMNS = ("id", "arm", "seed", "repeat", "bandwidth_bps", "step", "samples", "clock_s", "payload_bytes")
 TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
-    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed",
+    "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed", "num_host_bound",
 )  # fmt: skip
 OF_PAYLOAD, OF_STEPS = "payload", "steps"  # where bytes at an evaluation are from
 ENDS = ("value", "low", "high", "at_least")  # of an estimate
@@ -68,8 +61,10 @@ class Reader:
 
 
 def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:
-    """One row a cell: identity, setting, outcome. Reads cell.json and status.json only."""
-    return pd.DataFrame([cell_row(folder) for folder in folders])
+    """One row a cell: identity, setting, outcome, and whether the host bounds it. Reads no events."""
+    cells = list(folders)
+    own = OwnSteps.of(cells)
+    return pd.DataFrame([cell_row(folder) | own.row(folder) for folder in cells])
 
 
 def curves_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
@@ -101,7 +96,7 @@ def ledger_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
 
 
 def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFrame:
-    """Time to accuracy of each arm at each bandwidth, with speed-up against ``single`` paired by seed.
+    """Time to accuracy of each arm at each bandwidth, with speed-up against ``single``.
 
     Args:
         cells: rows of ``cells_table`` that are done and have a target; all of one group.
@@ -110,8 +105,8 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
             its own batch.
 
     Returns:
-        TIME_COLUMNS and those of ``compares``, fastest first at each bandwidth. ``time_s`` is infinite where the median
-        repeat is censored; ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where
+        TIME_COLUMNS and those of ``compares``, fastest first at each bandwidth. ``time_s`` is infinite where fewer than
+        half arrive; ``at_least_s`` is then the limit that it exceeds. ``low_s``/``high_s``: 95 %, NaN where
         there is none.
     """
     by = [column for name, column in COMPARED_COLUMNS.items() if name in compares]
@@ -127,11 +122,12 @@ def time_table(cells: pd.DataFrame, compares: Collection[str] = ()) -> pd.DataFr
         centre = estimate(list(arrivals.values()))
         row: Row = {**where, "num": centre.num, "kind": centre.kind}
         row |= {"num_censored": centre.num_censored, "time_s": centre.value, "low_s": centre.low, "high_s": centre.high}
-        row |= {"num_composed": sum(map(bool, part["composed"])) if "composed" in part else 0}
+        for name in ("composed", "host_bound"):
+            row[f"num_{name}"] = sum(value is True for value in part[name]) if name in part else 0
         alone = single  # with the batch and accumulation of the cells that it is compared with
         for column in {"batch_size", "accumulate"} & where.keys():
             alone = alone[alone[column] == where[column]]
-        ratio = paired_ratio(arrivals_by_seed(alone), arrivals) or Ratio(math.nan, None, None, 0)
+        ratio = ratio_of(arrivals_by_seed(alone), arrivals) or Ratio(math.nan, None, None, 0)
         row |= {"at_least_s": centre.at_least, "speedup": ratio.value, "speedup_low": ratio.low}
         row |= {"speedup_high": ratio.high, "speedup_bound": ratio.bound, "speedup_num": ratio.num}
         rows.append(row)
@@ -160,10 +156,12 @@ def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     for seed in sorted({seed for arrivals in by_bandwidth for seed in arrivals}):
         alike = [arrivals[seed] for arrivals in by_bandwidth if seed in arrivals]
         centre = estimate(alike)
+        worst = max(alike, key=lambda arrival: arrival.timing_variance)
+        if math.isinf(centre.value):
+            found[seed] = replace(worst, time_s=None, censored_at_s=centre.at_least, grid_s=0.0)
+            continue
         grid_s = min(arrival.grid_s for arrival in alike)
-        share = max(arrival.timing_share for arrival in alike)
-        reached = centre.value < float("inf")
-        found[seed] = Arrival(centre.value, None, grid_s, share) if reached else Arrival(None, centre.at_least)
+        found[seed] = replace(worst, time_s=centre.value, censored_at_s=None, grid_s=grid_s)
     return found
 
 
@@ -275,7 +273,8 @@ class Results:
         composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
         if composed and any(map(is_composed, self.done)):
             composed = f"{COMPOSED_MARK} {composed}"
-        machines = (provenance_note(self.done), unlike_hosts_note(self.done))
+        bound = host_bound_note(self.cells.to_dict("records"))
+        machines = (bound, provenance_note(self.done), unlike_hosts_note(self.done))
         return [*notes, *arrival_notes(self.done), *(note for note in (composed, *machines) if note)]
 
 

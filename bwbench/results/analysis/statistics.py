@@ -1,13 +1,14 @@
-"""Centre and interval of few, positive, sometimes censored times; ratios of paired ones.
+"""Centre and interval of few, positive, sometimes censored times.
 
-Times are skewed and compared by ratio, so everything happens on their logarithms, with Student's t: at n = 3 a
-bootstrap interval that says 95 % covers 75 %. A censored repeat ("> limit") has no logarithm to average; then the
-median stands, with the censored ones as infinity, and no interval.
+Times are skewed and compared by ratio, so everything happens on their logarithms. Each arm's interval is its own:
+Student's t on the spread of its seeds (a spread that is pooled over arms hides the noisy one), with the error of its
+timing runs added by Welch's rule. Where repeats are censored ("> limit") and at least half arrive, a censored normal
+fit takes the place of the mean; where fewer do, a bound stands, and no interval. ``ratio`` compares two arms.
 
-A time is known up to the interval between two evaluations. Where repeats spread wider than that, their spread holds
-what the grid adds, and Student's t is right as it is. Where they do not, they may all fall between the same two
-evaluations and show no spread at all: then the grid alone sets the width. docs/statistics.md has the reasons, and
-benchmarks/coverage.py how often these intervals cover.
+A time that was read off the first evaluation that met the target is known up to the interval between two evaluations.
+Where repeats spread wider than that, their spread holds what the grid adds; where they do not, they may all fall
+between the same two evaluations and show no spread at all: then the grid alone sets the width. docs/statistics.md has
+the reasons, and benchmarks/coverage.py how often these intervals cover.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import SupportsFloat, cast
 
 from bwbench.results.analysis.arrival import FIT
+from bwbench.results.analysis.censored import can_be_fitted, censored_mean
+from bwbench.results.analysis.student import CONFIDENCE, student_t
+from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, Cause, ErrorPart, MeanError, of_seeds
 
 COLUMNS = (
-    "seed", "time_to_target_s", "censored_at_s", "timing_share",
-    "evaluate_every_samples", "samples_to_target", "global_batch", "arrival_kind",
+    "seed", "time_to_target_s", "censored_at_s", "timing_share", "evaluate_every_samples", "samples_to_target",
+    "global_batch", "samples", "training_clock_s", "composed", "timing_runs", "between_share", "kin", "arrival_kind",
+    "of_pilot",
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
+ASSUMED_BETWEEN = 0.03  # standard deviation between timing runs of a cell, where there is only one to tell
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,22 @@ class Arrival:
         time_s: training clock at the first evaluation that met the target.
         grid_s: training clock between that evaluation and the one before: the target was reached somewhere in between.
             0 where nothing is known of it.
-        timing_share: standard error that all repeats share, as a share of the time: of the timing run that composed
-            values rest on. 0 for cells that ran whole.
+        timing_variance: of the logarithm of the time, by the timing runs that it rests on and that all repeats of the
+            arm share. 0 for cells that ran whole.
+        timing_freedom: degrees of freedom that this is known with; infinite where it is assumed.
+        samples: that the target took, or that were taken until the limit; None where records do not say.
+        kin: equal for cells that learn alike, seed by seed; empty where a cell is nobody's kin.
+        of_pilot: whether it counts for the spread of its arm: all do, unless their number followed from a pilot's.
     """
 
     time_s: float | None
     censored_at_s: float | None = None
     grid_s: float = 0.0
-    timing_share: float = 0.0
+    timing_variance: float = 0.0
+    timing_freedom: float = math.inf
+    samples: float | None = None
+    kin: str = ""
+    of_pilot: bool = True
 
     @property
     def or_infinity(self) -> float:
@@ -98,15 +111,38 @@ def by_seed(rows: Iterable[Mapping[str, object]]) -> dict[int, Arrival]:
 def arrival_of(row: Mapping[str, object]) -> Arrival | None:
     """The arrival in one cell's row; None where the cell has neither a time nor a limit."""
     time_s, limit_s = number(row.get("time_to_target_s")), number(row.get("censored_at_s"))
+    variance, freedom = _timing(row)
+    kin = row.get("kin")
+    about = {"timing_variance": variance, "timing_freedom": freedom}
+    name, of_pilot = kin if isinstance(kin, str) else "", bool(row.get("of_pilot", True))
     if time_s is None:
-        return None if limit_s is None else Arrival(None, limit_s)
+        if limit_s is None:
+            return None
+        taken, clock_s = number(row.get("samples")), number(row.get("training_clock_s"))
+        if taken is not None and clock_s:
+            taken *= min(1.0, limit_s / clock_s)  # until the limit, which may lie before the end
+        return Arrival(None, limit_s, **about, samples=taken, kin=name, of_pilot=of_pilot)
     every, samples = number(row.get("evaluate_every_samples")), number(row.get("samples_to_target"))
     grid_s = 0.0
     if every is not None and samples and row.get("arrival_kind") != FIT:  # which is interpolated
         # The last interval as its share of all samples until the target. Evaluations stand at the first step after
         # every multiple of it: their distance is at least a step.
         grid_s = time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
-    return Arrival(time_s, None, grid_s, number(row.get("timing_share")) or 0.0)
+    return Arrival(time_s, None, grid_s, **about, samples=samples, kin=name, of_pilot=of_pilot)
+
+
+def _timing(row: Mapping[str, object]) -> tuple[float, float]:
+    """Variance of the log of a composed time by its timing runs, and its degrees of freedom; 0 for a whole run.
+
+    Several runs show how much they differ, by a variance of the log of the time. Of one alone its steps tell their own
+    error, and what runs differ by has to be assumed.
+    """
+    if not row.get("composed"):
+        return 0.0, math.inf
+    runs, between = number(row.get("timing_runs")) or 1.0, number(row.get("between_share"))
+    if runs > 1 and between is not None:
+        return between / runs, runs - 1
+    return ASSUMED_BETWEEN**2 + (number(row.get("timing_share")) or 0.0) ** 2, math.inf
 
 
 def number(value: object) -> float | None:
@@ -117,49 +153,17 @@ def number(value: object) -> float | None:
     return None if math.isnan(found) else found
 
 
-CONFIDENCE = 0.95
-
-
-@lru_cache
-def student_t(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
-    """Half-width of the two-sided interval in standard errors: 4.303 for 2 degrees of freedom at 95 %."""
-    low, high = 0.0, 1.0
-    while _two_sided(high, degrees_of_freedom) < confidence:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        if _two_sided(middle, degrees_of_freedom) < confidence:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _two_sided(t: float, degrees_of_freedom: int) -> float:
-    """P(|T| <= t) for whole degrees of freedom: Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even)."""
-    angle = math.atan(t / math.sqrt(degrees_of_freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = degrees_of_freedom % 2
-    term = cosine if odd else 1.0
-    total = term if degrees_of_freedom > 1 or not odd else 0.0
-    for k in range(2 + odd, degrees_of_freedom - 1, 2):
-        term *= (k - 1) / k * cosine**2
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
-
-
-_NORMAL = 1.96  # two-sided 95 % in standard deviations, for errors that all repeats share and none of them shows
-
-
 @dataclass(frozen=True)
 class Estimate:
     """Centre of some repeats, with its 95 % interval where there is one.
 
     Attributes:
-        value: geometric mean; the median where repeats are censored; infinity where that is beyond the limit.
-        low, high: interval, with the grid of evaluations in it; None for n = 1 and with any censored repeat.
+        value: geometric mean; of the censored fit where repeats are censored; infinity where fewer than half arrive.
+        low, high: interval, with timing and the grid of evaluations in it; None for one repeat, and for a bound.
         at_least: what ``value`` is known to exceed where it is infinite, else ``value`` itself.
         num, num_censored: repeats, and how many of them did not reach the target.
+        middle: logarithm that the interval lies around, half a grid before ``value``; NaN for a bound.
+        error: what it is off by; None where there is no interval.
     """
 
     value: float
@@ -168,107 +172,65 @@ class Estimate:
     at_least: float
     num: int
     num_censored: int
+    middle: float = field(default=math.nan, compare=False)
+    error: MeanError | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> str:
         """Name of the centre."""
-        return "median" if self.num_censored else "geometric mean"
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Ratio of paired times, reference over arm: above 1 the arm is faster. Limits as in ``Estimate``.
-
-    Attributes:
-        bound: ">" where the reference is censored, so that the ratio is at least ``value``; "<" where the arm is.
-        num, num_censored: pairs, and those of them with a censored side.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-    num: int
-    bound: str = ""
-    num_censored: int = 0
+        if math.isinf(self.value):
+            return "bound"
+        return "censored fit" if self.num_censored else "geometric mean"
 
     @property
-    def kind(self) -> str:
-        """What ``value`` is: ``geometric mean``, ``median`` or ``bound``."""
-        if self.bound:
-            return "bound"
-        return "median" if self.num_censored else "geometric mean"
+    def dominant(self) -> Cause | None:
+        """What makes the interval as wide as it is."""
+        return None if self.error is None else self.error.dominant
 
 
 def estimate(arrivals: Sequence[Arrival]) -> Estimate:
     """Centre and interval of one arm's repeats; raises ValueError without any."""
     if not arrivals:
         raise ValueError("no repeats to average")
-    num_censored = sum(1 for arrival in arrivals if arrival.time_s is None)
-    if num_censored:
-        centre = statistics.median(arrival.or_infinity for arrival in arrivals)
+    num, num_censored = len(arrivals), sum(1 for arrival in arrivals if arrival.time_s is None)
+    if num_censored and not can_be_fitted(num, num_censored):
         bound = statistics.median(arrival.at_least for arrival in arrivals)
-        return Estimate(centre, None, None, bound if math.isinf(centre) else centre, len(arrivals), num_censored)
-    value = math.exp(statistics.fmean(math.log(arrival.or_infinity) for arrival in arrivals))
-    logs = [math.log(arrival.middle_s) for arrival in arrivals]
-    low, high = _around(value, log_interval(logs, _floor([arrivals]), _shared(arrivals)))
-    return Estimate(value, low, high, value, len(arrivals), 0)
+        return Estimate(math.inf, None, None, bound, num, num_censored)
+    reached = [arrival for arrival in arrivals if arrival.time_s is not None]
+    logs = [math.log(arrival.middle_s) for arrival in reached]
+    later = statistics.fmean(math.log(arrival.or_infinity / arrival.middle_s) for arrival in reached)
+    if num_censored:
+        limits = [math.log(arrival.at_least) for arrival in arrivals if arrival.time_s is None]
+        fitted = censored_mean(logs, limits)
+        centre, seeds = fitted.centre, ErrorPart(SEEDS, fitted.variance, num - 1.0)
+    else:
+        centre, seeds = statistics.fmean(logs), of_seeds(logs, [arrival.of_pilot for arrival in reached])
+    value = math.exp(centre + later)
+    if num < 2:
+        return Estimate(value, None, None, value, num, num_censored, centre)
+    error = MeanError((seeds, timing_part(arrivals)), grid_floor([reached]))
+    low, high = around(value, centre, error)
+    return Estimate(value, low, high, value, num, num_censored, centre, error)
 
 
-def paired_ratio(reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -> Ratio | None:
-    """How many times faster ``arm`` is than ``reference``, both by seed; only seeds that both have count.
-
-    Pairs share initial weights and order of data, which cancels in each ratio. None where no seed is shared, or where
-    censoring on both sides leaves nothing to say.
-    """
-    pairs = [(reference[seed], arm[seed]) for seed in sorted(reference.keys() & arm.keys())]
-    if not pairs:
-        return None
-    num_censored = sum(1 for one, other in pairs if one.time_s is None or other.time_s is None)
-    if not num_censored:
-        value = math.exp(statistics.fmean(math.log(one.or_infinity / other.or_infinity) for one, other in pairs))
-        low, high = _around(value, log_interval(*paired_logs(pairs)))
-        return Ratio(value, low, high, len(pairs))
-    # Each ratio lies between a lower and an upper end, which a censored side moves to infinity or to 0.
-    lower = _median_ratio([one.at_least / other.or_infinity for one, other in pairs])
-    upper = _median_ratio([one.or_infinity / other.at_least for one, other in pairs])
-    if lower == upper:
-        return Ratio(lower, None, None, len(pairs), "", num_censored)
-    if lower > 0 and math.isinf(upper):
-        return Ratio(lower, None, None, len(pairs), ">", num_censored)
-    if lower == 0 and math.isfinite(upper):
-        return Ratio(upper, None, None, len(pairs), "<", num_censored)
-    return None
+def timing_part(arrivals: Iterable[Arrival]) -> ErrorPart:
+    """What the timing of an arm is off by: all its repeats share it."""
+    worst = max(arrivals, key=lambda arrival: arrival.timing_variance)
+    return ErrorPart(TIMING_RUNS, worst.timing_variance, worst.timing_freedom)
 
 
-def _median_ratio(ratios: Sequence[float]) -> float:
-    """Median of ratios that may be 0 or infinite: of an even number the geometric mean of the middle two.
-
-    So it is the inverse where the arms are swapped, and a bound where either of the two is one.
-    """
-    ordered = sorted(ratios)
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return low if low == high else math.sqrt(low) * math.sqrt(high)
+def around(value: float, middle: float, error: MeanError, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The interval, wide enough to hold the value as recorded, half a grid later than its middle."""
+    half = error.half_width(confidence)
+    return min(math.exp(middle - half), value), max(math.exp(middle + half), value)
 
 
-def paired_logs(pairs: Sequence[tuple[Arrival, Arrival]]) -> tuple[list[float], float, float]:
-    """What ``log_interval`` takes, for the ratio of uncensored pairs (reference, arm)."""
-    reference, arm = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    logs = [math.log(one.middle_s / other.middle_s) for one, other in pairs]
-    return logs, _floor([reference, arm]), math.hypot(_shared(reference), _shared(arm))
-
-
-def log_interval(logs: Sequence[float], floor: float = 0.0, shared: float = 0.0) -> tuple[float, float] | None:
-    """Ends of the 95 % interval of the mean of ``logs``; None for fewer than two.
-
-    Args:
-        floor: half-width below which the grid of evaluations leaves nothing to know.
-        shared: half-width of errors that all of them have in common, so that their spread does not show it.
-    """
+def log_interval(logs: Sequence[float]) -> tuple[float, float] | None:
+    """Ends of the 95 % interval of the mean of ``logs``; None for fewer than two."""
     if len(logs) < 2:
         return None
     centre = statistics.fmean(logs)
-    half = max(student_t(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)), floor)
-    half = math.hypot(half, shared)
+    half = student_t(len(logs) - 1.0) * statistics.stdev(logs) / math.sqrt(len(logs))
     return centre - half, centre + half
 
 
@@ -281,14 +243,7 @@ def geometric_interval(values: Sequence[float]) -> tuple[float, float | None, fl
     return math.exp(centre), math.exp(ends[0]), math.exp(ends[1])
 
 
-def _around(value: float, ends: tuple[float, float] | None) -> tuple[float | None, float | None]:
-    """The interval in times, wide enough to hold the value as recorded, half a grid later than its middle."""
-    if ends is None:
-        return None, None
-    return min(math.exp(ends[0]), value), max(math.exp(ends[1]), value)
-
-
-def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
+def grid_floor(arms: Sequence[Sequence[Arrival]]) -> float:
     """Half-width on the log scale that the grid leaves to the mean of the arms' repeats, or to the ratio of two arms.
 
     Within an interval between evaluations all positions are alike: a uniform error, which repeats that arrived at the
@@ -305,7 +260,3 @@ def _floor(arms: Sequence[Sequence[Arrival]]) -> float:
         return (wide + narrow) / 2 - tail if tail < narrow else CONFIDENCE * wide / 2
     variance = sum(share * width**2 / 12 for share, width in zip(in_common, widths, strict=True))
     return CONFIDENCE * math.sqrt(3 * variance)
-
-
-def _shared(arrivals: Sequence[Arrival]) -> float:
-    return _NORMAL * max(arrival.timing_share for arrival in arrivals)

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bwbench.results.analysis.statistics import student_t
+from bwbench.results.analysis.student import student_t
 
 NORMAL_95 = 1.959964  # half-width of a 95 % interval in standard deviations, were the deviation known
 

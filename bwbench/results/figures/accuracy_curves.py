@@ -283,7 +283,7 @@ def one_link(results: Results) -> Results:
 
 
 def bytes_to_target(cells: pd.DataFrame) -> tuple[float, float]:
-    """Geometric mean over an arm's repeats of the wire bytes to the target, infinite where the median repeat did not
+    """Geometric mean over an arm's repeats of the wire bytes to the target, infinite where fewer than half did not
     reach it; and what it is known to exceed. Both NaN where nothing is known."""
     arrivals = []
     for row in cells.drop_duplicates("seed").to_dict("records"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,8 +19,10 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import averages_gradients
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.comparison import non_dominated
+from bwbench.results.analysis.difference import difference_of
 from bwbench.results.analysis.results import Results, arrivals_by_seed, once, with_wire_bytes
-from bwbench.results.analysis.statistics import estimate, number, student_t
+from bwbench.results.analysis.statistics import estimate, number
+from bwbench.results.analysis.student import student_t
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import bytes_to_target, metric_of, metric_words, one_link
 from bwbench.results.figures.base import AbstractFigure
@@ -51,7 +52,7 @@ class Pareto(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
         by_time = bool(table["against"].iloc[0] == "time")
-        what = f"time to {captions.target_words(results)}" if by_time else metric_words(str(table["metric"].iloc[0]))
+        what = f"time to {captions.timed_target(results)}" if by_time else metric_words(str(table["metric"].iloc[0]))
         title = f"{what} against bytes on the wire"
         setting = captions.setting_line(results, num_runs=table["num"])
         sending = table[table["wire_bytes"].notna()]
@@ -97,7 +98,7 @@ def pareto_table(results: Results) -> pd.DataFrame:
     Returns:
         arm; against (``time`` where a repeat of any arm has reached the target, else ``metric``); ``y`` with ``low``,
         ``high``: seconds to the target, geometric mean, or the metric at the end, mean, each with its 95 % interval;
-        ``y_bound`` ``>`` where the median repeat did not reach it; wire_bytes (to the target, or in all; NaN where
+        ``y_bound`` ``>`` where fewer than half reached it; wire_bytes (to the target, or in all; NaN where
         nothing was counted); metric, num, num_censored, num_composed; front: whether no other arm that sends is better
         in both.
     """
@@ -175,9 +176,9 @@ def _how_to_read(table: pd.DataFrame) -> list[str]:
         [f"Marks: {mean} of the repeats; whiskers: 95 % interval (Student's t)."] if (table["num"] > 1).any() else []
     )
     if (table["y_bound"] != "").any():
-        words.append("With arrows: target not reached within the limit by the median repeat; both are more than that.")
+        words.append("With arrows: fewer than half of the repeats reached the target in time; both are more than that.")
     if ((table["num_censored"] > 0) & (table["y_bound"] == "")).any():
-        words.append("Where other repeats did not reach it, the mark is their median.")
+        words.append("Where other repeats did not reach it, the mark is that of a censored log-normal fit.")
     silent = [str(arm) for arm in table[table["wire_bytes"].isna()]["arm"]]
     if silent:
         words.append(f"Without bytes: {', '.join(silent)}; lines across.")
@@ -234,8 +235,8 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
     Returns:
         arm; codec: its codecs in short (``top-k 1 %``); pair: equal for arms that differ in the residual alone;
         residual (True, False; None where the codec has none to keep); samples; ``value``: mean of the metric;
-        ``lost``: mean over the seeds of its difference to the reference's, ``low``, ``high`` its 95 % interval
-        (Student's t, NaN for one seed); wire_bytes until then, all nodes, mean; num: pairs; is_reference.
+        ``lost``: its difference to the reference's, ``low``, ``high`` its 95 % interval
+        (``difference_of``, NaN for one seed); wire_bytes until then, all nodes, mean; num; is_reference.
         Empty where there is no fp32 reference.
     """
     cells = results.cells
@@ -258,24 +259,29 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
     by_arm = {str(arm): part.set_index("seed") for arm, part in last.groupby("arm")}
     rows = []
     for arm, part in by_arm.items():
-        differences = (part[metric] - by_arm[reference][metric]).dropna()
-        if differences.empty:
+        kin = set(every_step[every_step["arm"].isin([arm, reference])]["kin"])
+        difference = difference_of(_by_seed(part[metric]), _by_seed(by_arm[reference][metric]), kin=len(kin) == 1)
+        if difference is None:
             continue
-        mean, num = statistics.fmean(differences), len(differences)
-        half = student_t(num - 1) * statistics.stdev(differences) / math.sqrt(num) if num > 1 else math.nan
         kept = [codec["error_feedback"] for codec in codecs[arm] if codec.get("error_feedback") is not None]
         others = [{key: value for key, value in codec.items() if key != "error_feedback"} for codec in codecs[arm]]
         rows.append({
             "arm": arm, "codec": short_name(codecs[arm]), "pair": json.dumps(others),
             "residual": any(kept) if kept else None,
-            "samples": equal, "value": float(part[metric].mean()), "lost": mean, "low": mean - half,
-            "high": mean + half, "wire_bytes": float(part["wire_bytes"].mean()), "num": num,
+            "samples": equal, "value": float(part[metric].mean()), "lost": difference.value,
+            "low": math.nan if difference.low is None else difference.low,
+            "high": math.nan if difference.high is None else difference.high,
+            "wire_bytes": float(part["wire_bytes"].mean()), "num": difference.num,
             "is_reference": arm == reference,
         })  # fmt: skip
     table = pd.DataFrame(rows)
     composed = cells.groupby("arm")["composed"].sum()
     table["num_composed"] = [int(composed[arm]) for arm in table["arm"]]
     return table.sort_values("wire_bytes", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _by_seed(column: pd.Series) -> dict[int, float]:
+    return {int(str(seed)): float(value) for seed, value in column.dropna().items()}
 
 
 def short_name(codecs: Sequence[JsonObject]) -> str:
@@ -378,7 +384,7 @@ def _line_places(axes: Axes, table: pd.DataFrame, unit: float, scale: float) -> 
 def _how_to_read_losses(table: pd.DataFrame, metric: str) -> str:
     words = [f"After {int(table['samples'].iloc[0]):,} samples, which all of these runs have seen."]
     words.append("Below 0: fp32 is better." if metric != "loss" else "Above 0: fp32 is better.")
-    several = "Differences are paired by seed; whiskers: 95 % interval (Student's t)."
+    several = "Whiskers: 95 % interval each (Welch's t; arms that learn alike are paired by seed)."
     words.append(captions.on_repeats(table["num"], several, "One seed: no intervals; differences may be chance."))
     if table.groupby("pair").size().max() > 1:
         words.append("Dotted lines join the same codec with and without a residual.")

@@ -52,7 +52,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         unit = captions.time_unit(float(table["at_least_s"].max()))
         arms = lines.of_arms(shaped, results.roles, lambda row: _mark(results, row, unit))
         bound = link_bound_of(results, unit)
-        title = f"Time to {captions.target_words(results)} against bandwidth"
+        title = f"Time to {captions.timed_target(results)} against bandwidth"
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         notes = [*_how_to_read(table, bound, results.limits), *results.notes]
         figure, axes = lines.framed(width_in, title, setting, notes, arms)
@@ -82,7 +82,8 @@ def _mark(results: Results, row: Mapping[Hashable, Any], unit: captions.TimeUnit
     ]
     dots = tuple((one.at_least / unit.seconds, one.time_s is None) for one in arrivals_by_seed(cells).values())
     value, low, high = (row[column] / unit.seconds for column in ("at_least_s", "low_s", "high_s"))
-    return lines.Mark(row["bandwidth_bps"], value, low, high, ">" if math.isinf(row["time_s"]) else "", dots)
+    bound = ">" if math.isinf(row["time_s"]) else ""
+    return lines.Mark(row["bandwidth_bps"], value, low, high, bound, dots, row["num_host_bound"] > 0)
 
 
 def _draw_censored(
@@ -221,7 +222,7 @@ class Throughput(AbstractFigure):
             rows.append({
                 "arm": str(arm), "bandwidth_bps": bps, "nodes": int(part["nodes"].max()), "num": len(rates),
                 "samples_per_s": value, "low": low, "high": high, "num_composed": int(part["composed"].sum()),
-                "repeats": rates,
+                "num_host_bound": sum(bound is True for bound in part["host_bound"]), "repeats": rates,
             })  # fmt: skip
         return pd.DataFrame(rows).astype({"low": float, "high": float})
 
@@ -269,7 +270,8 @@ def _measured(cells: pd.DataFrame) -> pd.DataFrame:
 
 def _rate_mark(row: Mapping[Hashable, Any]) -> lines.Mark:
     dots = tuple((rate, False) for rate in row["repeats"])
-    return lines.Mark(row["bandwidth_bps"], row["samples_per_s"], row["low"], row["high"], "", dots)
+    ends = (row["low"], row["high"])
+    return lines.Mark(row["bandwidth_bps"], row["samples_per_s"], *ends, "", dots, row["num_host_bound"] > 0)
 
 
 def _rate_limits(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:

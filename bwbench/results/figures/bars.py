@@ -53,7 +53,7 @@ class TimeToAccuracy(AbstractFigure):
         table["role"] = table["arm"].map(results.roles)
         rows = table.to_dict("records")
         setting = captions.setting_line(results, num_runs=table["num"])
-        title = f"Time to {captions.target_words(results)}"
+        title = f"Time to {captions.timed_target(results)}"
         body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
         figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])
         times, single = table["at_least_s"], table[table["role"] == REFERENCE]
@@ -181,11 +181,9 @@ def _how_to_read(table: pd.DataFrame) -> list[str]:
     one = "One repeat an arm: no intervals; differences may be chance."
     words = [captions.on_repeats(table["num"], several, one)]
     if (table["num_censored"] > 0).any():
-        words.append(
-            "Arrows: target not reached within the training limit; the mark is then the median, infinite ones counted."
-        )
+        words.append("Arrows: fewer than half of the repeats reached the target within the training limit; a bound.")
     if table["speedup_num"].max() > 1:
-        words.append("Speed-ups are paired by seed; dashed line: one node alone.")
+        words.append("Dashed line: one node alone.")
     elif table["speedup"].notna().any():
         words.append("Dashed line: one node alone.")
     return [" ".join(words)]

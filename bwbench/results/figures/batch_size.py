@@ -43,7 +43,7 @@ class BatchSize(AbstractFigure):
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm, batch size, accumulation and bandwidth; ``time_…`` in seconds, ``samples_…`` to the target.
 
-        Each has ``_value`` (infinite where the median repeat did not reach it), ``_low``, ``_high``, ``_at_least``.
+        Each has ``_value`` (infinite where fewer than half reached it), ``_low``, ``_high``, ``_at_least``.
         """
         by = ["arm", "nodes", "batch_size", "accumulate", "bandwidth_bps"]
         rows = []
@@ -71,7 +71,7 @@ class BatchSize(AbstractFigure):
         rows = -(-num_panels // columns)
         accumulated = bool((table["accumulate"] > 1).any())
         notes = [*_how_to_read(table), *results.notes]
-        title = f"Samples and time to {captions.target_words(results)} by batch"
+        title = f"Samples and time to {captions.timed_target(results)} by batch"
         setting = captions.setting_line(results, num_runs=table["num"])
         labels = captions.arm_labels(table, results.roles)
         styles = {arm: arm_style(arm, results.roles[arm]) for arm in labels}
@@ -165,7 +165,7 @@ def _how_to_read(table: pd.DataFrame) -> list[str]:
     several = "Marks: geometric mean; whiskers: 95 % interval (Student's t on logarithms)."
     words = [captions.on_repeats(table["num"], several)]
     if (table["time_censored"] > 0).any():
-        words.append("Hollow with arrow: target not reached within the limit by the median repeat.")
+        words.append("Hollow with arrow: fewer than half of the repeats reached the target within the limit.")
     if table["bandwidth_bps"].nunique() > 1:
         words.append("Samples are those at the fastest link; they hardly depend on it.")
     return [" ".join(words)]

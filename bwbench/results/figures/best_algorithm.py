@@ -1,4 +1,4 @@
-"""Which method for which link: a map of bandwidth and latency, coloured by the arm that reaches the target first."""
+"""Which method for which link: a map of bandwidth and latency, coloured by the arm with the shortest time to target."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from matplotlib.patches import Patch, Rectangle
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE, may_win
+from bwbench.results.analysis.best_set import best_set
 from bwbench.results.analysis.cells import DONE, Row
+from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.results import COMPOSED_MARK, Results, arrivals_by_seed
-from bwbench.results.analysis.statistics import Ratio, estimate, paired_ratio
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
@@ -29,11 +30,12 @@ class Fastest:
     """The race on one link.
 
     Attributes:
-        arm: the first; None where no arm reached the target.
+        arm: with the shortest time; None where no arm reached the target.
         time_s: its time.
         runner_up: the second; None where no other arm ran there.
-        margin: how many times as fast the first is as the second, paired by seed; None where that cannot be said.
-        tie: the interval of the margin holds 1; None where there is no interval.
+        margin: how many times as fast the first is as the second; None where that cannot be said.
+        alike: the other arms that may be as fast (``best_set``).
+        tie: there is such an arm; None where single repeats leave nothing to tell by.
         num: repeats of the first; ``composed``: some of its times are composed.
     """
 
@@ -43,6 +45,7 @@ class Fastest:
     time_s: float
     runner_up: str | None
     margin: Ratio | None
+    alike: tuple[str, ...]
     tie: bool | None
     num: int
     composed: bool
@@ -61,19 +64,20 @@ def fastest_by_link(cells: pd.DataFrame) -> list[Fastest]:
         bandwidth_bps, rtt_s = (float(str(value)) for value in where)
         here = cells[everywhere | cells.index.isin(part.index)]
         arms = {str(arm): arrivals for arm, rows in here.groupby("arm") if (arrivals := arrivals_by_seed(rows))}
-        centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in arms.items()}
-        ranked = sorted(arms, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
-        if not ranked:
+        found = best_set(arms)
+        if not found.times:
             continue
-        first, second = ranked[0], next(iter(ranked[1:]), None)
-        time_s, num = centres[first].value, centres[first].num
-        if math.isinf(time_s):
-            races.append(Fastest(bandwidth_bps, rtt_s, None, math.inf, None, None, None, 0, False))
+        if found.first is None:
+            races.append(Fastest(bandwidth_bps, rtt_s, None, math.inf, None, None, (), None, 0, False))
             continue
-        margin = None if second is None else paired_ratio(arms[second], arms[first])
-        tie = None if margin is None or margin.low is None else margin.low <= 1.0
+        first, second = found.first, next(iter(found.behind), None)
+        margin = None if second is None else found.behind[second]
+        told = set(found.members[1:]) - set(found.untold)
+        tie = True if told else None if found.untold else False
+        time_s, num = found.times[first].value, found.times[first].num
         composed = bool(here[here["arm"] == first]["composed"].any())
-        races.append(Fastest(bandwidth_bps, rtt_s, first, time_s, second, margin, tie, num, composed))
+        alike = found.members[1:]
+        races.append(Fastest(bandwidth_bps, rtt_s, first, time_s, second, margin, alike, tie, num, composed))
     return races
 
 
@@ -107,6 +111,7 @@ class BestAlgorithm(AbstractFigure):
             row = {key: value for key, value in vars(race).items() if key != "margin"}
             margin = race.margin
             ends = (None, None, None, "") if margin is None else (margin.value, margin.low, margin.high, margin.bound)
+            row["alike"] = ", ".join(race.alike)
             rows.append(row | dict(zip(("margin", "margin_low", "margin_high", "margin_bound"), ends, strict=True)))
         return pd.DataFrame(rows)
 
@@ -116,7 +121,7 @@ class BestAlgorithm(AbstractFigure):
         rtts = sorted({race.rtt_s for race in races})
         names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
         legend = _legend(races, names, results.roles)
-        title = f"First to {captions.target_words(results)}, by link"
+        title = f"Shortest time to {captions.timed_target(results)}, by link"
         setting = captions.setting_line(results, num_runs=[race.num for race in races if race.num])
         notes = [_how_to_read(races), *results.notes]
         body_in = 0.62 + _ROW_IN * len(rtts)
@@ -148,7 +153,7 @@ def _legend(races: Sequence[Fastest], names: Mapping[str, str], roles: Mapping[s
         if name.removesuffix(COMPOSED_MARK) != arm
     ]
     if any(race.tie for race in races):
-        legend.append(Patch(facecolor="#dddddd", edgecolor="#777777", hatch="//////", label="tie with the second"))
+        legend.append(Patch(facecolor="#dddddd", edgecolor="#777777", hatch="//////", label="others may be as fast"))
     return legend
 
 
@@ -205,11 +210,14 @@ def _draw_cell(
 
 
 def _how_to_read(races: Sequence[Fastest]) -> str:
-    words = ["In each cell: the first arm, and how many times as fast it is as the second, paired by seed."]
+    words = ["In each cell: the arm with the shortest time, and how many times as fast it is as the second."]
     if any(race.tie for race in races):
-        words.append("Pale and hatched: the 95 % interval of that ratio holds 1.")
-    if any(race.margin is not None and race.tie is None and not race.margin.bound for race in races):
-        words.append("Where there is one repeat, or one without the target, nothing says whether it is chance.")
+        words.append(
+            "Pale and hatched: others may be as fast; elsewhere all others are slower, together with 95 % a cell "
+            "(one-sided Welch's t on log time against the first, Bonferroni)."
+        )
+    if any(race.arm is not None and race.runner_up is not None and race.tie is None for race in races):
+        words.append("Where an arm has one repeat, or too few that arrived, nothing says whether it is chance.")
     if any(race.arm is None for race in races):
         words.append("none: no arm reached the target within its limit.")
     words.append("The free network (no-communication) takes no part.")

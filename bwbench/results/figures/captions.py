@@ -10,6 +10,8 @@ import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.arrival import FIRST_CROSSING
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 
 APART = 1.2  # times: what differs by less spans no axis
@@ -65,6 +67,12 @@ def target_words(results: Results) -> str:
     return f"{100 * value:.4g} % validation accuracy" if metric == "accuracy" else f"validation {metric} {value:.4g}"
 
 
+def timed_target(results: Results) -> str:
+    """``target_words`` where times to it stand: marked where some of them are first crossings."""
+    kinds = results.cells["arrival_kind"] if "arrival_kind" in results.cells else ()
+    return f"{target_words(results)}{FIRST_CROSSING_MARK if FIRST_CROSSING in set(kinds) else ''}"
+
+
 def target(results: Results) -> tuple[str | None, float]:
     """The target's metric and value; metric None where there is none."""
     cells = results.cells
@@ -111,14 +119,14 @@ def span(first: str, second: str) -> str:
 
 
 def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
-    """Sentences on marks some of whose repeats did not reach the target; infinite where the median one did not."""
+    """Sentences on marks some of whose repeats did not reach the target; infinite where fewer than half did."""
     if not (num_censored > 0).any():
         return []
     words = []
     if values.map(math.isinf).any():
-        words.append("Hollow with arrow: target not reached within the training limit by the median repeat.")
+        words.append("Hollow with arrow: fewer than half of the repeats reached the target in time; a bound.")
     if ((num_censored > 0) & ~values.map(math.isinf)).any():
-        words.append("Where other repeats did not reach it, the mark is their median.")
+        words.append("Where other repeats did not reach it, mark and interval are those of a censored log-normal fit.")
     return words
 
 

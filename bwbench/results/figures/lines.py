@@ -37,6 +37,7 @@ _DODGE = 0.012  # decades between neighbouring arms, so that their intervals do 
 _DODGE_SHARE = 0.4  # of the smallest gap between two bandwidths: a mark must still belong to its bandwidth
 _DOTS_PT = 5.0  # left of the mark, which would hide them
 _TICK_GAP_IN = 0.05
+HOST_BOUND_LOOK: Any = {"marker": "x", "markersize": 4.2, "markeredgewidth": 1.1}
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Mark:
         low, high: its interval; NaN where there is none.
         bound: ``>`` where the value is only known to be larger, ``<`` where it is known to be smaller.
         repeats: value of each repeat, and whether that one is a bound.
+        host_bound: drawn as a cross in place of the arm's marker.
     """
 
     bandwidth_bps: float
@@ -55,6 +57,7 @@ class Mark:
     high: float = math.nan
     bound: str = ""
     repeats: tuple[tuple[float, bool], ...] = ()
+    host_bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ def framed(
     if named_at_ends(lines, width_in):
         return framed_axes(width_in, 3.3 + extra_in, title, setting, notes)
     entries = [arm_handle(line.style, line.label) for line in lines] + list(more)
+    if any(mark.host_bound for line in lines for mark in line.marks):
+        entries.append(Line2D([], [], linestyle="none", label="host-bound", **HOST_BOUND_LOOK, color=INK))
     if width_in >= PAGE_IN:
         figure, axes = framed_axes(width_in, max(3.3, 0.165 * len(entries) + 0.8) + extra_in, title, setting, notes)
         axes.legend(handles=entries, handlelength=3.2, borderpad=0, loc="upper left", bbox_to_anchor=(1.01, 1.0),
@@ -157,8 +162,11 @@ def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowd
     x, y = [mark.bandwidth_bps * dodge for mark in certain], [mark.value for mark in certain]
     size = 3.8 if crowded else 5.0
     axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.0 if crowded else 1.4, zorder=3)
-    axes.plot(x, y, style.marker, color=style.color, markersize=size, zorder=4, linestyle="none",
-              markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+    for is_apart, look in ((False, {"marker": style.marker, "markeredgecolor": "white", "markeredgewidth": 0.4,
+                                    "markersize": size}), (True, HOST_BOUND_LOOK)):  # fmt: skip
+        places = [(at, value) for at, value, mark in zip(x, y, certain, strict=True) if mark.host_bound is is_apart]
+        if places:
+            axes.plot(*zip(*places, strict=True), color=style.color, zorder=4, linestyle="none", **look)
     whiskers = [(mark.bandwidth_bps * dodge, mark.low, mark.high) for mark in certain if not math.isnan(mark.low)]
     if whiskers:
         draw_whiskers(axes, whiskers, color=style.color, linewidth=0.7 if crowded else 0.9,

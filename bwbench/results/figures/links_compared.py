@@ -151,7 +151,7 @@ def links_table(results: Results) -> pd.DataFrame:
 
     Returns:
         link (its name; empty for an arm that no link concerns) and words (all that it was asked to be); arm; num,
-        num_censored, num_composed of its repeats; in seconds time_s (infinite where the median repeat did not reach
+        num_censored, num_composed of its repeats; in seconds time_s (infinite where fewer than half reached
         the target), low_s and high_s (95 %, NaN where there is none), at_least_s (the limit that an infinite time
         exceeds, else the time).
     """
@@ -274,7 +274,7 @@ class LinksCompared(AbstractFigure):
         shared = ", ".join(common_words(asked))
         setting = captions.setting_line(results, num_runs=table["num"],
                                         link=f"{len(links)} links" + (f": {shared}" if shared else ""))  # fmt: skip
-        title = f"Time to {captions.target_words(results)} by link"
+        title = f"Time to {captions.timed_target(results)} by link"
         body_in = row_pt / 72 * len(links) + _BELOW_IN
         figure, axes = framed_axes(width_in, body_in, title, setting, [_how_to_read(table), *results.notes], legend)
         unit = captions.time_unit(math.sqrt(table["at_least_s"].max() * table["at_least_s"].min()))

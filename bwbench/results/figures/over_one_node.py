@@ -23,8 +23,9 @@ from bwbench.experiment.config.method_names import ALONE
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.crossover import scale_of
+from bwbench.results.analysis.ratio import ratio_of
 from bwbench.results.analysis.results import Results, arrivals_by_seed, once
-from bwbench.results.analysis.statistics import number, paired_ratio
+from bwbench.results.analysis.statistics import number
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, label_outer, panel_title
@@ -37,7 +38,7 @@ _BY = ("arm", "nodes", "bandwidth_bps", *OF_A_NODE)
 
 @once
 def speedup_table(results: Results) -> pd.DataFrame:
-    """One row an arm, number of nodes, bandwidth and batch: its speed-up over ``single``, paired by seed.
+    """One row an arm, number of nodes, bandwidth and batch: its speed-up over ``single``.
 
     One node alone has the same batch and the same declared step; where there is only one kind of it, that one stands
     for all. Rows without any such reference, or where censoring leaves nothing to say, are left out.
@@ -53,7 +54,7 @@ def speedup_table(results: Results) -> pd.DataFrame:
     for values, part in _parts(_of(cells, alone=False), _BY):
         usual = next(iter(alone.values())) if len(alone) == 1 else None
         reference = alone.get(values[-len(OF_A_NODE) :], usual)
-        ratio = paired_ratio(reference, arrivals_by_seed(part)) if reference else None
+        ratio = ratio_of(reference, arrivals_by_seed(part)) if reference else None
         if ratio is None:
             continue
         row: Row = dict(zip(_BY, values, strict=True))
@@ -162,7 +163,7 @@ def families(table: pd.DataFrame) -> list[Family]:
 
 def _how_to_read(rows: pd.DataFrame) -> str:
     words = ["Grey: slower than one node alone, which has the same batch and the same step as each of the nodes."]
-    several = "Marks: geometric mean of the repeats, paired by seed; whiskers: 95 % interval (Student's t on logs)."
+    several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on log time)."
     words.append(captions.on_repeats(rows["num"], several))
     if (rows["bound"] != "").any():
         words.append("Hollow with arrow: a bound, since one of the two did not reach the target.")

@@ -19,9 +19,11 @@ from matplotlib.figure import Figure
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import may_win
+from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.comparison import Comparison, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import Crossover, Scale, scale_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
+from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.results import Results, once
 from bwbench.results.figures import captions, lines
 from bwbench.results.figures.base import AbstractFigure
@@ -35,7 +37,7 @@ _BESIDE_IN = 0.8  # of a narrow picture, that its axes do not get
 
 
 class SpeedUp(AbstractFigure):
-    """A line an arm, paired by seed; under it where each line crosses 1, with intervals."""
+    """A line an arm; under it where each line crosses 1, with intervals."""
 
     name = "speedup"
     compares = frozenset({BANDWIDTH_KEY})
@@ -60,11 +62,14 @@ class SpeedUp(AbstractFigure):
             if text is None or row.ratio is None:
                 continue
             bps, found = BANDWIDTH.parse(text), crossings.get(row.algorithm)
+            parts = row.taken_apart
             crossed = [] if found is None else [vars(one) for one in found.found]
             rows.append({
                 "arm": row.algorithm, "baseline": baseline, "bandwidth_bps": bps, "s_over_bt": scale.at(bps),
                 "speedup": row.ratio.value, "low": row.ratio.low, "high": row.ratio.high, "bound": row.ratio.bound,
-                "num": row.num_pairs, "num_censored": row.num_censored, "composed": row.composed,
+                **_factor("step_ratio", parts.step if parts else None),
+                **_factor("samples_ratio", parts.samples if parts else None),
+                "num": row.num, "num_censored": row.num_censored, "composed": row.composed,
                 "crossover": None if found is None else found.kind, "crossovers": crossed,
             })  # fmt: skip
         return pd.DataFrame(rows).astype({"low": float, "high": float}) if rows else pd.DataFrame(rows)
@@ -75,7 +80,7 @@ class SpeedUp(AbstractFigure):
         arms = lines.of_arms(table.assign(num_composed=any_composed * table["num"]), results.roles, _mark)
         scale = scale_of(results.done)
         strip = shown_crossovers(comparison.crossovers, arms)
-        title = f"Speed-up over {baseline} in time to {captions.target_words(results)}"
+        title = f"Speed-up over {baseline} in time to {captions.timed_target(results)}"
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         notes = [*_how_to_read(table, baseline, comparison), *results.notes]
         style = arm_style(baseline, results.roles[baseline])
@@ -117,6 +122,13 @@ def baseline_of(results: Results) -> str | None:
     return next(iter(ordered), None)
 
 
+def _factor(name: str, ratio: Ratio | None) -> Row:
+    """A part of a ratio with its ends, as columns."""
+    if ratio is None:
+        return {name: math.nan, f"{name}_low": None, f"{name}_high": None, f"{name}_bound": ""}
+    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_bound": ratio.bound}
+
+
 @once
 def compare_with_baseline(results: Results) -> tuple[str, Comparison]:
     """``baseline_of``, which there must be, and all arms against it."""
@@ -156,14 +168,14 @@ def _scale_axis(axes: Axes, scale: Scale, width_in: float) -> None:
 
 
 def _how_to_read(table: pd.DataFrame, baseline: str, comparison: Comparison) -> list[str]:
-    words = [f"Time of {baseline} over time of the arm, paired by seed; above 1 the arm is faster."]
-    several = "Marks: geometric mean; whiskers: 95 % interval (Student's t)."
+    words = [f"Time of {baseline} over time of the arm; above 1 the arm is faster."]
+    several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on log time)."
     one = "One repeat an arm: no intervals; differences may be chance."
     words.append(captions.on_repeats(table["num"], several, one))
     if (table["bound"] != "").any():
         words.append("Hollow with arrow: one of the two did not reach the target; a bound.")
     if comparison.crossovers:
-        words.append("Strip: where lines cross 1, with 95 % intervals; arrows: open.")
+        words.append("Strip: where lines and the bands between whiskers cross 1; arrows: open.")
     return [" ".join(words), *_without_crossover(comparison.crossovers, baseline)]
 
 

@@ -48,6 +48,7 @@ _ROLES = {REFERENCE: ArmStyle("#000000", "s", _SOLID), HEADROOM: ArmStyle("#8c8c
 _ARMS = {
     "ddp": ArmStyle("#0072b2", "o", _SOLID),
     "ring": ArmStyle("#d55e00", "^", _LONG),
+    "ring-unpaced": ArmStyle("#a04000", "s", _DOTTED),
     "ring-fp16": ArmStyle("#e69f00", "v", _DASHED),
     "threshold": ArmStyle("#009e73", "D", _DASH_DOT),
     "parameter-server": ArmStyle("#cc79a7", "P", _DOTTED),

@@ -59,7 +59,7 @@ class TopologyByMedium(AbstractFigure):
         media = sorted(linked["medium"].unique(), reverse=True)
         timed = linked["time_value"].notna().any()
         rows = ["time", "step"] if timed else ["step"]
-        title = f"Central and decentral averaging: time to {captions.target_words(results)}" if timed else (
+        title = f"Central and decentral averaging: time to {captions.timed_target(results)}" if timed else (
             "Central and decentral averaging: time of a step"
         )  # fmt: skip
         setting = captions.setting_line(results, num_runs=linked["num"])
@@ -98,7 +98,7 @@ def topology_table(results: Results) -> pd.DataFrame:
 
     Returns:
         arm, variant (with ``, wired`` where nodes have a wire to the access point), topology, averaging, place, medium
-        and nodes; of ``time`` (to the target) and ``step`` seconds each: ``_value`` (infinite where the median repeat
+        and nodes; of ``time`` (to the target) and ``step`` seconds each: ``_value`` (infinite where fewer than half
         did not reach it, NaN without a target), ``_low``, ``_high``, ``_at_least``. Arms that average over no link
         have an empty ``topology``.
     """
@@ -202,7 +202,7 @@ def _how_to_read(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
     if (table["num"] > 1).any():
         words.append("Marks: geometric mean; whiskers: 95 % interval (Student's t on log time).")
     if table["time_value"].map(math.isinf).any():
-        words.append("With an arrow: target not reached within the limit by the median repeat.")
+        words.append("With an arrow: fewer than half of the repeats reached the target within the limit.")
     return " ".join(words)
 
 

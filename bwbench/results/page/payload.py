@@ -21,10 +21,12 @@ from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
+from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.grouping import Group, group_cells
 from bwbench.results.analysis.results import Reader
 from bwbench.results.analysis.statistics import number
+from bwbench.results.analysis.targets import budget_of
 from bwbench.results.analysis.trial import DEFAULT_METRICS, PART_NAMES
 from bwbench.results.figures.style import PART_COLORS, arm_style
 
@@ -38,14 +40,16 @@ _EXACT = (
     "id", "slug", "repeat", "seed", "status", "reason", "nodes", "model", "dataset", "batch_size", "accumulate",
     "global_batch", "role", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
     "target_value", "evaluate_every_samples", "time_to_target_s", "samples_to_target", "censored_at_s", "timing_share",
+    "timing_runs", "between_share", "kin", "of_pilot",
+    "arrival_kind", "first_crossing_s",
 )  # fmt: skip
 _ROUNDED = (
     "training_clock_s", "final_metric", "test_metric", "wire_bytes_to_target", "wire_bytes", "wall_s", "steps",
     "samples",
 )  # fmt: skip
 _OWN = (
-    "experiment", "arm", "needs_no_link", "composed", "stops_at_target", "metric", "samples_at", "values", "clocks",
-    "ledger", "link_facts", "environment", "log",
+    "experiment", "arm", "needs_no_link", "composed", "stops_at_target", "limit_samples", "limit_s", "metric",
+    "samples_at", "values", "clocks", "ledger", "link_facts", "environment", "log",
 )  # fmt: skip
 CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
 
@@ -103,7 +107,7 @@ def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | No
 def _cell(
     folder: CellFolder, row: Row, experiments: list[str], arms: list[str], pools: dict[str, Pool], reader: Reader
 ) -> list[object]:
-    digest = reader.read(folder)
+    digest, budget = reader.read(folder), budget_of(folder.cell.config)
     curve = digest.curve
     recorded = {name for point in curve for name in point.metrics}
     metric = next((name for name in (row.get("target_metric"), *DEFAULT_METRICS) if name in recorded), None)
@@ -113,7 +117,9 @@ def _cell(
         "arm": arms.index(str(row["arm"])),
         "needs_no_link": int(concerns_no_link(folder.cell)),
         "composed": int(is_composed(folder)),
-        "stops_at_target": int(folder.cell.config.get("stop") == "target"),
+        "stops_at_target": int(folder.cell.config.get("stop", "target") == "target"),
+        "limit_samples": budget.samples,
+        "limit_s": budget.time_s,
         "metric": metric,
         "ledger": ledger_facts(digest.ledger),
         "link_facts": pools["link_facts"].add(link_facts(folder)),
@@ -149,7 +155,11 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
         "metric": metric or next((metrics[index] for index in members if metrics[index]), None),
         "target": value,
         # What stands under every picture of these cells, as ``Results.notes``.
-        "notes": [*left_out_notes(group.folders), *(note for note in (composed, provenance_note(done)) if note)],
+        "notes": [
+            *left_out_notes(group.folders),
+            *arrival_notes(done),
+            *(note for note in (composed, provenance_note(done)) if note),
+        ],
         "cells": members,
     }
 

@@ -16,8 +16,8 @@ from bwbench.base.errors import UnfitMachineError
 _HERE = Path(__file__).parent
 _PLOTLY = "plotly"  # whose Python package brings plotly.js; its own code is not imported
 # In the order in which they need each other.
-SCRIPTS = ("words.js", "statistics.js", "arrivals.js", "state.js", "recommend.js", "look.js", "charts.js",
-           "ledger.js", "table.js", "recommendation.js", "controls.js", "main.js")  # fmt: skip
+SCRIPTS = ("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js", "state.js", "recommend.js",
+           "look.js", "charts.js", "ledger.js", "table.js", "recommendation.js", "controls.js", "main.js")  # fmt: skip
 
 
 def render_page(payload: Mapping[str, object]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.statistics import Ratio
+from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.text import Number, Phrase, phrase, significant
 
 
@@ -117,7 +117,7 @@ class RatioWords:
 def ratio_words(ratio: Ratio | None, key: str) -> RatioWords | None:
     """Words for a ratio (reference over arm); None where there is none.
 
-    A bound tells a side where it lies on it. Without interval and bound (one pair; a median of censored repeats) no
+    A bound tells a side where it lies on it. Without interval and bound (one repeat) no
     side is certain.
     """
     if ratio is None:
@@ -130,8 +130,8 @@ def ratio_words(ratio: Ratio | None, key: str) -> RatioWords | None:
         low, high = (significant(end, apart_from=1.0) for end in (ratio.low, ratio.high))
         ends = phrase("95 % interval ", Number(f"ratio low {key}", low), " to ", Number(f"ratio high {key}", high))
     elif ratio.num_censored:
-        missed = Number(f"ratio censored {key}", f"{ratio.num_censored} of {ratio.num}")
-        ends = phrase("bound, " if ratio.bound else "median, ", missed, " pairs with a target not reached")
+        missed = Number(f"ratio censored {key}", str(ratio.num_censored))
+        ends = phrase("bound, target not reached by ", missed)
     else:
         ends = phrase("no interval")
     return RatioWords(side, value, phrase("(", ends, ", ", count, ")"))

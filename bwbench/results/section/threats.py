@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING
 from bwbench.results.analysis.caveats import (
     Spread,
     composed_errors,
@@ -14,6 +15,7 @@ from bwbench.results.analysis.caveats import (
     measurements_of,
     pair_errors,
 )
+from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of, value_at
 from bwbench.results.section.content import Block, Bullets, Paragraph
 from bwbench.results.text import Number, Phrase, fixed, percent, phrase
@@ -122,7 +124,12 @@ def _emulated(done: Sequence[CellFolder]) -> Iterator[Phrase]:
 
 
 def _stopped(done: Sequence[CellFolder]) -> Iterator[Phrase]:
-    censored = sum(1 for folder in done if folder.status is not None and folder.status.censored_at_s is not None)
-    if censored:
+    kinds = [arrival_of_cell(folder).arrival_kind for folder in done]
+    if censored := kinds.count(CENSORED):
         text = phrase(Number("cells censored", str(censored)), " of ", Number("cells done", str(len(done))))
-        yield phrase(text, " cells ended at their limit without the target; they are shown as > limit.")
+        yield phrase(text, " cells ended at their limit without the target, or reached it too late in it; they are "
+                     "shown as > limit.")  # fmt: skip
+    if crossed := kinds.count(FIRST_CROSSING):
+        text = phrase(Number("cells at a first crossing", str(crossed)), " of ", Number("cells done", str(len(done))))
+        yield phrase(text, " cells ended at the first evaluation that met the target. It is a lucky one: these times "
+                     "are too short, the more so the more an arm's metric flickers.")  # fmt: skip

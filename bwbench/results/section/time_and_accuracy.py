@@ -1,4 +1,4 @@
-"""Time to accuracy by arm and bandwidth, who is first at each; final accuracy; speed-ups and where they end."""
+"""Time to accuracy by arm and bandwidth, who may be the fastest; final accuracy; speed-ups and where they end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import REFERENCE, may_win
+from bwbench.results.analysis.arrival import FIRST_CROSSING
+from bwbench.results.analysis.best_set import best_set
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_reference, value_at
 from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
+from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
+from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.results import Results, arrivals_by_seed
-from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number, paired_ratio
+from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number
 from bwbench.results.figures.captions import digits, seconds, target_words
 from bwbench.results.section.content import (
     Block,
@@ -46,17 +51,17 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     counts = {one.num for one in estimates.values()}
     cells = group.cells.to_dict("records")
     composed = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["composed"]}
+    first = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["arrival_kind"] == FIRST_CROSSING}
+    marks = {at: ("†" if at in composed else "") + (FIRST_CROSSING_MARK if at in first else "") for at in found}
 
     def cell(arm: str, bandwidth: float | None) -> Sequence[Phrase]:
         one = estimates.get((arm, bandwidth))
         at = f"{key} {arm} {place(bandwidth)}"
-        return (
-            [] if one is None else _time_lines(one, at, composed=(arm, bandwidth) in composed, with_num=len(counts) > 1)
-        )
+        return [] if one is None else _time_lines(one, at, marks[arm, bandwidth], with_num=len(counts) > 1)
 
     repeats = phrase("n = ", Number(f"repeats {key}", str(*counts)), ". ") if len(counts) == 1 else ()
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
-    legend = phrase("95 % interval below it. ", repeats, _legend(found, composed))
+    legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
     running = {at: arrivals for at, arrivals in found.items() if may_win(group.roles[at[0]])}
     sentences = [text for bps in bandwidths if (text := _first(running, bps, key, group.roles)) is not None]
@@ -76,8 +81,7 @@ def arrivals_of(group: Results) -> dict[At, dict[int, Arrival]]:
     return found
 
 
-def _time_lines(one: Estimate, at: str, *, composed: bool, with_num: bool) -> Sequence[Phrase]:
-    mark = "†" if composed else ""
+def _time_lines(one: Estimate, at: str, mark: str, *, with_num: bool) -> Sequence[Phrase]:
     bound = "> " if math.isinf(one.value) else ""
     lines = [phrase(Number(f"time {at}", f"{bound}{digits(one.at_least)}"), mark)]
     if one.low is not None and one.high is not None:
@@ -89,43 +93,59 @@ def _time_lines(one: Estimate, at: str, *, composed: bool, with_num: bool) -> Se
     return lines
 
 
-def _legend(found: dict[At, dict[int, Arrival]], composed: set[At]) -> str:
+def _legend(found: dict[At, dict[int, Arrival]], marks: str) -> str:
     text = "One repeat has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
     if any(arrival.time_s is None for arrivals in found.values() for arrival in arrivals.values()):
-        text += "> : not reached within the limit; with such repeats it is the median. "
-    return (text + ("† composed." if composed else "")).strip()
+        text += "> : fewer than half arrive within the limit; with other such repeats a censored fit. "
+    return (text + _legend_of(marks)).strip()
+
+
+def _legend_of(marks: str) -> str:
+    words = ["† composed."] if "†" in marks else []
+    words += [f"{FIRST_CROSSING_MARK} first crossing: training ended there."] if FIRST_CROSSING_MARK in marks else []
+    return " ".join(words)
+
+
+def _marks_of(row: ArmRow) -> str:
+    crossed = row.first_crossing or row.baseline_first_crossing
+    return ("†" if row.composed else "") + (FIRST_CROSSING_MARK if crossed else "")
 
 
 def _first(
     found: dict[At, dict[int, Arrival]], bandwidth: float | None, key: str, roles: Mapping[str, str]
 ) -> Phrase | None:
-    """Who is first at a bandwidth, and whether by more than its interval."""
+    """Who may be the fastest at a bandwidth: the best set, and how far behind the next one outside of it is."""
     here = {arm: arrivals for (arm, bps), arrivals in found.items() if bps in (bandwidth, None)}
     if bandwidth is None or len(here) < 2:
         return None
-    centres = {arm: estimate(list(arrivals.values())) for arm, arrivals in here.items()}
-    best, second, *_ = sorted(here, key=lambda arm: (centres[arm].value, centres[arm].at_least, arm))
-    first = centres[best]
+    best = best_set(here)
     where = phrase("At ", column_title(bandwidth), ": ")
-    if math.isinf(first.value):
+    if best.first is None:
         return phrase(where, "no arm reaches the target in most of its repeats.")
-    took = Number(f"time best {key} {place(bandwidth)}", seconds(first.value))
-    name = f"the node on its own ({best})" if roles[best] == REFERENCE else best
-    words = ratio_words(paired_ratio(here[second], here[best]), f"best {key} {place(bandwidth)}")
-    if words is None:
-        return phrase(where, f"{name} is first, after ", took, f"; nothing certain beside {second}.")
-    if words.side > 0:
-        faster = phrase(words.value, f" times as fast as {second} ", words.basis)
-        return phrase(where, f"{name} is first, after ", took, "; ", faster, ".")
-    alike = phrase(f"not distinguishable from {second}: ratio ", words.value, " ", words.basis)
-    return phrase(where, f"{name} has the shortest time, ", took, ", but is ", alike, ".")
+    at = f"{key} {place(bandwidth)}"
+    took = Number(f"time best {at}", seconds(best.times[best.first].value))
+    name = f"the node on its own ({best.first})" if roles[best.first] == REFERENCE else best.first
+    told, untold = [arm for arm in best.members[1:] if arm not in best.untold], list(best.untold)
+    outside = [arm for arm in best.behind if arm not in best.members]
+    text = phrase(where, f"{name} has the shortest time, ", took)
+    if told:
+        text = phrase(text, f"; not certainly slower: {', '.join(told)}")
+    if untold:
+        text = phrase(text, f"; of {', '.join(untold)} nothing is certain")
+    if outside:
+        words = ratio_words(best.behind[outside[0]], f"behind {at}")
+        others = "all others" if told or untold else "it is the fastest: all others"
+        text = phrase(text, f"; {others} are slower, together with 95 %")
+        if words is not None:
+            text = phrase(text, f", {outside[0]} by a factor of ", words.value, " ", words.basis)
+    return phrase(text, ".")
 
 
 _POINTS = 100.0
 
 
 def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[Block]:
-    """Mean final metric of each arm over its seeds, and the paired difference from the baseline.
+    """Mean final metric of each arm over its seeds, and the difference from the baseline.
 
     What a synchronous arm learns does not depend on the link: a seed counts once, whatever links it ran on.
     """
@@ -144,15 +164,16 @@ def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[
         return f"+{text}" if value > 0 else text
 
     reference = finals.get(baseline or "", {})
+    kin = {str(arm): set(part["kin"]) for arm, part in group.cells.groupby("arm")}
     rows = []
     for arm, values in sorted(finals.items()):
         at = f"final {key} {arm}"
-        shared = sorted(values.keys() & reference.keys()) if arm != baseline else []
-        differences = _lines([values[seed] - reference[seed] for seed in shared], f"{at} difference", signed)
+        difference = difference_of(values, reference, kin=len(kin[arm] | kin.get(baseline or "", set())) == 1)
+        differences = _difference_lines(difference if arm != baseline else None, f"{at} difference", signed)
         num = [phrase(Number(f"{at} n", str(len(values))))]
         rows.append([[phrase(arm)], _lines(list(values.values()), at, shown), differences, num])
     unit = " in percent; differences in percentage points" if as_points else ""
-    caption = phrase(f"Final {metric} on the validation split{unit}. Mean over seeds, 95 % interval below it.")
+    caption = phrase(f"Final {metric} on the validation split{unit}. Mean over seeds, 95 % interval each below it.")
     if all(value_at(folder.cell.config, "stop") == "target" for folder in group.done):
         caption = phrase(caption, " Training stopped at the target: these say little beside the time to it.")
     header = [phrase("arm"), phrase(metric), phrase(f"less {baseline}" if reference else "difference"), phrase("n")]
@@ -175,6 +196,15 @@ def _lines(values: Sequence[float], key: str, show: Callable[[float], str]) -> l
     lines, ends = [phrase(Number(key, show(statistics.fmean(values))))], log_interval(values)
     if ends is not None:
         lines.append(phrase(Number(f"{key} interval", f"[{show(ends[0])}, {show(ends[1])}]")))
+    return lines
+
+
+def _difference_lines(found: Difference | None, key: str, show: Callable[[float], str]) -> list[Phrase]:
+    if found is None:
+        return [phrase("–")]
+    lines = [phrase(Number(key, show(found.value)))]
+    if found.low is not None and found.high is not None:
+        lines.append(phrase(Number(f"{key} interval", f"[{show(found.low)}, {show(found.high)}]")))
     return lines
 
 
@@ -201,37 +231,66 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
         return
     arms = sorted({arm for arm, _ in rows})
     bandwidths = sorted({bps for _, bps in rows}, key=lambda bps: math.inf if bps is None else bps)
-    counts = {row.num_pairs for row in rows.values()}
+    counts = {row.num for row in rows.values()}
 
     def cell(arm: str, bps: float | None) -> Sequence[Phrase]:
         row = rows.get((arm, bps))
         return [] if row is None else _ratio_lines(row, f"{key} {arm} {place(bps)}", with_num=len(counts) > 1)
 
     same = len(counts) == 1
-    pairs = phrase("n = ", Number(f"pairs {key}", str(*counts)), " (equal seeds are paired)") if same else ()
+    pairs = phrase("n = ", Number(f"pairs {key}", str(*counts)), " an arm") if same else ()
     caption = phrase(f"Time to target of {baseline} over that of the arm: above 1 the arm is faster. ")
-    caption = phrase(caption, "95 % interval below it", "; " if pairs else "", pairs, ".")
-    if any(row.composed for row in rows.values()):
-        caption = phrase(caption, " † composed.")
+    caption = phrase(caption, "95 % interval each below it", "; " if pairs else "", pairs, ".")
+    if legend := _legend_of("".join(map(_marks_of, rows.values()))):
+        caption = phrase(caption, f" {legend}")
     yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
+    yield from _taken_apart(rows, baseline, key, arms, bandwidths)
     found = [text for row in compared.crossovers for text in _crossover_sentences(row, f"{key} {row.algorithm}")]
     if found:
         yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
         yield Bullets(found)
 
 
+def _taken_apart(
+    rows: Mapping[At, ArmRow], baseline: str, key: str, arms: Sequence[str], bandwidths: Sequence[float | None]
+) -> Iterator[Table]:
+    """What each ratio is made of: a line for the step, one for the samples."""
+
+    def cell(arm: str, bps: float | None) -> Sequence[Phrase]:
+        row = rows.get((arm, bps))
+        if row is None or row.taken_apart is None:
+            return []
+        parts, at = row.taken_apart, f"{key} {arm} {place(bps)}"
+        return [*_factor_lines(parts.step, f"step {at}"), *_factor_lines(parts.samples, f"samples {at}", "× ")]
+
+    caption = phrase(f"The same ratios taken apart: time of a step of {baseline} over that of the arm (of a sample, ")
+    caption = phrase(
+        caption, "where batches differ), times the ratio of the samples to the target; 95 % interval each. "
+    )
+    yield from grid_tables(f"apart {key}", phrase(caption, "The product is the ratio."), arms, bandwidths, cell)
+
+
+def _factor_lines(ratio: Ratio, key: str, sign: str = "") -> Sequence[Phrase]:
+    bound = f"{ratio.bound} " if ratio.bound else ""
+    lines = [phrase(sign, Number(f"apart {key}", f"{bound}{significant(ratio.value, apart_from=1.0)}"))]
+    if ratio.low is not None and ratio.high is not None:
+        ends = ", ".join(significant(end, apart_from=1.0) for end in (ratio.low, ratio.high))
+        lines.append(phrase(Number(f"apart interval {key}", f"[{ends}]")))
+    return lines
+
+
 def _ratio_lines(row: ArmRow, key: str, *, with_num: bool) -> Sequence[Phrase]:
     words, ratio = ratio_words(row.ratio, f"speedup {key}"), row.ratio
     if words is None or ratio is None:
         return []
-    lines = [phrase(words.value, "†" if row.composed else "")]
+    lines = [phrase(words.value, _marks_of(row))]
     if ratio.low is not None and ratio.high is not None:
         ends = ", ".join(significant(end, apart_from=1.0) for end in (ratio.low, ratio.high))
         lines.append(phrase(Number(f"speedup interval {key}", f"[{ends}]")))
     elif ratio.num_censored:
         lines.append(phrase(Number(f"speedup kind {key}", ratio.kind)))
     if with_num:
-        lines.append(phrase("n = ", Number(f"speedup n {key}", str(row.num_pairs))))
+        lines.append(phrase("n = ", Number(f"speedup n {key}", str(row.num))))
     return lines
 
 

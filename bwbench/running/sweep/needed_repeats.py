@@ -21,7 +21,8 @@ from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.records import cell_at
 from bwbench.records.cell_identity import identity
 from bwbench.results.analysis.cells import cell_row
-from bwbench.results.analysis.statistics import number, student_t
+from bwbench.results.analysis.statistics import number
+from bwbench.results.analysis.student import student_t
 
 MOST_NAMED = 8
 ARMS_OF_A_RATIO = 2  # each may take up half of the variance that the asked interval leaves

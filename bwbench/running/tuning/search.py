@@ -1,119 +1,93 @@
-"""Searches for learning rates: which rates one tries, which searches an experiment needs, the cells of their trials.
+"""The searches that an experiment needs, the cells of their trainings, how far each is, and running them.
 
-A search tries the middle three of a grid, then goes outwards while the best is outermost. Nobody gets more tries than
-another: what is tried follows from the costs alone, and every arm has the same grid.
-
-A rate is judged by samples to the target, and by the loss where these say nothing. What has been trained before is not
-trained again.
+Kin share one search: what computes the same mean up to rounding learns alike, so that the first of them trains for
+all. Which trainings there are follows from what those before came to (``schedule``), so that a search goes on wherever
+it was left. What has been trained before is not trained again.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 from bwbench.base.errors import CellTakenError, ConfigError
-from bwbench.base.plain_data import canonical
+from bwbench.base.plain_data import Json, JsonObject, canonical
 from bwbench.base.registry import OPTIMIZERS
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
+from bwbench.experiment.config.tune_block import TuneBlock, tuned_options, variants_of, with_options
 from bwbench.experiment.config.tuned import with_rate
-from bwbench.experiment.config.tuned_table import RateTrial, Row, setting_of
+from bwbench.experiment.config.tuned_table import RateTrial, Row, middle_target, setting_of
+from bwbench.experiment.kin import kin_key
 from bwbench.experiment.plan.assess import UNREADABLE, PlannedCell, assess
 from bwbench.experiment.plan.cell import MAX_SLUG, UNSAFE, Cell
 from bwbench.network.link import UNSHAPED
 from bwbench.records import CellFolder
 from bwbench.records.cell_identity import identity
 from bwbench.records.schema import Environment, Status
-from bwbench.results.analysis.trial import evaluations
+from bwbench.results.analysis.arrival import FIT, Budget, arrival_on
+from bwbench.results.analysis.trial import curve_of
 from bwbench.running.run_cell import CellObserver, RunCell, RunObserver, run_cell, wall_limit_s
+from bwbench.running.tuning.schedule import (
+    GROWTH,
+    LEAST,
+    Judgement,
+    Known,
+    State,
+    Training,
+    budget_of,
+    follow,
+    grown,
+    outermost,
+)
 
-START = 3  # rates that are tried in any case
 FOLDER = ".tuning"  # below the results: shared by all experiments, and skipped by what lists them
 JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine
 NOT_RUN = ("missing", "interrupted", UNREADABLE)
+LAST = 3  # evaluations whose mean loss counts: one alone flickers
 _LOOK_AGAIN_S = 1.0  # at a trial that another process is at
 
 
 @dataclass(frozen=True)
-class State:
-    """How far a search is.
-
-    Attributes:
-        tried: the rates that are needed so far, rising; those without a cost yet included.
-        missing: those without a cost; empty once the search has ended.
-        best: the rate of least cost, of equal ones the lowest; None until the search has ended.
-    """
-
-    tried: tuple[float, ...]
-    missing: tuple[float, ...]
-    best: float | None
-
-
-def search_grid(grid: Sequence[float], cost: Callable[[float], Any]) -> State:
-    """Follow the search as far as costs are known.
-
-    Args:
-        grid: learning rates, rising, ``START`` or more.
-        cost: of a rate, anything that can be compared; None where it is not known yet. A function that finds it out
-            makes this the whole search.
-    """
-    first = (len(grid) - START) // 2
-    tried = list(grid[first : first + START])
-    while True:
-        costs = {rate: cost(rate) for rate in tried}
-        missing = tuple(rate for rate in tried if costs[rate] is None)
-        if missing:
-            return State(tuple(tried), missing, None)
-        best = min(tried, key=lambda rate: costs[rate])
-        position = list(grid).index(best)
-        around = [grid[index] for index in (position - 1, position + 1) if 0 <= index < len(grid)]
-        new = [rate for rate in around if rate not in costs]
-        if not new:
-            return State(tuple(tried), (), best)
-        tried = sorted([*tried, *new])
-
-
-def widened(grid: Sequence[float], steps: int) -> tuple[float, ...]:
-    """The grid with ``steps`` more powers of two at both ends."""
-    below = [grid[0] / 2.0**power for power in range(steps, 0, -1)]
-    return (*below, *grid, *(grid[-1] * 2.0**power for power in range(1, steps + 1)))
-
-
-def on_edge(grid: Sequence[float], rate: float) -> bool:
-    """Whether a better rate may lie beyond the grid."""
-    return rate in (grid[0], grid[-1])
-
-
-@dataclass(frozen=True)
 class Search:
-    """The search for one arm on one workload.
+    """The search for arms that learn alike, on one workload.
 
     Attributes:
-        arm: display name of the method.
-        config: of a trial, but for its learning rate: an unshaped link, full speed, the seed of the tuning.
+        arm: display name of the arm that trains; arms: of all that share the search, that one first.
+        config: of a training, but for its learning rate: an unshaped link, full speed, the first seed of the tuning.
         grid: learning rates to choose from.
+        budget: trainings, the same for all searches of an experiment.
+        options: of the method that are tuned beside the rate, with the values to try; variants: sets of them, the first
+            being what the experiment gives, which says nothing.
         notes: what the experiment has several values of, and the search one.
-        known: trials that a table holds, by the id of their cell: they count where their records are not here.
+        known: trainings that a table holds, by the id of their cell: they count where their records are not here.
     """
 
     arm: str
     config: CellConfig
     grid: tuple[float, ...]
+    budget: int
+    arms: tuple[str, ...] = ()
+    options: dict[str, list[Json]] = field(default_factory=dict)
+    variants: tuple[JsonObject, ...] = ({},)
     notes: tuple[str, ...] = ()
     known: Mapping[str, RateTrial] = field(default_factory=dict)
 
-    def cell(self, lr: float) -> Cell:
-        """The trial of one learning rate: an ordinary cell."""
-        config = self.config.model_copy(update={"optimizer": with_rate(self.config.optimizer, lr)})
-        parts = (self.arm, config.model.name, config.dataset.source.name, f"n{config.nodes}", f"lr{lr:g}")
+    def cell(self, training: Training) -> Cell:
+        """One training: an ordinary cell."""
+        optimizer = with_rate(self.config.optimizer, training.rate)
+        seed = self.config.seed + training.number
+        config = self.config.model_copy(update={"optimizer": optimizer, "seed": seed})
+        config = with_options(config, self.variants[training.variant])
+        source, lr = config.dataset.source.name, f"lr{training.rate:g}"
+        parts = (arm_name(config), config.model.name, source, f"n{config.nodes}", lr)
         name = "-".join(UNSAFE.sub("-", part).strip("-._") for part in parts)[:MAX_SLUG].rstrip("-._")
-        return Cell(identity(config), f"{name}-s{config.seed}", FOLDER, self.arm, 0, config)
+        return Cell(identity(config), f"{name}-s{config.seed}", FOLDER, self.arm, training.number, config)
 
     @property
     def words(self) -> str:
@@ -121,48 +95,71 @@ class Search:
         config = self.config
         return f"{self.arm} ({config.model.name} on {config.dataset.source.name}, {config.nodes} node(s))"
 
+    @property
+    def rates_key(self) -> str:
+        """Searches with the same one share a grid, and grow it together."""
+        return self.config.optimizer.name
+
 
 def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequence[Row] = ()) -> list[Search]:
-    """Every search once, in the order of the experiment; what differs in the link alone shares one.
+    """Every search once, in the order of the experiment; kin, and what differs in the link alone, share one.
 
     Args:
-        seed: of all trials; not one that the experiment reports.
-        widen: powers of two that are added to both ends of every grid.
-        rows: of the table; a trial in it is not trained again on another machine.
+        seed: of the first training at each rate, others follow it; none that the experiment reports.
+        widen: powers of two that are added to both ends of every grid, before it grows by itself.
+        rows: of the table; a training in it is not done again on another machine.
 
     Raises:
-        ConfigError: the seed is one of the experiment's.
+        ConfigError: a seed is one of the experiment's.
     """
+    found: dict[str, list[CellConfig]] = {}
+    for point in experiment.points:
+        config = _trial_config(point.config, seed)
+        key = canonical([kin_key(config), setting_of(config)["target"]])
+        found.setdefault(key, []).append(config)
+    searches = [_search(configs, experiment.tune, widen) for configs in found.values()]
+    most = max(len(search.variants) for search in searches)
+    searches = [replace(search, budget=budget_of(len(search.grid), most)) for search in searches]
+    _refuse_reported(experiment, seed, max(most_seeds(search) for search in searches))
+    known = {trial.id: trial for row in rows if not row.one_seed for trial in row.entry.trials}
+    return [replace(search, known=known) for search in searches]
+
+
+def most_seeds(search: Search) -> int:
+    """No training of a search has another seed than so many from its first on."""
+    return 1 + search.budget - len(search.grid)  # where training diverges at all rates but one
+
+
+def _refuse_reported(experiment: Experiment, seed: int, seeds: int) -> None:
     reported = sorted(
         {point.config.seed + repeat for point in experiment.points for repeat in range(experiment.most_repeats)}
     )
-    if seed in reported:
-        shown = ", ".join(map(str, reported[:5])) + (", …" if len(reported) > 5 else "")
-        text = f"--seed {seed} is one of the seeds that {experiment.file} reports ({shown})"
-        raise ConfigError(f"{text}; rates chosen by it would be flattered, so choose another")
-    found: dict[tuple[str, ...], list[CellConfig]] = {}
-    for point in experiment.points:
-        config = _trial_config(point.config, seed)
-        options = config.optimizer.options.model_dump_json(exclude={"lr"})
-        key = (canonical(setting_of(config)), config.optimizer.name, options)
-        found.setdefault(key, []).append(config)
-    known = {trial.id: trial for row in rows for trial in row.entry.trials}
-    return [replace(_search(configs, widen), known=known) for configs in found.values()]
+    if not set(range(seed, seed + seeds)) & set(reported):
+        return
+    shown = ", ".join(map(str, reported[:5])) + (", …" if len(reported) > 5 else "")
+    own = f"--seed {seed}" + (f" (to {seed + seeds - 1})" if seeds > 1 else "")
+    text = f"{own} is one of the seeds that {experiment.file} reports ({shown})"
+    raise ConfigError(f"{text}; rates chosen by it would be flattered, so choose another")
 
 
 def widening(rows: Sequence[Row]) -> int:
-    """By how many powers of two the grids of a table have been widened: it stays so, for all arms alike."""
+    """By how many powers of two the grids of a table have been widened at both ends: it stays so, for all arms."""
     found = [0]
     for row in rows:
-        usual = getattr(OPTIMIZERS.load(row.optimizer.name), "rates", ())
-        found.append((len(row.entry.grid) - len(usual)) // 2)
+        usual: Sequence[float] = getattr(OPTIMIZERS.load(row.optimizer.name), "rates", ())
+        if usual and not row.one_seed:
+            below = sum(rate < usual[0] * 0.99 for rate in row.entry.grid)
+            above = sum(rate > usual[-1] * 1.01 for rate in row.entry.grid)
+            found.append(min(below, above))
     return max(found)
 
 
-def _search(configs: Sequence[CellConfig], widen: int) -> Search:
-    """The one search for cells that share a rate; it trains like the first of them."""
-    first = configs[0]
-    search = Search(arm_name(first), first, _grid(first, widen))
+def _search(configs: Sequence[CellConfig], tune: TuneBlock, widen: int) -> Search:
+    """The one search for cells that share a rate; it trains like the first of them. Its budget is still to be set."""
+    first, grid = configs[0], _grid(configs[0], tune, widen)
+    arms = tuple(dict.fromkeys(map(arm_name, configs)))
+    variants = tuple(variants_of(tune, first))
+    search = Search(arms[0], first, grid, 0, arms, tuned_options(tune, first), variants)
     notes = []
     for key, value in (
         ("evaluate.every", lambda config: f"{config.evaluate.every_samples:g} samples"),
@@ -182,34 +179,32 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
             "launcher": "local",
             "compute": config.compute.model_copy(update={"step_time_s": None}),
             "limit": config.limit.model_copy(update={"time_s": None}),  # samples count, on whatever machine
-            "stop": "limit" if config.target is None else "target",
+            "target": middle_target(config),
+            "stop": "limit",  # arrival is known from what comes after it
             "seed": seed,
         }
     )
 
 
-def _grid(config: CellConfig, widen: int) -> tuple[float, ...]:
+def _grid(config: CellConfig, tune: TuneBlock, widen: int) -> tuple[float, ...]:
     name = config.optimizer.name
-    grid: Sequence[float] = getattr(OPTIMIZERS.load(name), "rates", ())
-    if len(grid) < START or list(grid) != sorted(set(grid)) or grid[0] <= 0:
-        raise ConfigError(f"optimizer {name!r} has no grid of learning rates: 'rates' takes {START} or more, rising")
+    grid: Sequence[float] = tune.rates or getattr(OPTIMIZERS.load(name), "rates", ())
+    if len(grid) < LEAST or list(grid) != sorted(set(grid)) or grid[0] <= 0:
+        raise ConfigError(f"optimizer {name!r} has no grid of learning rates: 'rates' takes {LEAST} or more, rising")
     if "lr" not in type(config.optimizer.options).model_fields:
         raise ConfigError(f"optimizer {name!r} has no option 'lr', so there is nothing to tune")
-    return widened(grid, widen)
-
-
-Cost = tuple[float, float]  # samples to the target, then validation loss; infinite where there is none
+    return grown(grid, widen, widen)
 
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """A search as far as its trials have come.
+    """A search as far as its trainings have come.
 
     Attributes:
-        state: what was tried, what is missing, what is best.
-        trials: that have ended, by rising rate.
+        state: what was trained, what is missing, what is best.
+        trials: that have ended, in the order in which they were asked for.
         failed: those of them that say nothing about their rate.
-        environments: what the trials ran on, as recorded.
+        environments: what they ran on, as recorded.
     """
 
     state: State
@@ -217,31 +212,75 @@ class SearchProgress:
     failed: tuple[RateTrial, ...]
     environments: tuple[Environment, ...] = ()
 
-    @property
-    def best(self) -> RateTrial | None:
-        """The trial of the best rate; None before the search has ended, and where every rate diverged."""
-        found = next((trial for trial in self.trials if trial.lr == self.state.best), None)
-        return found if found is not None and cost_of(found) != (math.inf, math.inf) else None
+
+class _Lookup:
+    """What the trainings of a search came to, each looked up once: below ``results``, else in its table."""
+
+    def __init__(self, search: Search, results: Path) -> None:
+        self._search, self._results = search, results
+        self.trials: dict[Training, RateTrial | None] = {}
+        self.environments: dict[Training, Environment] = {}
+
+    def __call__(self, training: Training) -> Judgement | None:
+        """The judgement of one; None where there is none yet, or none about its rate."""
+        if training not in self.trials:
+            item = planned(self._search, training, self._results)
+            found = trial_of(item, training, self._search.variants[training.variant])
+            if found is not None and (environment := CellFolder(item.folder).environment):
+                self.environments[training] = environment
+            self.trials[training] = _judged(found) or _judged(self._search.known.get(item.cell.id)) or found
+        trial = _judged(self.trials[training])
+        if trial is None:
+            return None
+        return Judgement(trial.samples_to_target, trial.loss, diverged=trial.status != "done")
 
 
 def progress(search: Search, results: Path) -> SearchProgress:
-    """How far a search is by what lies below ``results``, and by the trials that its table holds."""
-    seen: dict[float, RateTrial | None] = {}
-    environments: dict[float, Environment] = {}
-
-    def cost(lr: float) -> Cost | None:
-        if lr not in seen:
-            item = planned(search, lr, results)
-            found = trial_of(item, lr)
-            if found is not None and (environment := CellFolder(item.folder).environment):
-                environments[lr] = environment
-            seen[lr] = _judged(found) or _judged(search.known.get(item.cell.id)) or found
-        return cost_of(judged) if (judged := _judged(seen[lr])) else None
-
-    state = search_grid(search.grid, cost)
-    ended = tuple(trial for lr in state.tried if (trial := seen[lr]) is not None)
+    """How far a search is by what lies below ``results``, and by the trainings that its table holds."""
+    known = _Lookup(search, results)
+    state = _followed(search, known)
+    ended = tuple(trial for training in state.trainings if (trial := known.trials[training]) is not None)
     failed = tuple(trial for trial in ended if trial.status not in JUDGED)
-    return SearchProgress(state, ended, failed, tuple(environments.values()))
+    return SearchProgress(state, ended, failed, tuple(known.environments.values()))
+
+
+def _followed(search: Search, known: Known) -> State:
+    return follow(search.grid, len(search.variants), search.budget, search.config.limit.samples, known)
+
+
+def with_common_grids(searches: Sequence[Search], results: Path) -> list[Search]:
+    """The searches with their grids as they have grown so far: all of one optimizer alike, each with as many trainings.
+
+    A grid grows at the end at which the best rate lies, for any of the searches, by one seed or by several, up to
+    ``GROWTH`` times.
+    """
+    found = list(searches)
+    for key in dict.fromkeys(search.rates_key for search in searches):
+        low = high = 0
+        while True:
+            alike = [search for search in found if search.rates_key == key]
+            edges = {_end_of_best(search, results) for search in alike}
+            more = (int(-1 in edges and low < GROWTH), int(1 in edges and high < GROWTH))
+            if more == (0, 0):
+                break
+            low, high = low + more[0], high + more[1]
+            found = [_grown(search, *more) if search.rates_key == key else search for search in found]
+    return found
+
+
+def _end_of_best(search: Search, results: Path) -> int:
+    """-1 or 1 where the best rate lies at that end of the grid; 0 inside, or where that is not known yet."""
+    known = _Lookup(search, results)
+    if (end := outermost(search.grid, known)) != 0:
+        return end
+    best = _followed(search, known).best
+    if best is None or not best.on_edge:
+        return 0
+    return -1 if best.rate < search.grid[1] else 1
+
+
+def _grown(search: Search, low: int, high: int) -> Search:
+    return replace(search, grid=grown(search.grid, low, high), budget=search.budget + low + high)
 
 
 def _judged(trial: RateTrial | None) -> RateTrial | None:
@@ -249,38 +288,48 @@ def _judged(trial: RateTrial | None) -> RateTrial | None:
     return trial if trial is not None and trial.status in JUDGED else None
 
 
-def planned(search: Search, lr: float, results: Path, retry: tuple[str, ...] = ()) -> PlannedCell:
-    """The trial of one rate, and what is recorded of it."""
-    (item,) = assess([search.cell(lr)], results, retry)
+def planned(search: Search, training: Training, results: Path, retry: tuple[str, ...] = ()) -> PlannedCell:
+    """One training, and what is recorded of it."""
+    (item,) = assess([search.cell(training)], results, retry)
     return item
 
 
 def waiting(search: Search, results: Path, retry: tuple[str, ...] = ()) -> list[PlannedCell]:
-    """The trials that are to run now; which ones follow depends on what they come to."""
-    needed = (planned(search, lr, results, retry) for lr in progress(search, results).state.missing)
+    """The trainings that are to run now; which ones follow depends on what they come to."""
+    needed = (planned(search, training, results, retry) for training in progress(search, results).state.missing)
     return [item for item in needed if item.runs]
 
 
-def trial_of(item: PlannedCell, lr: float) -> RateTrial | None:
-    """What a trial came to; None where it has not ended."""
+def trial_of(item: PlannedCell, training: Training, options: JsonObject) -> RateTrial | None:
+    """What a training came to, which had these options; None where it has not ended."""
     if item.status in NOT_RUN:
         return None
-    folder = CellFolder(item.folder)
-    samples = folder.status.samples_to_target if folder.status is not None else None
-    last = [found[-1] for events in folder.events().values() if (found := evaluations(events, "validation"))]
-    loss = last[0].mean.get("loss") if last else None  # over the nodes; None where it is not finite
-    return RateTrial(lr=lr, status=item.status, samples_to_target=samples, loss=loss, id=item.cell.id)
+    config = item.cell.config
+    aim = None if config.target is None else (config.target.metric, config.target.value)
+    ended_ns = (item.folder / "status.json").stat().st_mtime_ns
+    samples, loss = _outcome(item.folder, ended_ns, aim, config.limit.samples)
+    return RateTrial(
+        lr=training.rate,
+        options=options,
+        seed=config.seed,
+        status=item.status,
+        samples_to_target=samples,
+        loss=loss,
+        id=item.cell.id,
+    )
 
 
-def cost_of(trial: RateTrial) -> Cost:
-    """The fewer samples to the target the better; where they are equal, or none reaches it, the lower the loss.
-
-    A trial that diverged is worth nothing, whatever it reached before.
-    """
-    if trial.status != "done":
-        return math.inf, math.inf
-    samples = math.inf if trial.samples_to_target is None else trial.samples_to_target
-    return samples, math.inf if trial.loss is None else trial.loss
+@lru_cache(maxsize=4096)  # a search is followed anew for every training
+def _outcome(
+    folder: Path, ended_ns: int, aim: tuple[str, float] | None, limit_samples: int
+) -> tuple[int | None, float | None]:
+    """Samples until the target was reached, and the mean loss of the last evaluations; None where there is none."""
+    curve, samples = curve_of(CellFolder(folder).events()), None
+    if aim is not None:
+        arrival = arrival_on(curve, *aim, Budget(samples=limit_samples), went_on=True)
+        samples = round(arrival.samples) if arrival.kind == FIT and arrival.samples is not None else None
+    losses = [loss for point in curve[-LAST:] if (loss := point.metrics.get("loss")) is not None]
+    return samples, fmean(losses) if len(losses) == len(curve[-LAST:]) > 0 else None
 
 
 def tune(
@@ -292,43 +341,63 @@ def tune(
     retry: tuple[str, ...] = (),
     run: RunCell = run_cell,
 ) -> None:
-    """Run the searches one after another.
+    """Run the searches: every rate of all of them first, which says how far the grids grow, then one after another.
 
     Args:
-        results: trials lie in ``.tuning`` below it.
-        predicted_s: how long a trial of each search should take at most, in the order of ``searches``.
-        ended: told what each search came to, as soon as it has ended.
-        retry: statuses of trials that shall run again, once each.
+        results: trainings lie in ``.tuning`` below it.
+        predicted_s: how long a training of each search should take at most, in the order of ``searches``.
+        ended: told what each search came to, as soon as it has ended, and once more where its grid has grown since.
+        retry: statuses of trainings that shall run again, once each.
         run: runs one cell.
 
     Raises:
         UnfitMachineError: the machine cannot run nodes, or the disk is full.
-        CellTakenError: another process has been at a trial for longer than it may take.
-        KeyboardInterrupt: handed on; the trial that ran goes on next time.
+        CellTakenError: another process has been at a training for longer than it may take.
+        KeyboardInterrupt: handed on; the training that ran goes on next time.
     """
-    found = [progress(search, results) for search in searches]
-    for number, search in enumerate(searches):
-        retried: set[float] = set()
-        while (item := _next(search, found[number], results, retry, retried)) is not None:
-            total = sum(len(one.state.tried) for one in found)
-            waiting = sum(len(one.state.missing) for one in found)
-            observer.cell_started(item, total - waiting + 1, total)
-            status = _run(item, wall_limit_s(predicted_s[number]), observer, run)
-            observer.cell_finished(item, status)
-            found[number] = progress(search, results)
-        ended(search, found[number])
+    turn = _Turn(results, observer, retry, run)
+    limits_s = [wall_limit_s(one_s) for one_s in predicted_s]
+    common: list[Search] = []
+    while common != (found := with_common_grids(searches, results)):
+        common = found
+        for search, limit_s in zip(common, limits_s, strict=True):
+            turn.train(search, limit_s, common, [Training(rate) for rate in search.grid])
+        if common != with_common_grids(searches, results):
+            continue
+        for search, limit_s in zip(common, limits_s, strict=True):
+            turn.train(search, limit_s, common)
+            ended(search, progress(search, results))
 
 
-def _next(
-    search: Search, found: SearchProgress, results: Path, retry: tuple[str, ...], retried: set[float]
-) -> PlannedCell | None:
-    """The next trial to run, if any; ``retried`` keeps those that have had their second chance."""
-    for lr in found.state.missing:
-        item = planned(search, lr, results, () if lr in retried else retry)
-        if item.runs:
-            retried.add(lr)
-            return item
-    return None
+class _Turn:
+    """Trains what searches lack."""
+
+    def __init__(self, results: Path, observer: RunObserver, retry: tuple[str, ...], run: RunCell) -> None:
+        self._results, self._observer, self._retry, self._run = results, observer, retry, run
+        self._retried: set[str] = set()  # ids of those that have had their second chance
+        self._ended: dict[str, int] = {}  # trainings that each search has behind it
+
+    def train(self, search: Search, limit_s: float, all_: Sequence[Search], only: Sequence[Training] = ()) -> None:
+        """Until nothing more can be trained; of ``only``, where that is given."""
+        while (item := self._next(search, only)) is not None:
+            done, total = self._behind(all_), sum(one.budget for one in all_)
+            self._observer.cell_started(item, done + 1, total)
+            status = _run(item, limit_s, self._observer, self._run)
+            self._observer.cell_finished(item, status)
+
+    def _next(self, search: Search, only: Sequence[Training]) -> PlannedCell | None:
+        for training in progress(search, self._results).state.missing:
+            retry = () if (cell_id := search.cell(training).id) in self._retried else self._retry
+            item = planned(search, training, self._results, retry)
+            if item.runs and (not only or training in only):
+                self._retried.add(cell_id)
+                return item
+        return None
+
+    def _behind(self, searches: Sequence[Search]) -> int:
+        return sum(
+            len(found.trials) - len(found.failed) for one in searches for found in [progress(one, self._results)]
+        )
 
 
 def _run(item: PlannedCell, limit_s: float, observer: CellObserver, run: RunCell) -> Status:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.plain_data import JsonObject
+from bwbench.experiment.config.tune_block import given_options, with_options
 from bwbench.experiment.config.tuned_table import (
     Made,
     Row,
@@ -24,13 +25,15 @@ from bwbench.records.environment import capture_environment
 from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Environment
 from bwbench.results.analysis.caveats import commit_of, host_of
-from bwbench.running.tuning.search import Search, SearchProgress, on_edge
+from bwbench.running.tuning.schedule import BestRate
+from bwbench.running.tuning.search import Search, SearchProgress
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 _NOT_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # to one YAML parser or another
 _HEAD = """\
-# Learning rates, found by 'bwbench tune': the same search for every arm, on an unshaped link and on a seed that no
-# report contains, by samples to the target on the validation split. An experiment uses them with
+# Learning rates, found by 'bwbench tune': as many trainings for every arm, one search for arms that compute the same
+# mean, on an unshaped link and on seeds that no report contains, by samples to the target on the validation split. What
+# has no 'seeds' was decided by one seed, perhaps by luck. An experiment uses them with
 #     optimizer: {tuned: FILE}
 # Changed by hand it no longer says what was found; run 'bwbench tune' again instead.
 """
@@ -38,19 +41,27 @@ _HEAD = """\
 
 def entry_of(search: Search, found: SearchProgress) -> TunedEntry:
     """What a search has come to: a rate, or why there is none."""
-    config, best = search.config, found.best
+    config, best = search.config, found.state.best
+    sound = best is not None and not best.on_edge
     # Every option, so that defaults of a later version change nothing.
     options = {key: value for key, value in without_rate(config.optimizer).items() if key != "name"}
     return TunedEntry(
         arm=search.arm,
+        arms=search.arms,
         **setting_of(config),
         optimizer={config.optimizer.name: options},
-        lr=best.lr if best is not None else None,
-        problem=None if best is not None else _problem(found),
-        on_edge=best is not None and on_edge(search.grid, best.lr),
+        lr=best.rate if best is not None and sound else None,
+        problem=None if sound else _problem(search, found),
+        seeds=_seeds_of(found),
+        fitted=best is not None and sound and best.fitted,
+        samples_to_target=round(best.samples) if best is not None and best.samples is not None else None,
+        loss=best.loss if best is not None else None,
+        on_edge=best is not None and best.on_edge,
         every_samples=config.evaluate.every_samples,
         limit_samples=config.limit.samples,
         grid=search.grid,
+        options=search.options,
+        chosen=_chosen(search, best) if best is not None and sound else {},
         trials=found.trials,
         made=_made(found.environments),
     )
@@ -83,6 +94,7 @@ def settled(old: Sequence[Row], new: TunedEntry) -> TunedEntry:
         return before
     if {trial.id for trial in before.trials}.isdisjoint(trial.id for trial in new.trials):
         return new
+    new = new.model_copy(update={"arms": tuple(dict.fromkeys((*before.arms, *new.arms)))})
     both = (before.made, new.made)
     made = Made(
         date=max(one.date for one in both),
@@ -94,12 +106,14 @@ def settled(old: Sequence[Row], new: TunedEntry) -> TunedEntry:
 
 
 def merged(old: Sequence[Row], new: Sequence[TunedEntry]) -> list[TunedEntry]:
-    """The new entries, each in the place of an old one of the same arm, workload and optimizer; then the others.
+    """The new entries, each in the place of an old one of the same search; then the others.
 
-    An old entry of a search that did not end this time stays as it was.
+    An old entry of a search that did not end this time stays as it was. Those of one seed go where a search by several
+    has found a rate for them.
     """
     fresh = {row_of(entry).key: entry for entry in new}
-    pairs = [(row.entry, fresh.pop(row.key, row.entry)) for row in old]
+    found = {row.learns for entry in new if entry.lr is not None for row in [row_of(entry)]}
+    pairs = [(row.entry, fresh.pop(row.key, row.entry)) for row in old if not (row.one_seed and row.learns in found)]
     return [*(before if after.lr is None and before.lr is not None else after for before, after in pairs),
             *fresh.values()]  # fmt: skip
 
@@ -117,7 +131,7 @@ def as_yaml(table: TableFile) -> str:
     lines.append("entries:" if table.entries else "entries: []")
     for entry in table.entries:
         content = entry.model_dump(mode="json")
-        trials = content.pop("trials")
+        trials = [_told(trial) for trial in content.pop("trials")]
         lines.append("")
         for number, (key, value) in enumerate(content.items()):
             lines.append(f"{'  ' if number else '- '}{key}: {_flow(value)}")
@@ -126,24 +140,68 @@ def as_yaml(table: TableFile) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
+def _told(trial: JsonObject) -> JsonObject:
+    """A trial without what is usual."""
+    return {key: value for key, value in trial.items() if (key, value) not in (("seed", None), ("options", {}))}
+
+
 def shown(entry: TunedEntry) -> JsonObject:
     """An entry as ``--json`` prints it."""
-    chosen = entry.chosen
+    samples, loss = entry.expected
     return {
         **entry.model_dump(mode="json", exclude={"trials"}),
-        "samples_to_target": chosen.samples_to_target if chosen else None,
-        "loss": chosen.loss if chosen else None,
+        "samples_to_target": samples,
+        "loss": loss,
+        "after": after(entry),
         "trials": [trial.model_dump(mode="json") for trial in entry.trials],
     }
 
 
-def _problem(found: SearchProgress) -> str:
+def _chosen(search: Search, best: BestRate) -> JsonObject:
+    """What the tuned options were found to be, those that stayed as the experiment gives them included."""
+    return given_options(with_options(search.config, search.variants[best.variant]), tuple(search.options))
+
+
+def _seeds_of(found: SearchProgress) -> int:
+    """Seeds that decided; two at least, so that a search that did not end is not taken for one of one seed."""
+    return max(2, len({trial.seed for trial in found.trials}))
+
+
+def given(entry: TunedEntry) -> JsonObject:
+    """What the experiment gave of the options that were tuned."""
+    codecs = entry.compression if isinstance(entry.compression, list) else [entry.compression]
+    parts = [part for part in (entry.algorithm, entry.collective, *codecs) if isinstance(part, dict)]
+    return {name: value for part in parts for name, value in part.items() if name in entry.options}
+
+
+def after(entry: TunedEntry) -> list[JsonObject]:
+    """How few samples the best of the first so many trainings needed, where that has changed, and what was found.
+
+    One training is a lucky one more easily than a mean: numbers before the last say what more of them were good for.
+    """
+    found: list[JsonObject] = []
+    best: int | None = None
+    for number, trial in enumerate(entry.trials, 1):
+        samples = trial.samples_to_target if trial.status == "done" else None
+        if samples is not None and (best is None or samples < best):
+            best = samples
+            found.append({"trainings": number, "samples_to_target": samples, "lr": trial.lr, "options": trial.options})
+    if entry.lr is not None:
+        whole: JsonObject = {"lr": entry.lr, "options": entry.chosen}
+        found.append({"trainings": len(entry.trials), "samples_to_target": entry.expected[0], **whole})
+    return found
+
+
+def _problem(search: Search, found: SearchProgress) -> str:
     if found.failed:
         statuses = "|".join(sorted({trial.status for trial in found.failed}))
         rates = ", ".join(f"{trial.lr:g} ({trial.status}, cell {trial.id})" for trial in found.failed)
         return f"trials ended badly at {rates}; --retry {statuses} runs them again"
     if found.state.missing:
-        return f"{len(found.state.missing)} trial(s) have not run"
+        return f"{len(found.state.missing)} training(s) have not run"
+    if found.state.best is not None:
+        grid = f"{search.grid[0]:g} to {search.grid[-1]:g}"
+        return f"the best rate, {found.state.best.rate:g}, lies on the edge of the grid, {grid}; --widen 2 looks beyond"
     return "the training diverges at every rate that was tried"
 
 

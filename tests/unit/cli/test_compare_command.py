@@ -81,10 +81,36 @@ def test_censored_sides_are_bounds(tmp_path: Path, capsys: pytest.CaptureFixture
     single = rows["single"]
     assert (single["ratio"], single["ratio_high"], single["kind"], single["num_censored"]) == (None, None, "bound", 3)
     assert single["ratio_low"] > 1  # type: ignore[operator]
-    assert (rows["ddp"]["ratio"], rows["ddp"]["ratio_low"], rows["ddp"]["num_censored"]) == (None, None, 3)
+    assert (rows["ddp"]["ratio"], rows["ddp"]["ratio_low"], rows["ddp"]["num_censored"]) == (None, None, 6)
     compare(tmp_path, "ring")
     text = capsys.readouterr().out
-    assert "> " in text and "3 of 3" in text
+    assert "> " in text and "3 of 6" in text
+
+
+def test_every_ratio_is_taken_apart(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row for row in compared(sweep, capsys)["rows"] if row["kind"] == "geometric mean"]
+    assert rows
+    for row in rows:
+        step, samples, ratio = (row[name] for name in ("step_ratio", "samples_ratio", "ratio"))
+        assert step * samples == pytest.approx(ratio)  # type: ignore[operator]
+        for name in ("ratio", "step_ratio", "samples_ratio"):
+            assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]  # type: ignore[operator]
+        assert row["ratio_together_low"] <= row["ratio_low"]  # type: ignore[operator]
+        assert row["dominant"] in ("seeds", "timing runs", "grid")
+
+
+def test_kin_are_paired_and_others_are_not(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["algorithm"]: row["paired"] for row in compared(sweep, capsys)["rows"]}
+    assert rows["threshold"] is False
+
+
+def test_the_best_set_is_told(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = compared(sweep, capsys)
+    for row in document["best"]:
+        assert row["members"][0] == row["first"] and set(row["behind"]).isdisjoint(row["members"])  # type: ignore[index,call-overload]
+        assert "no-communication" not in {*row["members"], *row["behind"]}  # type: ignore[misc]
+    compare(sweep, "single")
+    assert "May be the fastest" in capsys.readouterr().out
 
 
 def compose(folder: Path, interval_s: list[float] | None = None, **more: object) -> None:

@@ -89,3 +89,16 @@ def test_no_command_that_reads_imports_a_plugin_that_a_record_names(cell: Path, 
     publish(tmp_path / "into")
     verify([tmp_path / "results", tmp_path / "into"])
     assert not marker.exists()
+
+
+def test_a_queue_that_was_named_when_it_was_the_default_is_read_under_the_id_of_its_time() -> None:
+    """It counted then; by now it has the id of records that name none."""
+    link: JsonObject = {"bandwidth": "10 Mbit/s", "latency": "2.5 ms", "queue": "1 bdp"}
+    content: JsonObject = {
+        "nodes": 2, "link": link, "model": {"name": "cnn"}, "dataset": {"name": "digits"}, "batch_size": 32,
+        "algorithm": {"name": "every-step"}, "collective": {"name": "ring"}, "compression": [{"name": "none"}],
+        "optimizer": {"name": "sgd", "lr": 0.1}, "seed": 0, "plugins": [],
+    }  # fmt: skip
+    unnamed: JsonObject = {**content, "link": {**link, "queue": None}}
+    assert recorded_identity(content) == recorded_identity(unnamed) == "5bb46418b4"
+    assert id_problem("e6e1bc6170", content) is None and id_problem("e6e1bc6170", unnamed) is not None

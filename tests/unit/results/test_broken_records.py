@@ -19,6 +19,7 @@ from bwbench.records import iter_cells
 from bwbench.records.merge import merge
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.export import WHAT
+from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.results import Reader, read_cells, results_of
 from bwbench.results.analysis.spent import spent
 from bwbench.results.page.payload import build_payload
@@ -89,7 +90,7 @@ def looked_at(root: Path) -> dict[str, dict[str, Any]]:
     """What the commands say of every cell, by its folder."""
     found: dict[str, dict[str, Any]] = {}
     for cell in iter_cells(root):
-        entry = status_entry(cell)
+        entry = status_entry(cell, OwnSteps.of([]))
         found.setdefault(cell.path.name, {})["status"] = entry
     reader = Reader()
     cells, refused = read_cells(root, reader)

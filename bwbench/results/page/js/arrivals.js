@@ -1,5 +1,5 @@
 "use strict";
-// When each cell met a target, read from its validation curve; at the recorded target, as recorded.
+// When each cell reached a target: by the fit of its validation curve; at the recorded target, as the tables have it.
 
 // What an arm is in a comparison, as its components declare it.
 const METHOD = "method", REFERENCE = "reference", HEADROOM = "headroom"; // one node alone; averages that cost nothing
@@ -14,24 +14,20 @@ function meets(metric, value, target) {
   return metric === "loss" ? value <= target : value >= target;
 }
 
-/** An arrival of statistics.js; null for a cell that is not done or was never evaluated. */
+/** An arrival of statistics.js; null for a cell that is not done, or whose curve does not say when it reaches the target. */
 function arrivalAt(cell, target) {
   if (cell.status !== "done") return null;
-  const shared = cell.timing_share || 0;
+  const about = { ...timingOf(cell), kin: cell.kin || "", ofPilot: cell.of_pilot };
   if (target === cell.target_value && (cell.time_to_target_s !== null || cell.censored_at_s !== null)) {
-    const time = cell.time_to_target_s;
-    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, shared: 0 };
-    return { time, censoredAt: null, grid: gridOf(cell, time, cell.samples_to_target), shared };
+    const time = cell.time_to_target_s, firstCrossing = cell.arrival_kind === "first crossing";
+    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, ...about };
+    const grid = cell.arrival_kind === "fit" ? 0 : gridOf(cell, time, cell.samples_to_target);
+    return { time, censoredAt: null, grid, firstCrossing, ...about };
   }
-  const { values, clocks, samples_at: samples } = cell;
-  if (!values || !values.length) return null;
-  for (let i = 0; i < values.length; i++) {
-    if (values[i] !== null && meets(cell.metric, values[i], target)) {
-      return { time: clocks[i], censoredAt: null, grid: gridOf(cell, clocks[i], samples[i]), shared };
-    }
-  }
-  const end = cell.training_clock_s === null ? clocks[clocks.length - 1] : cell.training_clock_s;
-  return { time: null, censoredAt: end, grid: 0, shared: 0 };
+  const budget = { samples: cell.limit_samples, time: cell.limit_s }, wentOn = !(cell.stops_at_target && cell.first_crossing_s !== null);
+  const found = fittedArrival(evaluationsOf(cell), cell.metric, target, budget, wentOn);
+  if (found.kind === "unknown") return null;
+  return found.kind === "fit" ? { time: found.time, censoredAt: null, grid: 0, ...about } : { time: null, censoredAt: found.time, grid: 0, ...about };
 }
 
 function gridOf(cell, time, samples) {
@@ -61,11 +57,13 @@ function bySeedOverBandwidths(cells, target) {
   for (const seed of new Set(parts.flatMap((part) => Object.keys(part)))) {
     const alike = parts.filter((part) => seed in part).map((part) => part[seed]), centre = estimate(alike);
     const reached = Number.isFinite(centre.value);
+    const worst = alike.reduce((one, other) => (other.timingVariance > one.timingVariance ? other : one));
     found[seed] = {
+      ...worst,
       time: reached ? centre.value : null,
       censoredAt: reached ? null : centre.atLeast,
       grid: reached ? Math.min(...alike.map((arrival) => arrival.grid)) : 0,
-      shared: reached ? Math.max(...alike.map((arrival) => arrival.shared)) : 0,
+      firstCrossing: reached && alike.some((arrival) => arrival.firstCrossing),
     };
   }
   return found;
@@ -81,7 +79,7 @@ function groupBy(items, keyOf) {
   return groups;
 }
 
-/** One point an arm and bandwidth: {arm, bandwidth, limit, cells, seeds, estimate, numComposed}, bandwidths rising. */
+/** One point an arm and bandwidth: {arm, bandwidth, limit, cells, seeds, estimate, numComposed, firstCrossing}, bandwidths rising. */
 function pointsOf(cells, target) {
   const points = [];
   for (const [arm, ofArm] of groupBy(cells, (cell) => cell.arm)) {
@@ -92,7 +90,8 @@ function pointsOf(cells, target) {
       const arrivals = Object.values(seeds);
       if (!arrivals.length) continue;
       const numComposed = part.filter((cell) => cell.composed && cell.status === "done").length;
-      points.push({ arm, bandwidth, limit, cells: part, seeds, estimate: estimate(arrivals), numComposed });
+      const firstCrossing = arrivals.some((arrival) => arrival.firstCrossing);
+      points.push({ arm, bandwidth, limit, cells: part, seeds, estimate: estimate(arrivals), numComposed, firstCrossing });
     }
   }
   const order = (point) => (point.bandwidth === null ? Infinity : point.bandwidth);

@@ -84,7 +84,7 @@ function limitTrace(arm, point, xs, unit) {
 function pointHover(point) {
   const { estimate } = point, words = [`<b>${plotText(armName(point.arm))}</b>`];
   words.push(point.limit ? "no link concerns it" : rate(point.bandwidth));
-  words.push(estimateWords(estimate) + (estimate.numCensored && Number.isFinite(estimate.value) ? " (median)" : ""));
+  words.push(estimateWords(estimate) + crossingMark(point.firstCrossing) + (estimate.numCensored && Number.isFinite(estimate.value) ? " (median)" : ""));
   words.push(`n = ${estimate.num}${estimate.numCensored ? `, ${estimate.numCensored} censored` : ""}${estimate.low === null ? "" : ", 95 % interval"}`);
   if (point.numComposed) words.push(point.numComposed < point.cells.length ? `${point.numComposed} composed` : "composed, not measured whole");
   return words.join("<br>");
@@ -165,7 +165,7 @@ function arrivalMarks(cells, bold, target, unit) {
     if (arrival === null || arrival.time === null) return [];
     const at = cell.clocks.findIndex((clock) => clock >= arrival.time * 0.9999), index = at < 0 ? cell.values.length - 1 : at;
     return [{ type: "scatter", mode: "markers", x: [arrival.time / unit.seconds], y: [cell.values[index]], hoverinfo: "text",
-      text: [`<b>${plotText(armName(arm))}</b><br>target met after ${seconds(arrival.time)}<br>seed ${cell.seed}${cell.composed ? ", composed" : ""}`],
+      text: [`<b>${plotText(armName(arm))}</b><br>target met after ${seconds(arrival.time)}${crossingMark(arrival.firstCrossing)}<br>seed ${cell.seed}${cell.composed ? ", composed" : ""}`],
       marker: { size: 10, color: armColor(arm), symbol: cell.composed ? `${symbol}-open` : symbol, line: { color: cell.composed ? armColor(arm) : themeColor("surface"), width: cell.composed ? 2 : 1 } } }];
   });
 }

@@ -50,7 +50,7 @@ function beyondNote() {
   if (state.target === null || group.target === null || meets(group.metric, group.target, state.target)) return [];
   const stopped = group.cells.filter((cell) => cell.stops_at_target && cell.status === "done").length;
   if (!stopped) return [];
-  return [make("li", { class: "warning" }, `${plural(stopped, "run")} stopped at the recorded target of ${metricWords(group.target, group.metric)}: of a harder one they say only how long they had not met it.`)];
+  return [make("li", { class: "warning" }, `${plural(stopped, "run")} stopped at the recorded target of ${metricWords(group.target, group.metric)}: when they reach a harder one is unknown until they are run again.`)];
 }
 
 /** The chart in numbers, for readers who do not see it; also what a screen reader is told of a change. */
@@ -62,7 +62,7 @@ function drawNumbers(points) {
     ...columns.map((bps) => {
       const point = ofArm.find((one) => one.limit || one.bandwidth === bps);
       const marks = point ? [point.numComposed ? "composed" : "", point.estimate.numCensored ? "censored" : ""].filter(Boolean) : [];
-      return make("td", { class: "number" }, point ? estimateWords(point.estimate) : DASH, ...marks.map((mark) => make("span", { class: `mark ${mark}` }, mark)));
+      return make("td", { class: "number" }, point ? estimateWords(point.estimate) + crossingMark(point.firstCrossing) : DASH, ...marks.map((mark) => make("span", { class: `mark ${mark}` }, mark)));
     })));
   const head = make("tr", {}, make("th", { scope: "col" }, "arm"), ...columns.map((bps) => make("th", { scope: "col", class: "number" }, bps === null ? "unshaped" : rate(bps))));
   byId("numbers").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));

@@ -5,7 +5,7 @@ const SAME = 1e-3; // bandwidths this close are one
 
 /**
  * {rows, missing}: the arms on a link of this bandwidth, fastest first, each with its interval and `ratio`, its time over
- * the first one's, paired by seed. Arms without a time come last, with what they exceed. `missing` are arms that were
+ * the first one's. Arms without a time come last, with what they exceed. `missing` are arms that were
  * measured elsewhere alone: beside the others they would be judged by another link.
  */
 function ranking(points, bandwidth) {
@@ -16,7 +16,7 @@ function ranking(points, bandwidth) {
   }
   const comparable = rows.filter(isComparable(rows, bandwidth)), order = (a, b) => (a === b ? 0 : a - b);
   comparable.sort((a, b) => order(a.value, b.value) || order(a.atLeast, b.atLeast) || a.arm - b.arm);
-  for (const row of comparable) row.ratio = ratioBetween(row, comparable[0]);
+  for (const row of comparable) row.ratio = ratioBetween(row, comparable[0], comparable.length - 1);
   return { rows: comparable, missing: rows.filter((row) => !comparable.includes(row)).map((row) => row.arm) };
 }
 
@@ -60,10 +60,16 @@ function logMix(one, other, weight) {
   return Math.exp((1 - weight) * Math.log(one) + weight * Math.log(other));
 }
 
-/** Time of `row` over time of `best`, at the same two bandwidths; null where seeds or bandwidths have nothing in common. */
-function ratioBetween(row, best) {
+/**
+ * Time of `row` over time of `best`, at the same two bandwidths; null where those differ. `lowest` is the end that says
+ * whether `row` is certainly slower, together with all others of `numTests` (best_set.py).
+ */
+function ratioBetween(row, best, numTests) {
   if (row === best || !Number.isFinite(best.value)) return null;
-  const at = (end) => pairedRatio(row[end].seeds, best[end].seeds);
+  const at = (end) => {
+    const ratio = ratioOf(row[end].seeds, best[end].seeds);
+    return ratio === null ? null : { ...ratio, lowest: lowestEnd(ratio, numTests) };
+  };
   const matches = (end) => row[end].limit || best[end].limit || row[end].bandwidth === best[end].bandwidth;
   if (!matches("lower") || !matches("upper")) return null;
   const weight = row.weight || best.weight, low = at("lower"), high = at("upper");
@@ -71,16 +77,16 @@ function ratioBetween(row, best) {
   if (weight === 0) return low;
   if (low.bound !== high.bound) return null;
   const interval = (name) => (low[name] === null || high[name] === null ? null : logMix(low[name], high[name], weight));
-  return { ...low, value: logMix(low.value, high.value, weight), low: interval("low"), high: interval("high"),
+  return { ...low, value: logMix(low.value, high.value, weight), low: interval("low"), high: interval("high"), lowest: interval("lowest"),
            num: Math.min(low.num, high.num), numCensored: Math.max(low.numCensored, high.numCensored) };
 }
 
-/** "slower", "tie" (the interval of the ratio holds 1) or "unknown" (no interval says it). */
+/** "slower", "tie" (not certainly slower, tested together with the others) or "unknown" (no interval says it). */
 function verdict(row) {
   if (row.ratio === null || row.ratio.bound === "<") return "unknown";
   if (row.ratio.bound === ">") return row.ratio.value > 1 ? "slower" : "unknown";
-  if (row.ratio.low === null) return "unknown";
-  return row.ratio.low <= 1 ? "tie" : "slower";
+  if (row.ratio.lowest === null) return "unknown";
+  return row.ratio.lowest <= 1 ? "tie" : "slower";
 }
 
 /** Of latencies as round trips the nearest one by ratio; null where cells have none. */

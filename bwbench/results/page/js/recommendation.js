@@ -20,7 +20,7 @@ function drawRecommendation() {
   const parts = [make("p", { class: "answer" }, swatch(best.arm), make("strong", {}, armName(best.arm)), ` reaches ${targetWords()} in `, make("strong", {}, estimateWords(best)), ".", best.outside ? make("span", { class: "mark bad" }, "not measured there") : null)];
   const second = rows.slice(1).find((row) => verdict(row) === "slower");
   const sentences = [];
-  if (tied.length) sentences.push(`${names(tied)} ${tied.length > 1 ? "tie" : "ties"} with it: within the interval, measured by the same seeds.`);
+  if (tied.length) sentences.push(`${names(tied)} ${tied.length > 1 ? "tie" : "ties"} with it: not certainly slower (tested together, 95 %).`);
   if (near.length) sentences.push(`${names(near)} ${near.length > 1 ? "are" : "is"} within ${Math.round(100 * (WITHIN - 1))} % of it, and ${best.num === 1 ? "one repeat says no more than that" : "there is no interval to tell them apart"}.`);
   if (open.length) sentences.push(`${names(open)} did not reach the target in the time given, which was shorter than this: nothing is known of ${open.length > 1 ? "them" : "it"}.`);
   if (second) sentences.push(`${armName(second.arm)} takes ${second.ratio.bound}${second.ratio.bound ? " " : ""}${ratioInterval(second.ratio)} as long.`);

@@ -1,8 +1,9 @@
 "use strict";
-// Centre and interval of few, positive, sometimes censored times: the rules of bwbench/results/analysis/statistics.py, line by
-// line, which a test holds against it. An arrival is {time, censoredAt, grid, shared}: seconds, null where not reached.
+// Centre and interval of few, positive, sometimes censored times, and the ratio of two arms: the rules of statistics.py,
+// welch.py, censored.py, ratio.py and best_set.py in bwbench/results/analysis, line by line, which a test holds against
+// them. An arrival is {time, censoredAt, grid, timingVariance, timingFreedom, kin}: seconds, null where not reached.
 
-const SHORTEST_TIME = 1e-6, CONFIDENCE = 0.95, NORMAL = 1.96;
+const SHORTEST_TIME = 1e-6, ASSUMED_BETWEEN = 0.03;
 
 function orInfinity(arrival) {
   return arrival.time === null ? Infinity : Math.max(arrival.time, SHORTEST_TIME);
@@ -47,58 +48,169 @@ function median(values) {
   return low === high ? low : (low + high) / 2;
 }
 
-/** {value, low, high, atLeast, num, numCensored}; low and high null where there is no interval. */
+/** Variance of the log of a composed time by its timing runs, and degrees of freedom; 0 for a whole run. */
+function timingOf(cell) {
+  if (!cell.composed) return { timingVariance: 0, timingFreedom: Infinity };
+  const runs = cell.timing_runs || 1, between = cell.between_share;
+  if (runs > 1 && typeof between === "number") return { timingVariance: between / runs, timingFreedom: runs - 1 };
+  return { timingVariance: ASSUMED_BETWEEN ** 2 + (cell.timing_share || 0) ** 2, timingFreedom: Infinity };
+}
+
+/** {value, low, high, atLeast, num, numCensored, middle, error}; low, high, error null where there is no interval. */
 function estimate(arrivals) {
-  const num = arrivals.length, numCensored = arrivals.filter((arrival) => arrival.time === null).length;
+  const num = arrivals.length, reached = arrivals.filter((arrival) => arrival.time !== null);
+  const numCensored = num - reached.length, none = { low: null, high: null, num, numCensored, error: null };
+  if (numCensored && !canBeFitted(num, numCensored)) {
+    return { ...none, value: Infinity, atLeast: median(arrivals.map(atLeast)), middle: NaN };
+  }
+  const logs = reached.map((arrival) => Math.log(middle(arrival)));
+  const later = mean(reached.map((arrival) => Math.log(orInfinity(arrival) / middle(arrival))));
+  let centre = mean(logs), seeds = num > 1 ? seedsPart(logs, reached.map(isOfPilot)) : null;
   if (numCensored) {
-    const centre = median(arrivals.map(orInfinity)), bound = median(arrivals.map(atLeast));
-    return { value: centre, low: null, high: null, atLeast: Number.isFinite(centre) ? centre : bound, num, numCensored };
+    const limits = arrivals.filter((arrival) => arrival.time === null).map((arrival) => Math.log(atLeast(arrival)));
+    const fitted = censoredMean(logs, limits);
+    centre = fitted.centre;
+    seeds = { cause: "seeds", variance: fitted.variance, freedom: num - 1 };
   }
-  const value = Math.exp(mean(arrivals.map((arrival) => Math.log(orInfinity(arrival)))));
-  const logs = arrivals.map((arrival) => Math.log(middle(arrival)));
-  const [low, high] = around(value, logInterval(logs, floorOf([arrivals]), sharedOf(arrivals)));
-  return { value, low, high, atLeast: value, num, numCensored };
+  const value = Math.exp(centre + later);
+  if (num < 2) return { ...none, value, atLeast: value, middle: centre };
+  const error = { parts: [seeds, timingPart(arrivals)], floor: floorOf([reached]) };
+  const [low, high] = around(value, centre, error, CONFIDENCE);
+  return { value, low, high, atLeast: value, num, numCensored, middle: centre, error };
 }
 
-/** How many times faster the arm is than the reference, both {seed: arrival}; null where no seed says anything. */
-function pairedRatio(reference, arm) {
-  const seeds = Object.keys(reference).filter((seed) => seed in arm);
-  const pairs = seeds.sort((a, b) => a - b).map((seed) => [reference[seed], arm[seed]]);
-  if (!pairs.length) return null;
-  const numCensored = pairs.filter(([one, other]) => one.time === null || other.time === null).length;
-  const ratio = { low: null, high: null, num: pairs.length, bound: "", numCensored };
-  if (!numCensored) {
-    const value = Math.exp(mean(pairs.map(([one, other]) => Math.log(orInfinity(one) / orInfinity(other)))));
-    const references = pairs.map((pair) => pair[0]), arms = pairs.map((pair) => pair[1]);
-    const logs = pairs.map(([one, other]) => Math.log(middle(one) / middle(other)));
-    const shared = Math.hypot(sharedOf(references), sharedOf(arms));
-    const [low, high] = around(value, logInterval(logs, floorOf([references, arms]), shared));
-    return { ...ratio, value, low, high };
+/** Only the pilot's spread counts where the number of repeats followed from it. */
+function seedsPart(logs, areOfPilot) {
+  const pilot = logs.filter((_, i) => areOfPilot[i]), spread = pilot.length > 1 ? pilot : logs;
+  return { cause: "seeds", variance: deviation(spread) ** 2 / logs.length, freedom: spread.length - 1 };
+}
+
+function isOfPilot(arrival) {
+  return arrival.ofPilot !== false;
+}
+
+function timingPart(arrivals) {
+  const worst = arrivals.reduce((one, other) => (other.timingVariance > one.timingVariance ? other : one));
+  return { cause: "timing runs", variance: worst.timingVariance, freedom: worst.timingFreedom };
+}
+
+function varianceOf(error) {
+  return error.parts.reduce((sum, part) => sum + part.variance, 0);
+}
+
+/** Of Welch and Satterthwaite; infinite where nothing was estimated. */
+function freedomOf(error) {
+  const weight = error.parts.reduce((sum, part) => sum + (part.variance > 0 ? part.variance ** 2 / part.freedom : 0), 0);
+  return weight > 0 ? varianceOf(error) ** 2 / weight : Infinity;
+}
+
+function halfWidth(error, confidence) {
+  const t = studentT(freedomOf(error), confidence), spread = t * Math.sqrt(varianceOf(error));
+  if (error.floor <= 0) return spread;
+  const timing = error.parts.filter((part) => part.cause === "timing runs").reduce((sum, part) => sum + part.variance, 0);
+  return Math.max(spread, Math.hypot(error.floor, t * Math.sqrt(timing)));
+}
+
+function around(value, centre, error, confidence) {
+  const half = halfWidth(error, confidence);
+  return [Math.min(Math.exp(centre - half), value), Math.max(Math.exp(centre + half), value)];
+}
+
+/** How many times faster the arm is than the reference, both {seed: arrival}; null where nothing can be said. */
+function ratioOf(reference, arm) {
+  const references = Object.values(reference), arms = Object.values(arm);
+  if (!references.length || !arms.length) return null;
+  const seeds = Object.keys(reference).filter((seed) => seed in arm).sort((a, b) => a - b);
+  const pairs = seeds.map((seed) => [reference[seed], arm[seed]]);
+  const arrived = pairs.every(([one, other]) => one.time !== null && other.time !== null);
+  return pairs.length > 1 && areKin([...references, ...arms]) && arrived ? paired(pairs) : unpaired(references, arms);
+}
+
+function areKin(arrivals) {
+  return new Set(arrivals.map((arrival) => arrival.kin || "")).size === 1 && Boolean(arrivals[0].kin);
+}
+
+function paired(pairs) {
+  const value = Math.exp(mean(pairs.map(([one, other]) => Math.log(orInfinity(one) / orInfinity(other)))));
+  const logs = pairs.map(([one, other]) => Math.log(middle(one) / middle(other)));
+  const sides = [pairs.map((pair) => pair[0]), pairs.map((pair) => pair[1])];
+  const error = { parts: [seedsPart(logs, pairs.map((pair) => pair.every(isOfPilot))), ...sides.map(timingPart)], floor: floorOf(sides) };
+  const [low, high] = around(value, mean(logs), error, CONFIDENCE);
+  return { value, low, high, num: pairs.length, bound: "", numCensored: 0, paired: true, middle: mean(logs), error };
+}
+
+function unpaired(references, arms) {
+  const one = estimate(references), other = estimate(arms);
+  const about = { num: Math.min(one.num, other.num), numCensored: one.numCensored + other.numCensored, paired: false };
+  const none = { ...about, low: null, high: null, bound: "", error: null };
+  if (one.value === Infinity && other.value === Infinity) return null;
+  if (one.value === Infinity) {
+    return { ...none, value: one.atLeast / (other.high === null ? other.value : other.high), bound: ">" };
   }
-  const lower = medianRatio(pairs.map(([one, other]) => atLeast(one) / orInfinity(other)));
-  const upper = medianRatio(pairs.map(([one, other]) => orInfinity(one) / atLeast(other)));
-  if (lower === upper) return { ...ratio, value: lower };
-  if (lower > 0 && upper === Infinity) return { ...ratio, value: lower, bound: ">" };
-  if (lower === 0 && Number.isFinite(upper)) return { ...ratio, value: upper, bound: "<" };
-  return null;
+  if (other.value === Infinity) {
+    return { ...none, value: (one.low === null ? one.value : one.low) / other.atLeast, bound: "<" };
+  }
+  const value = one.value / other.value, centre = one.middle - other.middle;
+  if (one.error === null || other.error === null) return { ...none, value };
+  const reached = [references, arms].map((side) => side.filter((arrival) => arrival.time !== null));
+  const error = { parts: [...one.error.parts, ...other.error.parts], floor: floorOf(reached) };
+  const [low, high] = around(value, centre, error, CONFIDENCE);
+  return { ...about, value, low, high, bound: "", middle: centre, error };
 }
 
-function medianRatio(ratios) {
-  const ordered = [...ratios].sort((a, b) => a - b);
-  const low = ordered[(ordered.length - 1) >> 1], high = ordered[ordered.length >> 1];
-  return low === high ? low : Math.sqrt(low) * Math.sqrt(high);
+/** The one-sided end of a ratio to the first arm that makes `numTests` of them hold together; null without an interval. */
+function lowestEnd(ratio, numTests) {
+  if (ratio.error === null) return null;
+  return around(ratio.value, ratio.middle, ratio.error, 1 - 2 * (1 - together(numTests)))[0];
 }
 
-function logInterval(logs, floor, shared) {
-  if (logs.length < 2) return null;
-  const spread = (studentT(logs.length - 1) * deviation(logs)) / Math.sqrt(logs.length);
-  const half = Math.hypot(Math.max(spread, floor), shared);
-  return [mean(logs) - half, mean(logs) + half];
+function canBeFitted(num, numCensored) {
+  return num - numCensored >= 2 && 2 * (num - numCensored) >= num;
 }
 
-function around(value, ends) {
-  if (ends === null) return [null, null];
-  return [Math.min(Math.exp(ends[0]), value), Math.max(Math.exp(ends[1]), value)];
+/** {centre, variance} of logarithms of which some are known only to exceed a limit. */
+function censoredMean(logs, limits) {
+  const count = logs.length + limits.length, all = [...logs, ...limits];
+  let centre = mean(all);
+  let spread = Math.max(Math.sqrt(all.reduce((sum, value) => sum + (value - centre) ** 2, 0) / count), 1e-9);
+  for (let round = 0; round < 2000; round++) {
+    const tails = limits.map((limit) => tail((limit - centre) / spread));
+    const expected = [...logs, ...tails.map(([expectation]) => centre + spread * expectation)];
+    const nextCentre = mean(expected);
+    let squares = expected.reduce((sum, value) => sum + (value - nextCentre) ** 2, 0);
+    squares += spread ** 2 * tails.reduce((sum, [, variance]) => sum + variance, 0);
+    const nextSpread = Math.max(Math.sqrt(squares / count), 1e-9);
+    const moved = Math.max(Math.abs(nextCentre - centre), Math.abs(nextSpread - spread));
+    centre = nextCentre;
+    spread = nextSpread;
+    if (moved <= 1e-10 * spread) break;
+  }
+  return { centre, variance: (varianceOfCentre(logs, limits, centre, spread) * count) / (count - 1) };
+}
+
+function varianceOfCentre(logs, limits, centre, spread) {
+  let ofCentre = 0, ofBoth = 0, ofSpread = 0;
+  for (const value of logs) {
+    const z = (value - centre) / spread;
+    ofCentre += 1;
+    ofBoth += 2 * z;
+    ofSpread += 3 * z * z - 1;
+  }
+  for (const limit of limits) {
+    const z = (limit - centre) / spread, [expectation, variance] = tail(z), slope = 1 - variance;
+    ofCentre += slope;
+    ofBoth += expectation + z * slope;
+    ofSpread += z * (2 * expectation + z * slope);
+  }
+  const determinant = ofCentre * ofSpread - ofBoth ** 2;
+  if (determinant <= 0 || ofSpread <= 0) return spread ** 2 / ofCentre;
+  return (spread ** 2 * ofSpread) / determinant;
+}
+
+function tail(z) {
+  if (z > 30) return [z + 1 / z, 1 / z ** 2];
+  const expectation = Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI) / normalTail(z);
+  return [expectation, Math.min(1, Math.max(0, 1 - expectation * (expectation - z)))];
 }
 
 function floorOf(arms) {
@@ -121,36 +233,4 @@ function shareInCommon(evaluations) {
 function central(wide, narrow) {
   const tail = Math.sqrt((1 - CONFIDENCE) * wide * narrow);
   return tail < narrow ? (wide + narrow) / 2 - tail : (CONFIDENCE * wide) / 2;
-}
-
-function sharedOf(arrivals) {
-  return NORMAL * Math.max(...arrivals.map((arrival) => arrival.shared));
-}
-
-const knownStudentT = new Map();
-
-function studentT(degreesOfFreedom) {
-  if (!knownStudentT.has(degreesOfFreedom)) {
-    let low = 0, high = 1;
-    while (twoSided(high, degreesOfFreedom) < CONFIDENCE) high *= 2;
-    for (let i = 0; i < 80; i++) {
-      const between = (low + high) / 2;
-      if (twoSided(between, degreesOfFreedom) < CONFIDENCE) low = between;
-      else high = between;
-    }
-    knownStudentT.set(degreesOfFreedom, (low + high) / 2);
-  }
-  return knownStudentT.get(degreesOfFreedom);
-}
-
-/** P(|T| <= t) for whole degrees of freedom: Abramowitz & Stegun 26.7.3 and 26.7.4. */
-function twoSided(t, degreesOfFreedom) {
-  const angle = Math.atan(t / Math.sqrt(degreesOfFreedom)), sine = Math.sin(angle), cosine = Math.cos(angle);
-  const odd = degreesOfFreedom % 2;
-  let term = odd ? cosine : 1, total = degreesOfFreedom > 1 || !odd ? term : 0;
-  for (let k = 2 + odd; k < degreesOfFreedom - 1; k += 2) {
-    term *= ((k - 1) / k) * cosine ** 2;
-    total += term;
-  }
-  return odd ? (2 / Math.PI) * (angle + sine * total) : sine * total;
 }

@@ -42,7 +42,7 @@ function timeKey(cell) {
 function timeWords(cell) {
   const arrival = arrivalAt(cell, state.target);
   if (arrival === null) return DASH;
-  return arrival.time === null ? `> ${seconds(arrival.censoredAt)}` : seconds(arrival.time);
+  return arrival.time === null ? `> ${seconds(arrival.censoredAt)}` : seconds(arrival.time) + crossingMark(arrival.firstCrossing);
 }
 
 function stateMarks(cell) {

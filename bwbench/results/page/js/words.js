@@ -65,6 +65,11 @@ function estimateWords(estimate) {
   return `${seconds(estimate.value)} [${digits(estimate.low / unit.seconds)}, ${digits(estimate.high / unit.seconds)}]`;
 }
 
+/** Behind a time that is a first crossing; the notes say what that means. */
+function crossingMark(firstCrossing) {
+  return firstCrossing ? " \u2021" : "";
+}
+
 /** Names come from YAML, and plotly reads labels as HTML and templates. */
 function plotText(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");

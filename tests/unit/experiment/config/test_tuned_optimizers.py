@@ -73,7 +73,9 @@ def test_a_cell_is_the_same_as_one_with_the_number_written_out(folder):
     tuned = load(folder)
     assert ids(tuned) == ids(load(folder, BASE))
     assert tuned.tables == (folder / "tuning" / "study.yaml",)
-    assert tuned.notes == ("learning rates from tuning/study.yaml",) and not tuned.warnings
+    said, marked = tuned.notes
+    assert said == "learning rates from tuning/study.yaml" and not tuned.warnings
+    assert marked.startswith("tuning/study.yaml has rates that one seed decided") and "bwbench tune" in marked
 
 
 @pytest.mark.parametrize("text", ["{tuned: {file: tuning/study.yaml}}", "{name: tuned, file: tuning/study.yaml}"])
@@ -119,7 +121,7 @@ def test_nodes_are_part_of_what_was_tuned(folder):
 
 
 def test_a_seed_that_was_tuned_with_is_not_reported(folder):
-    assert "seed 1000 is the one that tuning/study.yaml was tuned with" in problem(folder, "seed=998", "repeats=3")
+    assert "seed 1000 is one that tuning/study.yaml was tuned with" in problem(folder, "seed=998", "repeats=3")
     assert load(folder, TUNED, "seed=997", "repeats=3")
 
 
@@ -142,7 +144,9 @@ def test_what_should_be_looked_at_is_a_note(folder):
     path = folder / "tuning" / "study.yaml"
     write_table(path, "study", 1000, entries(folder, on_edge=True))
     notes = load(folder).notes
-    assert sum("edge of the grid, 0.05 to 0.2" in note and "--widen" in note for note in notes) == 3, "one an arm"
+    assert sum("edge of the grid, 0.05 to 0.2: no result" in note and "bwbench tune" in note for note in notes) == 3, (
+        "one an arm"
+    )
     trials = (RateTrial(lr=0.1, status="done", id="x"),)
     write_table(path, "study", 1000, entries(folder, trials=trials))
     assert sum("no learning rate reached the target" in note for note in load(folder).notes) == 3
@@ -155,8 +159,8 @@ def test_a_search_that_did_not_end_has_no_rate(folder):
 
 
 BROKEN = [
-    ("schema: 1", "schema: 2", ["study.yaml:5: ", "schema 2", "update bwbench"]),
-    ("schema: 1", "", ["not a table of tuned learning rates"]),
+    ("schema: 2", "schema: 3", ["study.yaml:6: ", "schema 3", "update bwbench"]),
+    ("schema: 2", "", ["not a table of tuned learning rates"]),
     ("nodes: 2", "nodez: 2", ["unknown key 'nodez'", "Did you mean 'nodes'?", "'nodes' is missing"]),
     ("lr: 0.1", "lr: fast", ["entries.0.lr: 'fast' is not a number"]),
     ("lr: 0.1", "lr: -1", ["-1 is out of range"]),

@@ -63,5 +63,6 @@ def test_in_flight_is_the_pipe_and_its_queue():
     assert in_flight_bytes(slow) == slow.base.up_queue_bytes + 3125
     air = Link(bandwidth="10 Mbit/s", latency="2.5 ms", medium="shared")
     assert in_flight_bytes(air, num_ranks=4) == (slow.base.up_queue_bytes + 3125) / 4
-    assert in_flight_bytes(Link(bandwidth="100 Mbit/s", latency="2.5 ms")) == float("inf")
+    assert in_flight_bytes(Link(bandwidth="100 Mbit/s", latency="2.5 ms")) == 625_000 + 31_250
+    assert in_flight_bytes(Link(bandwidth="100 Mbit/s", latency="2.5 ms", queue="1 bdp")) == float("inf")
     assert in_flight_bytes(Link(bandwidth="1 Mbit/s", queue="1.6 kB")) >= 16_384

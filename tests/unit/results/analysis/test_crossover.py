@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bwbench.results.analysis.crossover import ABOVE, BELOW, NONE, ONE, SEVERAL, Crossovers, Measured, find_crossovers
+from bwbench.results.analysis.ratio import ratio_of
 from bwbench.results.analysis.statistics import Arrival
 
 BANDWIDTHS = (1e6, 3e6, 1e7, 3e7, 1e8)
@@ -153,7 +154,7 @@ def test_a_censored_side_leaves_the_gap_between_two_bandwidths() -> None:
     assert one.low_bps == pytest.approx(3e6) and one.high_bps is not None and one.high_bps <= 1.01e7
 
 
-def test_a_bandwidth_without_pairs_takes_no_interval_from_the_others() -> None:
+def test_a_bandwidth_with_single_repeats_takes_no_interval_from_the_others() -> None:
     points = measured(lambda bps: (1e7 / bps) ** 0.5)
     points[0] = Measured(BANDWIDTHS[0], {0: Arrival(100.0)}, {1: Arrival(50.0)})
     (one,) = (found := find_crossovers(points)).found
@@ -166,3 +167,16 @@ def test_without_two_ratios_there_is_nothing_to_say() -> None:
     assert find_crossovers([]).kind == NONE
     both_late = {seed: Arrival(None, 10.0) for seed in range(3)}
     assert find_crossovers([points[0], Measured(1e7, both_late, both_late)]).kind == NONE
+
+
+def test_a_crossover_is_read_off_the_printed_ratios() -> None:
+    """Where the straight line between two printed ratios is 1, and between the ends of their intervals."""
+    points = measured(lambda bps: (1.5e7 / bps) ** 0.5, 4, 0.1)
+    lower, upper = (ratio_of(one.reference, one.arm) for one in points[2:4])
+    assert lower is not None and upper is not None and lower.value > 1 > upper.value
+    weight = math.log(lower.value) / math.log(lower.value / upper.value)
+    (one,) = find_crossovers(points).found
+    assert one.bandwidth_bps == pytest.approx(1e7 ** (1 - weight) * 3e7**weight)
+    assert lower.low is not None and upper.low is not None and lower.low > 1 > upper.low
+    start = math.log(lower.low) / math.log(lower.low / upper.low)
+    assert one.low_bps == pytest.approx(1e7 ** (1 - start) * 3e7**start)

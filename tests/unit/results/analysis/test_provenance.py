@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bwbench.records.schema import Environment
-from bwbench.results.analysis.caveats import host_of, unlike_hosts_note
+from bwbench.results.analysis.caveats import host_of, machines_of, unlike_hosts_note
 
 ANNA = {"address": "10.0.0.1", "host": "anna", "cpu": "i5", "cores": 4, "kernel": "6.1"}
 BEN = {**ANNA, "address": "10.0.0.2", "host": "ben"}
@@ -38,3 +38,13 @@ def test_what_hosts_differ_in_is_told() -> None:
         "Ranks ran on hosts that differ in processor (N100, i5); number of cores (2, 4); "
         "congestion control (bbr, cubic)."
     )
+
+
+def test_the_congestion_control_of_real_hosts_is_told_as_that_of_emulated_ones_is() -> None:
+    anna, ben = ({**host, "tcp": {"tcp_congestion_control": name}} for host, name in ((ANNA, "cubic"), (BEN, "bbr")))
+    real = folder(anna, ben)
+    real.link = None
+    applied = SimpleNamespace(tcp={"tcp_congestion_control": "reno"})
+    emulated = SimpleNamespace(environment=None, link=SimpleNamespace(applied=applied, backend="relay"))
+    assert machines_of([real]).congestion_control == ("bbr", "cubic")
+    assert machines_of([emulated]).congestion_control == ("reno",)

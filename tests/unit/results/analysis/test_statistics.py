@@ -1,4 +1,4 @@
-"""Student's t on logarithms, medians with infinity, ratios by pairs."""
+"""Student's t on logarithms, fits where repeats are censored, bounds where too few arrive; what a row says."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import random
 
 import pytest
 
-from bwbench.results.analysis.statistics import Arrival, estimate, geometric_interval, paired_ratio, student_t
-
-
-@pytest.mark.parametrize(
-    ("degrees", "value"), [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423)]
-)
-def test_students_t_as_in_the_tables(degrees: int, value: float) -> None:
-    assert student_t(degrees) == pytest.approx(value, abs=5e-5)
+from bwbench.results.analysis.statistics import Arrival, arrival_of, by_seed, estimate, geometric_interval
 
 
 def test_three_repeats_give_two_and_a_half_standard_deviations() -> None:
@@ -41,17 +34,18 @@ def test_one_repeat_has_no_interval() -> None:
     assert (found.value, found.low, found.high, found.num) == (pytest.approx(5.0), None, None, 1)
 
 
-def test_a_censored_repeat_gives_the_median_and_no_interval() -> None:
+def test_a_censored_repeat_gives_a_fit_with_an_interval() -> None:
     found = estimate([Arrival(5.0), Arrival(None, 60.0), Arrival(8.0)])
-    assert (found.value, found.low, found.high) == (8.0, None, None)
-    assert (found.num, found.num_censored, found.kind) == (3, 1, "median")
+    assert found.value > math.exp((math.log(5) + math.log(8) + math.log(60)) / 3) > 8  # the limit was exceeded
+    assert found.low is not None and found.high is not None and found.low < found.value < found.high
+    assert (found.num, found.num_censored, found.kind) == (3, 1, "censored fit")
 
 
-def test_a_median_beyond_the_limit_is_infinite_with_a_bound() -> None:
+def test_where_fewer_than_half_arrive_a_bound_stands() -> None:
     found = estimate([Arrival(5.0), Arrival(None, 60.0), Arrival(None, 50.0)])
-    assert math.isinf(found.value) and found.at_least == 50.0
-    found = estimate([Arrival(5.0), Arrival(None, 60.0)])  # the middle of two is infinite too
-    assert math.isinf(found.value) and found.at_least == pytest.approx(32.5)
+    assert math.isinf(found.value) and found.at_least == 50.0 and found.kind == "bound"
+    found = estimate([Arrival(5.0), Arrival(None, 60.0)])  # one arrival tells no spread
+    assert math.isinf(found.value) and found.at_least == pytest.approx(32.5) and found.low is None
 
 
 def test_no_repeats_are_an_error() -> None:
@@ -61,45 +55,38 @@ def test_no_repeats_are_an_error() -> None:
 
 def test_a_target_met_at_zero_seconds_has_a_logarithm() -> None:
     assert estimate([Arrival(0.0), Arrival(1.0)]).value > 0
-    assert paired_ratio({0: Arrival(1.0)}, {0: Arrival(0.0)}) is not None
 
 
-def test_pairs_cancel_what_seeds_share() -> None:
-    reference = {seed: Arrival(time) for seed, time in enumerate((10.0, 20.0, 40.0))}
-    arm = {seed: Arrival(time) for seed, time in enumerate((5.0, 10.0, 20.0))}
-    ratio = paired_ratio(reference, arm)
-    assert ratio is not None and ratio.num == 3
-    assert ratio.value == pytest.approx(2.0)
-    assert ratio.low == pytest.approx(2.0) and ratio.high == pytest.approx(2.0)
+SEEDS = (Arrival(95.0), Arrival(100.0), Arrival(106.0))
 
 
-def test_only_common_seeds_count() -> None:
-    ratio = paired_ratio({0: Arrival(10.0), 1: Arrival(99.0)}, {0: Arrival(5.0), 2: Arrival(1.0)})
-    assert ratio is not None and (ratio.value, ratio.num, ratio.low) == (pytest.approx(2.0), 1, None)
-    assert paired_ratio({0: Arrival(1.0)}, {1: Arrival(1.0)}) is None
+def timed(variance: float, freedom: float = math.inf) -> list[Arrival]:
+    return [Arrival(one.time_s, None, 0.0, variance, freedom) for one in SEEDS]
 
 
-def test_ratios_with_a_censored_side_are_bounds() -> None:
-    arm_late = paired_ratio({0: Arrival(10.0)}, {0: Arrival(None, 50.0)})
-    assert arm_late is not None and (arm_late.bound, arm_late.value) == ("<", pytest.approx(0.2))
-    single_late = paired_ratio({0: Arrival(None, 100.0)}, {0: Arrival(20.0)})
-    assert single_late is not None and (single_late.bound, single_late.value) == (">", pytest.approx(5.0))
-    assert paired_ratio({0: Arrival(None, 100.0)}, {0: Arrival(None, 100.0)}) is None
+def test_more_seeds_leave_the_part_of_the_timing_runs() -> None:
+    """3 % between runs and three of them: 7 % at the least, however many seeds share them."""
+    rows = [
+        {"seed": seed, "time_to_target_s": 100.0, "composed": True, "timing_runs": 3, "between_share": 0.03**2}
+        for seed in range(24)
+    ]
+    found = estimate(list(by_seed(rows).values()))
+    assert found.high is not None and math.log(found.high / 100) == pytest.approx(
+        4.3027 * 0.03 / math.sqrt(3), rel=1e-3
+    )
+    assert found.dominant == "timing runs"
 
 
-def test_one_censored_pair_of_three_leaves_the_median_ratio() -> None:
-    reference = {seed: Arrival(10.0) for seed in range(3)}
-    arm = {0: Arrival(5.0), 1: Arrival(4.0), 2: Arrival(None, 50.0)}
-    ratio = paired_ratio(reference, arm)
-    assert ratio is not None and (ratio.value, ratio.bound, ratio.low) == (pytest.approx(2.0), "", None)
+def test_one_timing_run_is_assumed_to_be_off_by_three_percent() -> None:
+    row = {"seed": 0, "time_to_target_s": 100.0, "composed": True, "timing_share": 0.04, "between_share": None}
+    one = arrival_of(row)
+    assert one is not None and math.sqrt(one.timing_variance) == pytest.approx(0.05) and math.isinf(one.timing_freedom)
+    whole = arrival_of({**row, "composed": False})
+    assert whole is not None and whole.timing_variance == 0.0
 
 
-def test_an_even_number_of_pairs_leaves_a_bound_too() -> None:
-    """One of two arms that never arrived says that the ratio is at most so much, whichever way round it is asked."""
-    one = {0: Arrival(10.0), 1: Arrival(10.0)}
-    other = {0: Arrival(20.0), 1: Arrival(None, 40.0)}
-    there, back = paired_ratio(one, other), paired_ratio(other, one)
-    assert there is not None and back is not None
-    assert (there.bound, back.bound) == ("<", ">")
-    assert there.value == pytest.approx(math.sqrt(0.5 * 0.25))
-    assert there.value * back.value == pytest.approx(1.0)
+def test_what_an_interval_is_as_wide_by() -> None:
+    assert estimate(SEEDS).dominant == "seeds"
+    assert estimate(timed(0.5**2)).dominant == "timing runs"
+    assert estimate([Arrival(100.0, None, 30.0)] * 3).dominant == "grid"
+    assert estimate([Arrival(100.0)] * 3).dominant is None

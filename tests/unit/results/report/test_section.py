@@ -12,8 +12,8 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import ConfigError
+from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.results import load_results
-from bwbench.results.analysis.statistics import Ratio
 from bwbench.results.section import write_section
 from bwbench.results.section.content import ratio_words
 from bwbench.results.text import MarkdownWriter
@@ -114,6 +114,13 @@ def test_a_target_that_nobody_reaches_is_shown_as_a_limit(tmp_path: Path) -> Non
     assert "ended at their limit" in text
 
 
+def test_first_crossings_are_marked_and_doubted(tmp_path: Path) -> None:
+    text = _section(_study(tmp_path))
+    assert "‡ first crossing: training ended there." in text
+    assert re.search(r"\d‡", text)
+    assert "ended at the first evaluation that met the target" in text
+
+
 def test_one_seed_is_a_threat_and_gives_no_interval(tmp_path: Path) -> None:
     text = _section(_study(tmp_path, repeats=1))
     assert "One seed" in text and "no interval" in text
@@ -140,8 +147,8 @@ def test_nothing_done_is_said(tmp_path: Path) -> None:
         (Ratio(1.2, 0.9, 1.5, 3), 0, "1.20 (95 % interval 0.900 to 1.50, n = 3)"),
         (Ratio(0.5, 0.4, 0.6, 3), -1, "0.500 (95 % interval 0.400 to 0.600, n = 3)"),
         (Ratio(1.0002, 1.0001, 1.0003, 3), 1, "1.0002 (95 % interval 1.0001 to 1.0003, n = 3)"),
-        (Ratio(3.0, None, None, 3, ">", 1), 1, r"\> 3.00 (bound, 1 of 3 pairs with a target not reached, n = 3)"),
-        (Ratio(0.9, None, None, 3, ">", 1), 0, r"\> 0.900 (bound, 1 of 3 pairs with a target not reached, n = 3)"),
+        (Ratio(3.0, None, None, 3, ">", 1), 1, r"\> 3.00 (bound, target not reached by 1, n = 3)"),
+        (Ratio(0.9, None, None, 3, ">", 1), 0, r"\> 0.900 (bound, target not reached by 1, n = 3)"),
         (Ratio(2.0, None, None, 1), 0, "2.00 (no interval, n = 1)"),
     ],
 )

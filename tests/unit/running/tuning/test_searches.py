@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bwbench.base.errors import ConfigError
+from bwbench.running.tuning.schedule import Training
 from bwbench.running.tuning.search import searches_of
 from tests.unit.running.tuning.tables import BASE, load
 
@@ -15,18 +16,21 @@ def test_trials_differ_from_the_experiment_in_link_speed_limit_and_seed_alone(tm
     experiment = load(tmp_path, PLAIN)
     (search,) = searches_of(experiment, seed=1000)
     asked = experiment.points[0].config.model_dump(mode="json", by_alias=True)
-    trial = search.cell(0.1).config.model_dump(mode="json", by_alias=True)
-    assert {key for key in asked if asked[key] != trial[key]} == {"link", "compute", "limit", "seed", "optimizer"}
+    trial = search.cell(Training(0.1)).config.model_dump(mode="json", by_alias=True)
+    assert {key for key in asked if asked[key] != trial[key]} == {
+        *("link", "compute", "limit", "stop", "seed", "optimizer")
+    }
     assert trial["link"]["shaped"] is False and trial["compute"]["step_time"] is None and trial["seed"] == 1000
     assert trial["limit"] == {"samples": 4000, "time": None}, "samples count, on whatever machine"
     assert trial["optimizer"] == {**asked["optimizer"], "lr": 0.1}
 
 
-def test_links_share_a_search_and_arms_models_nodes_and_batches_do_not(tmp_path):
+def test_links_and_kin_share_a_search_and_arms_models_nodes_and_batches_do_not(tmp_path):
     axes = [
         ("link.bandwidth: [1 Mbit/s, 10 Mbit/s]", 1),
         ("optimizer.lr: [0.1, 0.2]", 1),
-        ("algorithm: [ddp, ring, single]", 3),
+        ("algorithm: [ddp, ring, parameter-server, no-communication, ring-fp16]", 1),
+        ("algorithm: [ddp, ring, single]", 2),
         ("compression: [{top-k: {ratio: 0.01}}, {top-k: {ratio: 0.1}}]", 2),
         ("model: [logistic, mlp]", 2),
         ("nodes: [2, 4]", 2),
@@ -37,12 +41,20 @@ def test_links_share_a_search_and_arms_models_nodes_and_batches_do_not(tmp_path)
     for axis, count in axes:
         searches = searches_of(load(tmp_path, PLAIN + f"matrix: {{{axis}}}\n"), seed=1000)
         assert len(searches) == count, axis
-        assert len({search.cell(0.1).id for search in searches}) == count
+        assert len({search.cell(Training(0.1)).id for search in searches}) == count
+
+
+def test_kin_train_once_and_the_search_names_all_of_them(tmp_path):
+    (search, other) = searches_of(load(tmp_path, PLAIN + "matrix: {algorithm: [ring-fp16, top-k, ddp]}\n"), seed=1000)
+    assert (search.arm, search.arms, other.arms) == ("ring-fp16", ("ring-fp16", "ddp"), ("top-k",))
+    assert search.budget == other.budget == 17
+    first, again = (search.cell(Training(0.1, number=number)).config for number in (0, 2))
+    assert (first.seed, again.seed) == (1000, 1002) and first == again.model_copy(update={"seed": 1000})
 
 
 def test_one_search_for_cells_with_several_limits_or_evaluations_says_which_it_takes(tmp_path):
-    axes = "matrix: {algorithm: [ring, ddp], limit.samples: [4000, 8000], evaluate.every: [500 samples, 250 samples]}\n"
-    searches = searches_of(load(tmp_path, PLAIN + axes), seed=1000)
+    axes = "algorithm: [ring, qsgd], limit.samples: [4000, 8000], evaluate.every: [500 samples, 250 samples]"
+    searches = searches_of(load(tmp_path, PLAIN + f"matrix: {{{axes}}}\n"), seed=1000)
     assert [(search.config.limit.samples, search.config.evaluate.every_samples) for search in searches] == [
         (4000, 500)
     ] * 2
@@ -70,9 +82,9 @@ def test_every_arm_gets_an_optimizer_that_suits_it_where_the_table_is_to_name_it
     assert (dgc.config.optimizer.options.momentum, dgc.config.optimizer.options.nesterov) == (0.0, False)
 
 
-@pytest.mark.parametrize("seed", [7, 8, 9])
+@pytest.mark.parametrize("seed", [0, 5, 7, 9])
 def test_a_seed_that_is_reported_is_refused(tmp_path, seed):
     experiment = load(tmp_path, PLAIN + "seed: 7\nrepeats: 3\n")
-    with pytest.raises(ConfigError, match=rf"--seed {seed} is one of the seeds .* \(7, 8, 9\)"):
+    with pytest.raises(ConfigError, match=rf"--seed {seed} .* is one of the seeds .* \(7, 8, 9\)"):
         searches_of(experiment, seed)
     assert searches_of(experiment, 10)

@@ -1,0 +1,94 @@
+"""The error of a mean that has several causes: each with its variance and degrees of freedom, combined by Welch.
+
+A time is uncertain because seeds differ, because its steps were timed a few times only, and because a target is met
+somewhere between two evaluations. The first two are variances that were estimated from few values, and add up by the
+rule of Welch and Satterthwaite: the sum has as many degrees of freedom as the parts that it is made of can bear. More
+seeds make the first part smaller, and leave the second as it is: all seeds of a composed cell share its timing runs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from bwbench.results.analysis.student import CONFIDENCE, student_t
+
+Cause: TypeAlias = Literal["seeds", "timing runs", "grid"]
+SEEDS: Final = "seeds"
+TIMING_RUNS: Final = "timing runs"
+GRID: Final = "grid"
+
+
+@dataclass(frozen=True)
+class ErrorPart:
+    """One cause of error of a mean on the logarithmic scale.
+
+    Attributes:
+        variance: of the mean, not of a single value.
+        freedom: degrees of freedom that it was estimated with; infinite where it is known or assumed.
+    """
+
+    cause: Cause
+    variance: float
+    freedom: float
+
+
+@dataclass(frozen=True)
+class MeanError:
+    """What a mean of logarithms, or a difference of two, is off by.
+
+    Attributes:
+        floor: half-width that the grid of evaluations leaves open, whatever repeats say.
+    """
+
+    parts: tuple[ErrorPart, ...]
+    floor: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Of all parts together."""
+        return math.fsum(part.variance for part in self.parts)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the sum (Welch 1947, Satterthwaite 1946); infinite where nothing was estimated."""
+        weight = math.fsum(part.variance**2 / part.freedom for part in self.parts if part.variance > 0)
+        return self.variance**2 / weight if weight > 0 else math.inf
+
+    @property
+    def dominant(self) -> Cause | None:
+        """The cause that makes the interval as wide as it is; None where there is no error at all."""
+        if self.floor > student_t(self.freedom) * math.sqrt(self.variance):
+            return GRID
+        by_cause: dict[Cause, float] = {}
+        for part in self.parts:
+            by_cause[part.cause] = by_cause.get(part.cause, 0.0) + part.variance
+        cause = max(by_cause, key=lambda cause: by_cause[cause], default=None)
+        return cause if cause is not None and by_cause[cause] > 0 else None
+
+    def half_width(self, confidence: float = CONFIDENCE) -> float:
+        """Of the two-sided interval, on the logarithmic scale."""
+        spread = student_t(self.freedom, confidence) * math.sqrt(self.variance)
+        if self.floor <= 0:
+            return spread
+        # Seeds that spread over several evaluations hold the grid in their spread; what the timing is off by they do
+        # not, and the grid alone is never the whole of it.
+        timing = math.fsum(part.variance for part in self.parts if part.cause == TIMING_RUNS)
+        return max(spread, math.hypot(self.floor, student_t(self.freedom, confidence) * math.sqrt(timing)))
+
+
+def of_seeds(logs: Sequence[float], are_of_pilot: Sequence[bool] | None = None) -> ErrorPart:
+    """The part that the spread of seeds makes; of one value an infinite one.
+
+    Args:
+        are_of_pilot: for each value whether its spread counts. Where the number of repeats followed from the spread of
+            a pilot, one that is computed anew from all of them is too small too often (Stein 1945).
+    """
+    pilot = [log for log, counts in zip(logs, are_of_pilot or (), strict=True) if counts] if are_of_pilot else logs
+    spread = pilot if len(pilot) > 1 else logs
+    if len(spread) < 2:
+        return ErrorPart(SEEDS, math.inf, 1.0)
+    return ErrorPart(SEEDS, statistics.variance(spread) / len(logs), len(spread) - 1.0)
