@@ -39,7 +39,14 @@ from bwbench.records.schema import (
 from bwbench.results.analysis.compose import Composition, NotComposableError, compose, geometric_mean
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.targets import arrivals_on
-from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
+from bwbench.results.analysis.trial import (
+    EventsByRank,
+    RankStep,
+    evaluations,
+    step_ledgers,
+    summarise_ledger,
+    tested_of,
+)
 from bwbench.running.machine_turn import TURN_LIMIT_S
 from bwbench.running.run_cell import CellObserver, NotingObserver, keep_planned, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
@@ -280,7 +287,9 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
         compute_median_s=timed.compute_median_s,
         step_median_s=timed.step_median_s,
         composed=_sources(made, found),
-        arrivals=arrivals_on(found.curve, config, went_on=found.reason != "target"),
+        arrivals=arrivals_on(
+            found.curve, config, went_on=found.reason != "target", tested=tested_of(made.convergence.events())
+        ),
     )
 
 

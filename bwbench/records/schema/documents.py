@@ -147,6 +147,8 @@ class TargetArrival(Record):
         time_s, samples: training clock, and samples over all nodes, at the arrival; None where there is none.
         censored_at_s: training clock up to which it is known not to have arrived.
         first_crossing_s, first_crossing_samples: the first evaluation that met it, whatever the kind.
+        test_metric: on the test split at the arrival: straight between the evaluations before and behind it, or of the
+            one of them where it was looked at; None where it was at neither.
     """
 
     metric: Text
@@ -157,6 +159,7 @@ class TargetArrival(Record):
     censored_at_s: Number | None = None
     first_crossing_s: Number | None = None
     first_crossing_samples: Whole | None = None
+    test_metric: Number | None = None
 
 
 class TrialSummary(Record):

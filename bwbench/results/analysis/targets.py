@@ -67,16 +67,23 @@ class Ended:
     went_on: bool
 
 
-def arrivals_on(curve: Sequence[CurvePoint], config: JsonObject, *, went_on: bool) -> tuple[TargetArrival, ...]:
+Tested = Mapping[int, Mapping[str, float | None]]  # metrics on the test split, by the step they were looked at
+
+
+def arrivals_on(
+    curve: Sequence[CurvePoint], config: JsonObject, *, went_on: bool, tested: Tested | None = None
+) -> tuple[TargetArrival, ...]:
     """When a run reached each of its targets, from easy to hard, as status.json has it.
 
     Args:
         curve: its validation evaluations, in order.
         config: of the cell.
         went_on: as in ``Ended``.
+        tested: what the test split gave, where it was looked at.
     """
     ended = Ended(budget_of(config), went_on)
-    return tuple(arrival_at(curve, target, ended) for target in targets_of(config))
+    found = (arrival_at(curve, target, ended) for target in targets_of(config))
+    return tuple(one.model_copy(update={"test_metric": _test_at(curve, one, tested or {})}) for one in found)
 
 
 def arrival_at(curve: Sequence[CurvePoint], target: tuple[str, float], ended: Ended) -> TargetArrival:
@@ -108,6 +115,25 @@ def arrival_at(curve: Sequence[CurvePoint], target: tuple[str, float], ended: En
         late = {"time_s": None, "samples": None, "censored_at_s": found.clock_s}
         return arrival.model_copy(update={"kind": CENSORED, **late})
     return arrival
+
+
+def _test_at(curve: Sequence[CurvePoint], arrival: TargetArrival, tested: Tested) -> float | None:
+    """The metric on the test split at an arrival, by the evaluations next to it."""
+    if arrival.samples is None:
+        return None
+    behind = next((index for index, point in enumerate(curve) if point.samples >= (arrival.samples or 0)), None)
+    if behind is None:
+        return None
+    around = [curve[behind]] if curve[behind].samples == arrival.samples else curve[max(0, behind - 1) : behind + 1]
+    known = [
+        (point.samples, value)
+        for point in around
+        if (value := tested.get(point.step, {}).get(arrival.metric)) is not None
+    ]
+    if len(known) < 2:
+        return known[0][1] if known else None
+    (begin, first), (end, last) = known
+    return first + (last - first) * (arrival.samples - begin) / (end - begin)
 
 
 def _read(target: Mapping[str, Json]) -> tuple[str, float]:

@@ -317,7 +317,7 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         ledger_error=additivity_error(events),
         compute_median_s=_median([step.ledger.compute_s for step in steps if step.ledger is not None]),
         step_median_s=_median([step.duration_s for step in steps]),
-        arrivals=arrivals_on(curve, config, went_on=finished and not at_target),
+        arrivals=arrivals_on(curve, config, went_on=finished and not at_target, tested=tested_of(events)),
     )
 
 
@@ -352,6 +352,12 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
         )
         for step, same in sorted(by_step.items())
     ]
+
+
+def tested_of(events: EventsByRank) -> dict[int, dict[str, float | None]]:
+    """Metrics on the test split, by the step they were looked at."""
+    found = (one for rank_events in events.values() for one in evaluations(rank_events, "test"))
+    return {one.step: one.mean for one in found}
 
 
 def _totals_of(events: Sequence[Event]) -> tuple[float, float, int]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from bwbench.records.schema import Evaluation, finite
 from bwbench.records.schema.events import Split
+from bwbench.training.loop.arrival_watch import meets
 from bwbench.training.loop.checkpoints import Progress
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.feed import TensorSamples
@@ -46,11 +47,6 @@ def evaluate(model: nn.Module, samples: TensorSamples) -> dict[str, float]:
     return {"accuracy": hits / count, "loss": loss / count}
 
 
-def meets(metric: str, value: float, target: float) -> bool:
-    """Whether ``value`` is as good as ``target``: losses fall, everything else rises."""
-    return value <= target if metric == "loss" else value >= target
-
-
 class Evaluator:
     """Scores the replica of this rank together with those of the others; all ranks call it alike, off the clock."""
 
@@ -67,6 +63,10 @@ class Evaluator:
         if evaluation.target_met and self._trial.config.stop == "target":
             return Stop("done", "target")
         return None
+
+    def is_arriving(self, evaluation: Evaluation) -> bool:
+        """Whether the test split is looked at here as well, since a target is near; to be asked once an evaluation."""
+        return self._progress.watch.is_due(self._trial.config.all_targets, evaluation.mean)
 
     def score(self, split: Split, clock_s: float) -> Evaluation:
         """The event of an evaluation on the validation or the test split; ``clock_s`` is the training clock."""

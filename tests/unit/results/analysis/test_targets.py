@@ -68,6 +68,20 @@ def test_an_arrival_too_late_in_its_budget_is_censored_there() -> None:
     assert found.first_crossing_samples == 8000
 
 
+def test_the_test_split_at_an_arrival_is_read_between_its_neighbours() -> None:
+    half = {**TARGETS, "targets": [{"accuracy": 0.55}, {"accuracy": 0.8}]}
+
+    def tested(*steps: int) -> list[float | None]:
+        found = arrivals_on(rising(10), half, went_on=True, tested={step: {"accuracy": step / 20} for step in steps})
+        return [one.test_metric for one in found]
+
+    between, at = tested(*range(1, 11))
+    easy = arrivals_on(rising(10), half, went_on=True)[0].samples or 0
+    assert between == pytest.approx(easy / 20_000) and at == pytest.approx(0.4)
+    assert tested(6, 10) == [0.3, None]  # behind it alone; and nowhere near
+    assert tested() == [None, None]
+
+
 def test_several_metrics_are_met_when_all_are() -> None:
     both: JsonObject = {"targets": [{"accuracy": 0.5}, {"loss": 0.3}]}
     met = [meets_all(both, point.metrics) for point in rising(8)]
