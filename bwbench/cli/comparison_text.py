@@ -13,7 +13,7 @@ from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
 from bwbench.records import iter_cells, readable
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
-from bwbench.results.analysis.cells import DONE, is_composed, left_out_notes, state_of
+from bwbench.results.analysis.cells import DONE, cell_row, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.comparison import (
     ArmRow,
     BestRow,
@@ -24,6 +24,7 @@ from bwbench.results.analysis.comparison import (
     compare_cells,
 )
 from bwbench.results.analysis.crossover import Crossover
+from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import Estimate
 
@@ -46,7 +47,9 @@ def print_comparison(
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
     done = [cell for cell in cells if state_of(cell) == DONE]
     composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    notes = [*comparison.notes, *left_out, *filter(None, (composed, provenance_note(done)))]
+    own = OwnSteps.of(done)
+    bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
+    notes = [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
     if as_json:
         print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
         return
@@ -72,6 +75,16 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
     }
 
 
+def ratio_rows(comparison: Comparison) -> list[dict[str, object]]:
+    """Its ratios as a flat table: the condition as columns ``group.KEY``."""
+    found = []
+    for row in map(_arm_json, comparison.rows):
+        group = row.pop("group")
+        assert isinstance(group, dict)
+        found.append({**{f"group.{key}": value for key, value in group.items()}, **row})
+    return found
+
+
 def _arm_json(row: ArmRow) -> dict[str, object]:
     ratio, time, reference, parts = row.ratio, row.time, row.baseline_time, row.taken_apart
     together = ratio.ends(row.together) if ratio else None
@@ -91,6 +104,7 @@ def _arm_json(row: ArmRow) -> dict[str, object]:
         "n": row.num,
         "num_censored": row.num_censored,
         "composed": row.composed,
+        "host_bound": row.host_bound,
         "first_crossing": row.first_crossing,
         "baseline_first_crossing": row.baseline_first_crossing,
         "time_s": None if math.isinf(time.value) else time.value,

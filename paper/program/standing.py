@@ -98,7 +98,9 @@ def table(found: Iterator[Standing]) -> str:
     rows = list(found)
     changed = [row for row in rows if row.verdict != STANDS]
     counts = ", ".join(f"{sum(r.verdict == v for r in changed)} {v}" for v in dict.fromkeys(r.verdict for r in changed))
-    lines = [f"Of {len(rows)} numbers {len(rows) - len(changed)} stand{'; ' if counts else ''}{counts}.", ""]
+    lines = [f"Of {len(rows)} numbers {len(rows) - len(changed)} stand{'; ' if counts else ''}{counts}."]
+    crossings = sum(row.verdict == STANDS and "first crossings" in row.now for row in rows)
+    lines += [f"Of those that stand {crossings} are of first crossings: which way they point, not how far.", ""]
     lines += ["| claim | said | now | verdict | why |", "|---|---|---|---|---|"]
     lines += [_row(row) for row in changed]
     lines += ["", "Those that stand:", "", "| claim | said | now |", "|---|---|---|"]

@@ -23,6 +23,7 @@ from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
 from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
+from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import ASSUMED_BETWEEN, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.student import together
@@ -50,6 +51,7 @@ class ArmRow:
         num: pairs of equal seeds, or the smaller of the two arms' numbers of repeats.
         num_censored: repeats of both arms that did not reach the target.
         composed: one of the times is composed, not measured whole.
+        host_bound: the machine, and not the link alone, decides what a step of the two takes.
         first_crossing, baseline_first_crossing: whether any of the arm's repeats is known by its first crossing alone,
             and of the baseline's.
     """
@@ -68,6 +70,7 @@ class ArmRow:
     composed: bool
     first_crossing: bool = False
     baseline_first_crossing: bool = False
+    host_bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ def _compare_group(comparison: Comparison, experiment: str, group: Group, baseli
             if arm.name != baseline:
                 its = _ordered(condition, by, arm)
                 comparison.rows.append(_arm_row(experiment, its, arm, baseline, reference, family))
-                if reference is not None and bandwidth is not None:
+                if reference is not None and bandwidth is not None and not (arm.host_bound or reference.host_bound):
                     measured.setdefault(arm.name, []).append((bandwidth, reference, arm))
         comparison.best.extend(_best_rows(experiment, condition, by, arms.values()))
         comparison.pareto.extend(_pareto_rows(experiment, condition, by, arms.values()))
@@ -226,16 +229,21 @@ class _Arm:
         return any(row["composed"] for row in self.rows)
 
     @property
+    def host_bound(self) -> bool:
+        return any(row["host_bound"] is True for row in self.rows)
+
+    @property
     def first_crossing(self) -> bool:
         return any(row["arrival_kind"] == FIRST_CROSSING for row in self.rows)
 
 
 def _arms(done: Sequence[CellFolder]) -> Iterator[_Arm]:
+    own = OwnSteps.of(done)
     by_name: dict[str, list[CellFolder]] = {}
     for folder in done:
         by_name.setdefault(str(folder.cell.arm), []).append(folder)
     for name, folders in sorted(by_name.items()):
-        rows = [cell_row(folder) for folder in folders]
+        rows = [cell_row(folder) | own.row(folder) for folder in folders]
         arrivals = by_seed(rows)
         if arrivals:
             yield _Arm(name, folders, rows, arrivals)
@@ -292,6 +300,7 @@ def _arm_row(
         arm.composed or (reference is not None and reference.composed),
         arm.first_crossing,
         reference is not None and reference.first_crossing,
+        host_bound=arm.host_bound or (reference is not None and reference.host_bound),
     )
 
 

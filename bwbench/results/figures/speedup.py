@@ -70,6 +70,7 @@ class SpeedUp(AbstractFigure):
                 **_factor("step_ratio", parts.step if parts else None),
                 **_factor("samples_ratio", parts.samples if parts else None),
                 "num": row.num, "num_censored": row.num_censored, "composed": row.composed,
+                "host_bound": row.host_bound,
                 "crossover": None if found is None else found.kind, "crossovers": crossed,
             })  # fmt: skip
         return pd.DataFrame(rows).astype({"low": float, "high": float}) if rows else pd.DataFrame(rows)
@@ -138,7 +139,8 @@ def compare_with_baseline(results: Results) -> tuple[str, Comparison]:
 
 
 def _mark(row: Mapping[Hashable, Any]) -> lines.Mark:
-    return lines.Mark(row["bandwidth_bps"], row["speedup"], row["low"], row["high"], row["bound"])
+    ends = (row["low"], row["high"])
+    return lines.Mark(row["bandwidth_bps"], row["speedup"], *ends, row["bound"], host_bound=row["host_bound"])
 
 
 def _finish(axes: Axes, table: pd.DataFrame, baseline: str) -> None:

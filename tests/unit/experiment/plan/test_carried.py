@@ -8,11 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.experiment.plan.carried import TOLERANCE, Load
+from bwbench.experiment.config import load_experiment
+from bwbench.experiment.plan import assess, build_plan, estimate_cells
+from bwbench.experiment.plan.carried import TOLERANCE, Load, not_carried
+from bwbench.experiment.plan.described_models import Description
 from bwbench.records import iter_cells
 from bwbench.results.analysis.cells import setting_of
 from bwbench.results.analysis.host_bound import TOLERANCE as OF_RECORDS
 
+EXPERIMENT = """
+name: study
+nodes: 4
+link: {bandwidth: 10 Mbit/s, latency: 1 ms}
+model: logistic
+dataset: digits
+compute: {step_time: 40 ms}
+target: {accuracy: 0.9}
+algorithm: ring
+"""
 RESULTS = Path(__file__).parents[4] / "results"
 
 
@@ -57,3 +70,32 @@ def test_published_cells_in_which_nobody_communicates_took_about_as_long() -> No
             assert predicted_s == pytest.approx(statistics.median(steps_s), rel=0.03), (about, nodes, step_s)
             checked += 1
     assert checked > 8
+
+
+@pytest.mark.parametrize(
+    ("nodes", "step_time", "cores", "warned"),
+    [(4, "40 ms", 2, True), (2, "40 ms", 2, False), (4, "1 s", 2, False), (4, "40 ms", 8, False)],
+)
+def test_a_plan_warns_of_what_the_machine_does_not_carry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, step_time: str, cores: int, warned: bool
+) -> None:
+    known = Description(650, ((10, 64), (10,)), 0.012)
+    monkeypatch.setattr("bwbench.experiment.plan.estimate.describe", lambda configs: [known] * len(configs))
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    file = tmp_path / "study.yaml"
+    file.write_text(EXPERIMENT)
+    cells = build_plan(load_experiment(file, (f"nodes={nodes}", f"compute.step_time={step_time}"))).cells
+    found = not_carried(assess(cells, tmp_path / "results"), estimate_cells(cells))
+    assert len(found) == warned
+    if warned:
+        assert "4 nodes on 2 processors" in found[0] and "takes about 48 ms" in found[0]
+        assert "carries 2 nodes of 40 ms, or 4 nodes of 270 ms" in found[0]
+
+
+def test_nothing_is_declared_so_nothing_is_exceeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Description(650, ((10, 64), (10,)), 0.012)
+    monkeypatch.setattr("bwbench.experiment.plan.estimate.describe", lambda configs: [known] * len(configs))
+    file = tmp_path / "study.yaml"
+    file.write_text(EXPERIMENT.replace("compute: {step_time: 40 ms}\n", ""))
+    cells = build_plan(load_experiment(file, ())).cells
+    assert not_carried(assess(cells, tmp_path / "results"), estimate_cells(cells)) == []

@@ -10,7 +10,10 @@ from fixtures_records import Study, write_study
 from bwbench.records import CellFolder, iter_cells, read_json, write_json_atomic
 from bwbench.records.cell_identity import recorded_identity
 from bwbench.results.analysis.cells import cell_row
+from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note, is_host_bound
+
+RESULTS = Path(__file__).parents[4] / "results"
 
 
 def with_steps(folder: Path, step_time: str | None, step_s: float, compute_s: float = 0.01) -> CellFolder:
@@ -79,7 +82,17 @@ def test_what_is_said_of_them(cells) -> None:
 
 def test_of_the_published_cells_nearly_all_are_bound() -> None:
     """Four workers on two cores: a step of 40 ms takes 48 where nobody communicates."""
-    folders = list(iter_cells(Path(__file__).parents[4] / "results" / "async"))
+    folders = list(iter_cells(RESULTS / "async"))
     own = OwnSteps.of(folders)
     bound = [own.row(folder)["host_bound"] for folder in folders]
     assert (bound.count(True), bound.count(False)) == (24, 3)
+
+
+def test_host_bound_cells_stand_in_no_crossover() -> None:
+    """Of a published study two nodes, whose steps are as long as declared, and no four; of eight not all is known."""
+    compared = compare_cells(iter_cells(RESULTS / "viable"), "ddp")
+    assert {(row.condition["nodes"], row.condition["batch_size"]) for row in compared.crossovers} == {
+        (2, 32), (2, 64), (8, 16)
+    }  # fmt: skip
+    bound = {(row.condition["nodes"], row.condition["batch_size"]): row.host_bound for row in compared.rows}
+    assert bound[4, 32] and not bound[2, 32]
