@@ -180,6 +180,7 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
             "compute": config.compute.model_copy(update={"step_time_s": None}),
             "limit": config.limit.model_copy(update={"time_s": None}),  # samples count, on whatever machine
             "target": middle_target(config),
+            "targets": (),
             "stop": "limit",  # arrival is known from what comes after it
             "seed": seed,
         }
