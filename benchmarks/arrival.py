@@ -11,7 +11,8 @@ Other rows change one thing: coarse evaluations, a decline after the peak, a fla
     fit       where the isotonic fit crosses: bwbench.results.analysis.arrival, as `bwbench compare` uses it
 
 ``coverage``: 95 % intervals (Welch on log samples) of the ratio of the two arms, seeds that spread by 8 %: how many
-hold the true ratio. ``records``: first crossing over fit, of the published curves that go on behind their target, at
+hold the true ratio. ``stopped``: the fit at lower targets, of curves that end at their first crossing, as most that are
+published do. ``records``: first crossing over fit, of the published curves that go on behind their target, at
 targets that most of them reach: how much a first crossing flatters each arm. It is below 1.
 
 Usage: python benchmarks/arrival.py [--json FILE] [--quick]
@@ -39,6 +40,7 @@ from bwbench.results.analysis.statistics import geometric_interval, student_t
 RECORDS = Path(__file__).parents[1] / "results" / "precision"
 RECORDED_TARGETS = (0.85, 0.86, 0.87)
 TARGET = 0.87
+LOWER_TARGETS = (0.82, 0.84, 0.86)
 SEEDS = 0.08  # standard deviation of log samples to target between seeds
 CURVATURE = 0.2
 RULES = ("first", "three", "moving", "fit")
@@ -126,7 +128,8 @@ def _mean_of(
 
 def simulated(shape: Shape, trials: int) -> dict[str, list[float]]:
     """Logs of each rule's arrival over the true one."""
-    generator, errors = random.Random(shape.name), {rule: [] for rule in RULES}  # type: dict[str, list[float]]
+    generator = random.Random(shape.name)
+    errors: dict[str, list[float]] = {rule: [] for rule in RULES}
     for _ in range(trials):
         for rule, samples in by_rule(shape.curve(generator), shape).items():
             errors[rule].append(math.log(samples / shape.arrival))
@@ -158,6 +161,26 @@ def coverage_rows(trials: int) -> Iterator[dict[str, Any]]:
                 held += welch_holds_zero(*arms)
             row[rule] = held / trials
         yield row
+
+
+def stopped_rows(trials: int) -> Iterator[dict[str, Any]]:
+    """Bias and standard deviation of the fit at lower targets, of curves that end at their first crossing of TARGET."""
+    for shape in (RING, TOP_K):
+        generator = random.Random(f"{shape.name}, stopped")
+        for lower in LOWER_TARGETS:
+            # value = TARGET + slope (u - CURVATURE u^2), solved for u < 0
+            u = (1 - math.sqrt(1 - 4 * CURVATURE * (lower - TARGET) / shape.slope)) / (2 * CURVATURE)
+            errors = []
+            for _ in range(trials):
+                curve = shape.curve(generator)
+                end = next(
+                    n for n, p in enumerate(curve) if meets_target(shape.metric, p.metrics[shape.metric], TARGET)
+                )
+                found = arrival_on(curve[: end + 1], shape.metric, lower, Budget(), went_on=False)
+                if found.kind == FIT and found.samples is not None:
+                    errors.append(math.log(found.samples / shape.arrival) - u)
+            told = {"told": len(errors) / trials, "bias": math.expm1(statistics.fmean(errors))}
+            yield {"name": shape.name, "target": lower, **told, "sd": statistics.stdev(errors)}
 
 
 def welch_holds_zero(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -202,6 +225,10 @@ def main() -> int:
     coverage = list(coverage_rows(trials))
     for row in coverage:
         print(f"coverage, n = {row['n']:<9}" + "".join(f"{100 * row[rule]:14.1f} %" for rule in RULES), flush=True)
+    stopped = list(stopped_rows(trials))
+    for row in stopped:
+        numbers = f"{100 * row['bias']:+.1f} / {100 * row['sd']:.1f}, told in {100 * row['told']:.0f} %"
+        print(f"{row['name']}, stopped at {TARGET}: fit at {row['target']}: {numbers}", flush=True)
     records = list(record_rows())
     for row in records:
         ends = "one seed" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"

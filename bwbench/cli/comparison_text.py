@@ -75,6 +75,16 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
     }
 
 
+def ratio_rows(comparison: Comparison) -> list[dict[str, object]]:
+    """Its ratios as a flat table: the condition as columns ``group.KEY``."""
+    found = []
+    for row in map(_arm_json, comparison.rows):
+        group = row.pop("group")
+        assert isinstance(group, dict)
+        found.append({**{f"group.{key}": value for key, value in group.items()}, **row})
+    return found
+
+
 def _arm_json(row: ArmRow) -> dict[str, object]:
     ratio, time, reference, parts = row.ratio, row.time, row.baseline_time, row.taken_apart
     together = ratio.ends(row.together) if ratio else None

@@ -8,6 +8,7 @@ from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
 from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
 from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
+from bwbench.experiment.plan.calibration import Stopping
 from bwbench.experiment.plan.carried import Load, not_carried
 from bwbench.experiment.plan.composing import COMPOSED
 from bwbench.running.sweep import SweepPlan
@@ -19,6 +20,8 @@ _ESTIMATED = ("num_parameters", "payload_bytes_per_step", "payload_bytes_per_ran
 _PREDICTED = {"predicted_s": "total_s", "predicted_overhead_s": "overhead_s", "predicted_training_s": "training_s",
               "predicted_evaluation_s": "evaluation_s", "predicted_steps": "steps", "predicted_to_target": "to_target",
               "calibrated_by": "num_cells"}  # fmt: skip
+
+_STOPS: tuple[Stopping, Stopping] = ("limit", "target")
 
 
 def print_cells(sweep: SweepPlan) -> None:
@@ -65,7 +68,11 @@ def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
     total_s = sum(one.total_s for one in expected)
     at_most = "" if expected and all(one.to_target for one in expected) else "at most "
     cells = f"{foreseen.num_cells} finished cell{'s' if foreseen.num_cells > 1 else ''}"
-    return f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}"
+    predicted = f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}"
+    to_limit_s, to_target_s = (sum(foreseen.predict(item, stop).total_s for item in todo) for stop in _STOPS)
+    if to_target_s >= to_limit_s:  # no target, or nobody knows yet how far off it is
+        return predicted
+    return f"{predicted}; to the limit (stop: limit) {seconds(to_limit_s)}, to the target {seconds(to_target_s)}"
 
 
 def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
@@ -88,13 +95,23 @@ def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
 
 
 def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
-    """What ``--json`` prints beside the cells; more fields may come. ``predicted_s``: of all cells that are to run."""
+    """What ``--json`` prints beside the cells; more fields may come.
+
+    ``predicted_s`` is of all cells that are to run; ``predicted_limit_s`` and ``predicted_target_s`` as if all of them
+    ended at their limit, and at their target as far as finished repeats have told where that is.
+    """
     names = [plan.experiment.name for plan in sweep.plans]
     return {
         "experiment": names[0] if len(names) == 1 else None,
         "experiments": names,
         "order_seed": sweep.order_seed,
         "predicted_s": sum(foreseen.predict(item).total_s for item in sweep.todo) if foreseen.estimates else None,
+        **{
+            f"predicted_{stop}_s": sum(foreseen.predict(item, stop).total_s for item in sweep.todo)
+            if foreseen.estimates
+            else None
+            for stop in _STOPS
+        },
         "warnings": sweep.warnings,
         "notes": [
             *(text for text in sweep.notes if text not in sweep.warnings),
@@ -121,4 +138,5 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
         **{name: getattr(found, name, None) for name in _ESTIMATED},
         "own_step_s": None if load is None else load.own_step_s(item.cell.config.nodes),
         **{key: getattr(expected, name, None) for key, name in _PREDICTED.items()},
+        **{f"predicted_{s}_s": None if expected is None else foreseen.predict(item, s).total_s for s in _STOPS},
     }

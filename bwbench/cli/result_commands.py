@@ -20,6 +20,7 @@ from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
 from bwbench.cli.output import plain_table, print_json, say_unreadable, size
 
 if TYPE_CHECKING:
+    from bwbench.records import CellFolder
     from bwbench.results.analysis.cells import Row
 
 
@@ -91,7 +92,7 @@ def compare(
     target: AskedTarget = None,
     json: Annotated[bool, option("Print JSON instead of tables.", "--json")] = False,
 ) -> int:
-    """How many times faster each arm reaches the target than the baseline, paired by seed, with 95 % intervals.
+    """How many times faster each arm reaches the target than the baseline, with 95 % intervals.
 
     Besides: the bandwidth at which two arms are equally fast, and the arms that no other beats in both time and
     accuracy. A target that was not reached gives bounds. Notes on what is left out go to stderr.
@@ -179,7 +180,7 @@ Width = Enum("Width", {"page": "page", "column": "column"})
 PictureFormat = Enum("PictureFormat", {"png": "png", "pdf": "pdf"})
 ReportFormat = Enum("ReportFormat", {"html": "html", "latex": "latex", "markdown": "markdown"})
 TableFormat = Enum("TableFormat", {"parquet": "parquet", "csv": "csv", "json": "json"})
-TableRows = Enum("TableRows", {"cells": "cells", "evaluations": "evaluations", "steps": "steps"})
+TableRows = Enum("TableRows", {"cells": "cells", "evaluations": "evaluations", "steps": "steps", "ratios": "ratios"})
 
 _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.tex", ReportFormat.markdown: "report.md"}
 
@@ -311,9 +312,11 @@ def export(
     ] = None,
     what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
     *,
+    baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.")] = None,
     target: AskedTarget = None,
 ) -> int:
-    """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps.
+    """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps;
+    or ratios to --baseline, as `bwbench compare` has them, taken apart into step time and samples to the target.
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
     """
@@ -328,7 +331,9 @@ def export(
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / f'{what.value}.{to.value}'}")
     cells, refused = readable(iter_cells(folder))
     rows: list[Row] = []
-    for cell in at_target(cells, asked):
+    if what is TableRows.ratios:
+        rows = _ratios(at_target(cells, asked), baseline)
+    for cell in () if what is TableRows.ratios else at_target(cells, asked):
         try:
             rows += WHAT[what.value]([cell])
         except RecordError as error:  # of its events, which are read for rows of evaluations and steps alone
@@ -354,6 +359,17 @@ def export(
         raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
     print(out)
     return EXIT_OK
+
+
+def _ratios(cells: list[CellFolder], baseline: str | None) -> list[Row]:
+    from bwbench.cli.comparison_text import (
+        ratio_rows,  # these two read plans and links: `bwbench --help` can do without
+    )
+    from bwbench.results.analysis.comparison import compare_cells
+
+    if baseline is None:
+        raise ConfigError("--what ratios: say with --baseline which arm all others are compared with")
+    return ratio_rows(compare_cells(cells, baseline))
 
 
 def _text(rows: list[Row], to: TableFormat) -> str:

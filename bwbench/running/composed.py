@@ -38,7 +38,15 @@ from bwbench.records.schema import (
 )
 from bwbench.results.analysis.compose import Composition, NotComposableError, compose, geometric_mean
 from bwbench.results.analysis.crossover import gradient_bytes_of
-from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
+from bwbench.results.analysis.targets import arrivals_on
+from bwbench.results.analysis.trial import (
+    EventsByRank,
+    RankStep,
+    evaluations,
+    step_ledgers,
+    summarise_ledger,
+    tested_of,
+)
 from bwbench.running.machine_turn import TURN_LIMIT_S
 from bwbench.running.run_cell import CellObserver, NotingObserver, keep_planned, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
@@ -244,6 +252,7 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
     computed = made.convergence.status or TrialSummary()
     timed = _timed(made.timings)
     target = item.cell.config.target
+    config = item.cell.config.model_dump(mode="json", by_alias=True)
     metric = target.metric if target is not None else computed.metric
     whole = found.steps == computed.steps
     payload = (computed.payload_bytes or 0) if whole else found.payload_bytes
@@ -278,6 +287,9 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
         compute_median_s=timed.compute_median_s,
         step_median_s=timed.step_median_s,
         composed=_sources(made, found),
+        arrivals=arrivals_on(
+            found.curve, config, went_on=found.reason != "target", tested=tested_of(made.convergence.events())
+        ),
     )
 
 

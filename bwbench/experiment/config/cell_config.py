@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -23,7 +23,7 @@ from pydantic_core import InitErrorDetails
 
 from bwbench.base import registry
 from bwbench.base.component import Component
-from bwbench.base.explain import problem, show
+from bwbench.base.explain import explain, problem, show
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import PositiveDuration, Samples
 from bwbench.experiment.config.component_parsing import ComponentOf, parse_chain, parse_component, refused
@@ -116,6 +116,50 @@ class TargetConfig(_Section):
         return value
 
 
+def parse_targets(value: object) -> tuple[TargetConfig, ...]:
+    """Several targets, easy ones and hard ones, of one metric or of several, as they are written; () for none.
+
+    Raises ValidationError whose locations are those of the input.
+    """
+    form = "[{accuracy: 0.80}, {accuracy: 0.87}]"
+    if value is None or value == () or isinstance(value, tuple):
+        return value or ()
+    if not isinstance(value, list):
+        raise refused([problem(f"{show(value)} is not a list of targets; write it like {form}")])
+    if len(value) < 2:
+        text = f"{show(value)} has {len(value)} of the two or more targets that make a list; "
+        raise refused([problem(text + f"write it like {form}, or a single one as 'target: {{accuracy: 0.87}}'")])
+    found: list[TargetConfig] = []
+    errors: list[InitErrorDetails] = []
+    for index, item in enumerate(value):
+        try:
+            target = TargetConfig.model_validate(item, strict=True)
+        except ValidationError as error:
+            errors += [problem(text, (index, *loc)) for loc, text in explain(error, TargetConfig)]
+            continue
+        if target in found:
+            errors.append(problem(f"{target.metric} {target.value:g} stands twice; keep one", (index,)))
+        found.append(target)
+    if errors:
+        raise refused(errors)
+    return tuple(found)
+
+
+def from_easy_to_hard(targets: Sequence[TargetConfig]) -> tuple[TargetConfig, ...]:
+    """By metric as they come, each from its easiest to its hardest, so that their order makes no other cell."""
+    metrics = list(dict.fromkeys(target.metric for target in targets))
+
+    def place(target: TargetConfig) -> tuple[int, float]:
+        return metrics.index(target.metric), target.value * (-1.0 if target.metric == "loss" else 1.0)
+
+    return tuple(sorted(targets, key=place))
+
+
+def hardest(targets: Sequence[TargetConfig]) -> TargetConfig:
+    """Of the metric that comes first: what stands where one target alone is spoken of."""
+    return [one for one in from_easy_to_hard(targets) if one.metric == targets[0].metric][-1]
+
+
 def parse_dataset(value: object) -> DatasetConfig:
     """A data set in any spelling of a component, with an optional ``partition`` beside or among its options."""
     if isinstance(value, DatasetConfig):
@@ -158,6 +202,14 @@ _Dataset = Annotated[
 ]
 
 
+_Targets = Annotated[
+    tuple[TargetConfig, ...],
+    PlainValidator(parse_targets),
+    PlainSerializer(lambda targets: [target.model_dump() for target in targets], return_type=list[dict[str, object]]),
+    WithJsonSchema({"title": "targets"}),
+]
+
+
 class CellConfig(_Section):
     """Everything a worker needs to know, resolved: no presets, no ``auto``, no matrix.
 
@@ -166,7 +218,9 @@ class CellConfig(_Section):
         batch_size: samples of one node in one micro-step.
         accumulate: micro-steps of one optimizer step.
         compression: chain of codecs, applied left to right; one element ``none`` sends values as they are.
-        stop: ``target`` ends at the first evaluation that meets the target, ``limit`` goes on to the limit.
+        target: the one that tables show by themselves; of several ``hardest``.
+        targets: all of them where there are several, from easy to hard; else empty, and not written out.
+        stop: ``target`` ends at the first evaluation that meets all targets, ``limit`` goes on to the limit.
         seed: of this repeat.
         launcher: ``local`` starts the workers in namespaces of this machine, ``ssh`` on ``hosts``, ``external`` leaves
             that to torchrun or Slurm on any machines. What is local is not written out, so that records from before
@@ -188,6 +242,7 @@ class CellConfig(_Section):
     compute: ComputeConfig = ComputeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     target: TargetConfig | None = None
+    targets: _Targets = ()
     stop: Literal["target", "limit"] = "target"
     limit: LimitConfig = LimitConfig()
     seed: int = Field(0, ge=0, le=MAX_SEED)
@@ -198,11 +253,18 @@ class CellConfig(_Section):
     ] = ()
 
     @model_serializer(mode="wrap")
-    def _without_local_launcher(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+    def _without_what_was_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         content: dict[str, object] = handler(self)
         if content.get("launcher") == "local":
             del content["launcher"]
+        if not content.get("targets"):
+            content.pop("targets", None)
         return content
+
+    @property
+    def all_targets(self) -> tuple[TargetConfig, ...]:
+        """One, several or none."""
+        return self.targets or (() if self.target is None else (self.target,))
 
     @property
     def global_batch(self) -> int:

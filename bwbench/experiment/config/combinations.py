@@ -240,18 +240,18 @@ def _check_task(config: CellConfig) -> Iterator[Finding]:
 
 
 def _check_target(config: CellConfig) -> Iterator[Finding]:
-    if config.target is None:
-        return
-    metric, value = config.target.metric, config.target.value
     metrics = DATASETS.load(config.dataset.source.name).metrics
-    if metric not in metrics:
-        text = f"data set {config.dataset.source.name!r} has no metric {metric!r}.{nearest(metric, metrics)}"
-        yield Finding(("target", metric), f"{text} It has: {', '.join(metrics)}")
-    elif metric == "accuracy" and not 0 < value <= 1:
-        hint = f"; write {{accuracy: {value / 100:g}}}" if 1 < value <= 100 else ""
-        yield Finding(("target", metric), f"accuracy {value:g} is out of range: more than 0, at most 1{hint}")
-    elif value <= 0:
-        yield Finding(("target", metric), f"{metric} {value:g} is out of range: it must be more than 0")
+    for index, target in enumerate(config.all_targets):
+        metric, value = target.metric, target.value
+        loc = ("targets", index, metric) if config.targets else ("target", metric)
+        if metric not in metrics:
+            text = f"data set {config.dataset.source.name!r} has no metric {metric!r}.{nearest(metric, metrics)}"
+            yield Finding(loc, f"{text} It has: {', '.join(metrics)}")
+        elif metric == "accuracy" and not 0 < value <= 1:
+            hint = f"; write {{accuracy: {value / 100:g}}}" if 1 < value <= 100 else ""
+            yield Finding(loc, f"accuracy {value:g} is out of range: more than 0, at most 1{hint}")
+        elif value <= 0:
+            yield Finding(loc, f"{metric} {value:g} is out of range: it must be more than 0")
 
 
 def _check_ranges(config: CellConfig) -> Iterator[Finding]:

@@ -60,7 +60,8 @@ _MEANINGS = {
     "compute": "How much computing a node may do.",
     "evaluate": "How often to evaluate, the same for all arms.",
     "target": "The metric on the validation split that counts as arrived, e.g. {accuracy: 0.95}.",
-    "stop": "'target' ends at the first evaluation that meets the target, 'limit' goes on to the limit.",
+    "targets": "Several targets in place of one, e.g. [{accuracy: 0.80}, {accuracy: 0.87}].",
+    "stop": "'target' ends at the first evaluation that meets all targets, 'limit' goes on to the limit.",
     "limit": "When training ends although the target was not reached.",
     "repeats": "Trainings of each cell; repeat r has the seed + r. {until: 15 %} adds as many as that needs.",
     "seed": "Of the first repeat.",
@@ -88,6 +89,8 @@ def build_schema() -> Schema:
             _section(SECTIONS["target"]),
         ]
     }
+    several = {"type": "array", "items": {"$ref": "#/$defs/target"}, "minItems": 2, "uniqueItems": True}
+    definitions["targets"] = several
     definitions["partition"] = _component(PARTITIONS)
     for key, registry in COMPONENT_KEYS.items():
         extra = {"partition": {"$ref": "#/$defs/partition", "default": PARTITION_LEFT_OUT}} if key == "dataset" else {}

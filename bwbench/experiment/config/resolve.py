@@ -15,7 +15,7 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
+from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig, from_easy_to_hard, hardest
 from bwbench.experiment.config.combinations import (
     Finding,
     MethodConfig,
@@ -84,12 +84,20 @@ def resolve(
         content["link"] = absolute_preset(link, folder)
     findings += _unknown_name(expanded, raw.get("algorithm"))
     notes = _settle_collective(content, may_fail=bool(plugins))
-    if "target" not in content:
+    if content.get("targets") is None:
+        content.pop("targets", None)
+    elif "target" in content:
+        text = "'target' and 'targets' stand both; keep one ('targets: null' drops a list)"
+        findings.append(Finding(("targets",), text))
+        del content["targets"]
+    if not {"target", "targets"} & set(content):
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     content = {**LEFT_OUT, **content, "plugins": list(plugins)}
     config, errors = _validated(content, CellConfig, expanded, findings)
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
+    if config is not None and config.targets:
+        config = config.model_copy(update={"target": hardest(config.targets)})
     if config is not None:
         config, found, said = _with_traces_read(config, folder)
         findings += found
@@ -104,6 +112,7 @@ def resolve(
     if config is not None and not findings and combine:
         findings += refusals(config)
         notes += [] if findings else remarks(config)
+        config = config.model_copy(update={"targets": from_easy_to_hard(config.targets)})
     table = tuned.path(reference) if reference is not None else None
     return Resolved(None if findings else config, tuple(findings), tuple(idle), expanded.warnings, tuple(notes), table)
 

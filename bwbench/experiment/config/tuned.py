@@ -100,7 +100,8 @@ class TunedRates:
         options = tuned_options(self.tune, config)
         rows = table.find(setting_of(config), options)
         if not rows:
-            others = [row for row in table.rows if row.learns == learning_of(setting_of(config), row.entry.options)]
+            setting, several = setting_of(config), [row for row in table.rows if not row.one_seed]
+            others = [row for row in several if row.learns == learning_of(setting, row.entry.options)]
             if others:
                 has, wants = (show(found) if found else "nothing" for found in (others[0].entry.options, options))
                 text = f"{reference.file} has arm {others[0].entry.arm!r} with {has} tuned beside the rate, not {wants}"

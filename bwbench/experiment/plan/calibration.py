@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
@@ -38,6 +39,7 @@ NOISE = 0.03  # of a measured step, as a share
 EXTRA_SD = 0.5  # of the computing: of a small model, software between takes about as long
 FACTOR_SD = 0.3
 LEAST_SHARE = 0.2  # of the prediction without corrections: a step never gets shorter than that
+Stopping = Literal["target", "limit"]  # where a cell ends
 
 
 @dataclass(frozen=True)
@@ -121,19 +123,20 @@ class Calibration:
             taken = None if reached is None else round(reached / cell.config.global_batch)
             self._to_target.setdefault(self._learnt_by(cell), deque(maxlen=NEWEST)).append(taken)
 
-    def predict(self, cell: Cell, steps: int | None = None) -> Prediction:
+    def predict(self, cell: Cell, steps: int | None = None, stop: Stopping | None = None) -> Prediction:
         """How long ``cell`` takes; nothing but zeros where there is no estimate.
 
         Args:
             steps: that it takes, where that is known; else as many as finished repeats took to their target, or up to
                 the limit.
+            stop: as if it ended at its target, or at its limit; None for what its configuration says.
         """
         found = self._estimates.get(cell.id)
         if found is None:
             return Prediction()
         to_target = False
         if steps is None:
-            known = self._steps_to_target(cell)
+            known = self._steps_to_target(cell) if (stop or cell.config.stop) == "target" else None
             to_target = known is not None and known < found.steps
             steps = known if known is not None and to_target else found.steps
         kind = self._kind_of(cell) if self.num_cells else None
@@ -170,7 +173,7 @@ class Calibration:
 
     def _steps_to_target(self, cell: Cell) -> int | None:
         """Median of finished repeats; None where there are none, or where half of them did not get there."""
-        if cell.config.target is None or cell.config.stop != "target" or not self._to_target:
+        if cell.config.target is None or not self._to_target:
             return None
         known = self._to_target.get(self._learnt_by(cell), ())
         reached = sorted(taken for taken in known if taken is not None)
@@ -345,12 +348,12 @@ class Forecast:
         """Finished cells that predictions rest on."""
         return self.calibration.num_cells
 
-    def predict(self, item: PlannedCell) -> Prediction:
-        """From the start of a cell to its end, with the runs that it brings about."""
-        own = Prediction() if item.way == COMPOSED else self.calibration.predict(item.cell)
+    def predict(self, item: PlannedCell, stop: Stopping | None = None) -> Prediction:
+        """From the start of a cell to its end, with the runs that it brings about; ``stop`` as in ``Calibration``."""
+        own = Prediction() if item.way == COMPOSED else self.calibration.predict(item.cell, stop=stop)
         for part, _ in self._parts.get(_key(item), ()):
             if part.id not in self._made:
-                own += self.calibration.predict(part)
+                own += self.calibration.predict(part, stop=stop)
         return own
 
     def note(self, item: PlannedCell, status: Status) -> None:

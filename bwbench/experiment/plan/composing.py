@@ -203,6 +203,7 @@ def _timing_config(
     update: dict[str, object] = {
         "algorithm": hurried,
         "target": None,
+        "targets": (),
         "stop": "limit",
         "seed": config.seed - cell.repeat,
         "limit": config.limit.model_copy(

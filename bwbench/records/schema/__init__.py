@@ -21,6 +21,7 @@ from bwbench.records.schema.documents import LedgerSummary as LedgerSummary
 from bwbench.records.schema.documents import Others as Others
 from bwbench.records.schema.documents import Resumed as Resumed
 from bwbench.records.schema.documents import Status as Status
+from bwbench.records.schema.documents import TargetArrival as TargetArrival
 from bwbench.records.schema.documents import TrialSummary as TrialSummary
 from bwbench.records.schema.events import Carried as Carried
 from bwbench.records.schema.events import CheckpointHead as CheckpointHead

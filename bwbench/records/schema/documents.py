@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from bwbench.base.plain_data import JsonObject, has_more_values, mapping_at
+from bwbench.base.plain_data import JsonObject, has_more_values, list_at, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.composed_from import ComposedFrom, Kind
 from bwbench.records.schema.events import Ending
@@ -73,7 +73,11 @@ class CellRecord(Versioned):
             text = mapping_at(config, section).get(name)
             if text is not None and not _is_quantity(dimension.name, str(text)):
                 raise ValueError(f"{section}.{name} is {text!r}, which is no {dimension.name}")
-        if target := mapping_at(config, "target"):
+        if not isinstance(config.get("targets") or [], list):
+            raise ValueError("targets is no list")
+        for target in filter(None, (mapping_at(config, "target"), *list_at(config, "targets"))):
+            if not isinstance(target, dict):
+                raise ValueError("targets has something else than targets")
             value = target.get("value") if "metric" in target else next(iter(target.values()))
             if type(value) is not int and not (type(value) is float and math.isfinite(value)):
                 raise ValueError("target has no number as its value")
@@ -133,13 +137,38 @@ class _Ended(Versioned):
     overhead_s: Number | None = None
 
 
+class TargetArrival(Record):
+    """When a run reached one of its targets; ``results.analysis.arrival`` says how that is read from its curve.
+
+    Attributes:
+        metric, value: the target.
+        kind: ``fit``; ``first crossing``, where training ended there, or too soon behind it to tell more; ``censored``
+            where the budget was spent, or too much of it; ``unknown`` where it ended before.
+        time_s, samples: training clock, and samples over all nodes, at the arrival; None where there is none.
+        censored_at_s: training clock up to which it is known not to have arrived.
+        first_crossing_s, first_crossing_samples: the first evaluation that met it, whatever the kind.
+        test_metric: on the test split at the arrival: straight between the evaluations before and behind it, or of the
+            one of them where it was looked at; None where it was at neither.
+    """
+
+    metric: Text
+    value: Number
+    kind: Text
+    time_s: Number | None = None
+    samples: Whole | None = None
+    censored_at_s: Number | None = None
+    first_crossing_s: Number | None = None
+    first_crossing_samples: Whole | None = None
+    test_metric: Number | None = None
+
+
 class TrialSummary(Record):
     """The measured part of status.json; None stands for "does not apply" or "was not recorded".
 
     Attributes:
         metric: the metric that the target names; without a target, accuracy or loss.
         time_to_target_s: training-clock seconds, largest over the ranks, at the first validation evaluation that meets
-            the target.
+            the target; of several, all of them.
         censored_at_s: training-clock seconds at the end of a run that ended without meeting its target.
         samples_to_target: samples over all nodes until then; likewise payload_bytes_to_target, summed over the ranks.
         wire_bytes_to_target: wire bytes of the whole run, scaled by the payload's share until then.
@@ -150,6 +179,7 @@ class TrialSummary(Record):
         replicas_identical: whether all ranks ended with bit-equal parameters.
         ledger_error: how far the parts of the steps are from adding up, as a share; worst rank.
         compute_median_s, step_median_s: over steps and ranks, to compare cells by.
+        arrivals: when each target was reached, from easy to hard; empty where it was not recorded.
     """
 
     metric: Text | None = None
@@ -170,6 +200,7 @@ class TrialSummary(Record):
     ledger_error: Number | None = None
     compute_median_s: Number | None = None
     step_median_s: Number | None = None
+    arrivals: tuple[TargetArrival, ...] = ()
 
 
 class Status(TrialSummary, _Ended):
@@ -198,7 +229,7 @@ class Status(TrialSummary, _Ended):
 
 def _outcomes() -> tuple[str, ...]:
     """What tables say of how a cell came out: the summary without what is there to judge the trial by."""
-    about_the_trial = ("metric", "ledger_error", "compute_median_s", "step_median_s")
+    about_the_trial = ("metric", "ledger_error", "compute_median_s", "step_median_s", "arrivals")
     names = [name for name in TrialSummary.model_fields if name not in about_the_trial]
     behind = names.index("evaluation_s") + 1
     return (*names[:behind], "wall_s", "overhead_s", *names[behind:])
@@ -329,7 +360,7 @@ class CurvePoint(Record):
         step, samples: trained by then; samples over all nodes.
         metrics: mean over the ranks by name; in JSON each is a field of its own, behind ``step``.
         clock_s: training clock, largest over the ranks.
-        target_met: whether the metrics meet the target.
+        target_met: whether the metrics meet the target; of several all of them.
         payload_bytes: that all ranks sent until then.
     """
 

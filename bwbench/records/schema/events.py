@@ -132,7 +132,7 @@ class Evaluation(_Event):
         samples: trained on by then, over all nodes; clock_s: training clock, which stands meanwhile.
         local: metrics of this rank's replica on its share of the split.
         mean: metrics over all samples: what counts. A metric that is not finite is None.
-        target_met: whether they meet the cell's target.
+        target_met: whether they meet the cell's target; of several all of them.
         duration_s: what it took, off the clock.
         waited_s: on the clock, from the end of the last step until all ranks were there; absent in the first one.
     """

@@ -13,22 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bwbench.base.errors import ConfigError, RecordError
-from bwbench.base.plain_data import JsonObject, mapping_at
-from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
-from bwbench.records.schema import CurvePoint, Status
-from bwbench.results.analysis.arrival import (
-    CENSORED,
-    FIRST_CROSSING,
-    FIT,
-    UNKNOWN,
-    Budget,
-    CurveArrival,
-    arrival_on,
-    first_crossing,
-    payload_at,
-)
-from bwbench.results.analysis.trial import curve_of, target_of
+from bwbench.records.schema import CurvePoint, Status, TargetArrival
+from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT, UNKNOWN, payload_at
+from bwbench.results.analysis.targets import Ended, arrival_at, budget_of, target_of, targets_of
+from bwbench.results.analysis.trial import curve_of
 
 FIRST_CROSSING_MARK = "‡"  # behind times that are first crossings, and before the note that says what that means
 CURVE = "curve"  # among what was made of a cell's records
@@ -91,33 +80,23 @@ def arrival_of_cell(folder: CellFolder) -> CellArrival:
     status, target = folder.status, target_at(folder)
     if status is None or target is None:
         return CellArrival()
-    own = target == target_of(folder.cell.config)
-    told = _as_recorded(status) if own else CellArrival(UNKNOWN if status.status == "done" else None)
-    stops = folder.cell.config.get("stop", "target") == "target"
-    if status.status != "done" or (own and stops):
+    config = folder.cell.config
+    declared = target in targets_of(config)
+    as_recorded = target == target_of(config) and not config.get("targets")
+    told = _as_recorded(status) if as_recorded else CellArrival(UNKNOWN if status.status == "done" else None)
+    if status.status != "done" or (as_recorded and config.get("stop", "target") == "target"):
         return told
     try:
         curve = kept_curve(folder)
     except RecordError:  # who reads the events themselves says so
         return told
-    first = first_crossing(curve, *target)
-    if first is not None:
-        told = replace(told, first_crossing_s=first.clock_s, first_crossing_samples=first.samples)
-    went_on = not (stops and status.time_to_target_s is not None)
-    found = arrival_on(curve, *target, budget_of(folder.cell.config), went_on=went_on)
+    found = arrival_at(curve, target, Ended(budget_of(config), went_on=status.reason != "target"))
+    crossed = (found.first_crossing_s, found.first_crossing_samples)
     if found.kind == CENSORED:
-        crossed = (told.first_crossing_s, told.first_crossing_samples)
-        return CellArrival(CENSORED, None, None, found.clock_s, None, None, *crossed)
-    return _fitted(told, found, curve, status) if found.kind == FIT else told
-
-
-def budget_of(config: JsonObject) -> Budget:
-    """What a cell may spend, as its configuration says under ``limit``."""
-    limit = mapping_at(config, "limit")
-    samples, time = limit.get("samples"), limit.get("time")
-    return Budget(
-        float(samples) if isinstance(samples, int) else None, DURATION.parse(time) if isinstance(time, str) else None
-    )
+        return CellArrival(CENSORED, None, None, found.censored_at_s, None, None, *crossed)
+    told = replace(told, first_crossing_s=crossed[0], first_crossing_samples=crossed[1])
+    is_told = found.kind == FIT or (found.kind == FIRST_CROSSING and declared and not as_recorded)
+    return _reached(told, found, curve, status) if is_told else told
 
 
 def arrival_notes(folders: Iterable[CellFolder]) -> list[str]:
@@ -145,18 +124,18 @@ def _as_recorded(status: Status) -> CellArrival:
     return CellArrival(kind, *times, status.censored_at_s, payload, wire, *times)
 
 
-def _fitted(told: CellArrival, found: CurveArrival, curve: Sequence[CurvePoint], status: Status) -> CellArrival:
-    """An arrival by the fit; bytes as the curve has them there, on the wire by the payload's share."""
-    samples = found.samples or 0.0
+def _reached(told: CellArrival, found: TargetArrival, curve: Sequence[CurvePoint], status: Status) -> CellArrival:
+    """An arrival on the curve; bytes as the curve has them there, on the wire by the payload's share."""
+    samples = found.samples or 0
     payload, all_payload = payload_at(curve, samples), status.payload_bytes
     share = samples / status.samples if status.samples else 1.0  # of what sends alike in every step
     if payload is not None and all_payload:
         share = payload / all_payload
     return replace(
         told,
-        arrival_kind=FIT,
-        time_to_target_s=found.clock_s,
-        samples_to_target=round(samples),
+        arrival_kind=found.kind,
+        time_to_target_s=found.time_s,
+        samples_to_target=samples,
         censored_at_s=None,
         payload_bytes_to_target=None if payload is None else round(payload),
         wire_bytes_to_target=None if status.wire_bytes is None else round(status.wire_bytes * min(1.0, share)),

@@ -24,8 +24,8 @@ from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Status
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
+from bwbench.results.analysis.targets import target_of
 from bwbench.results.analysis.timing_variance import log_error
-from bwbench.results.analysis.trial import target_of
 
 PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down

@@ -16,7 +16,8 @@ from bwbench.base.units import DURATION
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary
-from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise, target_of
+from bwbench.results.analysis.targets import meets_all, targets_of
+from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise
 
 ROUNDING = 1e-6  # relative
 FASTER_THAN_LINK = 1.1  # payload may cross a link this many times as fast as it allows: what a full queue holds
@@ -119,12 +120,13 @@ def _of_the_curve(status: Status, curve: Sequence[CurvePoint], config: JsonObjec
     for before, point in zip(curve, curve[1:], strict=False):
         if point.clock_s < before.clock_s or point.samples < before.samples:
             yield f"its curve goes back in time behind step {before.step}"
-    metric, value = target_of(config) or (None, math.nan)
-    for point in curve if metric is not None else ():
-        reached = point.metrics.get(metric or "")
-        if reached is not None and point.target_met != (reached <= value if metric == "loss" else reached >= value):
-            met = "meets" if point.target_met else "does not meet"
-            yield f"its curve {met} the target of {metric} {value:g} at step {point.step} with {reached:.6g}"
+    targets = targets_of(config)
+    asked = " and ".join(f"{metric} {value:g}" for metric, value in targets)
+    for point in curve if targets else ():
+        meets = meets_all(config, point.metrics)
+        if meets is not None and point.target_met != meets:
+            met, reached = "meets" if point.target_met else "does not meet", point.metrics[targets[0][0]] or 0.0
+            yield f"its curve {met} the target of {asked} at step {point.step} with {reached:.6g}"
     last = curve[-1].metrics.get(status.metric) if curve and status.metric is not None else None
     if last is not None and status.final_metric is not None and _differ(last, status.final_metric):
         yield f"final_metric is {status.final_metric:.6g}, its curve ends with {last:.6g}"

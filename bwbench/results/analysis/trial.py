@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bwbench.base.plain_data import mapping_at
 from bwbench.records.schema import (
     PARTS,
     ComparedClock,
@@ -32,6 +31,7 @@ from bwbench.records.schema import (
     TrialSummary,
     Wire,
 )
+from bwbench.results.analysis.targets import arrivals_on, target_of
 
 EventsByRank = Mapping[int, Sequence[Event]]
 
@@ -280,8 +280,9 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         name for rank_events in events.values() for one in evaluations(rank_events, "validation") for name in one.mean
     }
     metric = target[0] if target else next((name for name in DEFAULT_METRICS if name in named), None)
+    curve = curve_of(events)
     # Decided on the mean over ranks, so that all ranks agree on it.
-    arrival = next((point for point in curve_of(events) if point.target_met), None) if target else None
+    arrival = next((point for point in curve if point.target_met), None) if target else None
     ends = [_end_of(rank_events) for rank_events in events.values()]
     finished = bool(ends) and all(end is not None and end.status == "done" for end in ends)
     totals = [_totals_of(rank_events) for rank_events in events.values()]
@@ -296,6 +297,7 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         payload_to_target = sum(step.payload_bytes or 0 for step in steps if step.step <= arrival.step)
         if wire_bytes is not None:  # of an arm that sends nothing, what the wire saw (keep-alives) is all there is
             wire_to_target = round(wire_bytes * min(1.0, payload_to_target / payload)) if payload else wire_bytes
+    at_target = any(end is not None and end.reason == "target" for end in ends)
     return TrialSummary(
         metric=metric,
         time_to_target_s=arrival.clock_s if arrival else None,
@@ -315,17 +317,8 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         ledger_error=additivity_error(events),
         compute_median_s=_median([step.ledger.compute_s for step in steps if step.ledger is not None]),
         step_median_s=_median([step.duration_s for step in steps]),
+        arrivals=arrivals_on(curve, config, went_on=finished and not at_target, tested=tested_of(events)),
     )
-
-
-def target_of(config: JsonObject) -> tuple[str, float] | None:
-    """Metric and value of a cell's target, ``("accuracy", 0.95)``; None where the cell has none."""
-    target = mapping_at(config, "target")
-    if not target:
-        return None
-    short = next(iter(target.items()))  # the YAML's form {accuracy: 0.95}
-    metric, value = (target["metric"], target["value"]) if "metric" in target else short
-    return str(metric), float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def evaluations(events: Sequence[Event], split: str) -> list[Evaluation]:
@@ -359,6 +352,12 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
         )
         for step, same in sorted(by_step.items())
     ]
+
+
+def tested_of(events: EventsByRank) -> dict[int, dict[str, float | None]]:
+    """Metrics on the test split, by the step they were looked at."""
+    found = (one for rank_events in events.values() for one in evaluations(rank_events, "test"))
+    return {one.step: one.mean for one in found}
 
 
 def _totals_of(events: Sequence[Event]) -> tuple[float, float, int]:

@@ -21,11 +21,12 @@ from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
-from bwbench.results.analysis.cell_arrival import arrival_notes, budget_of
+from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.grouping import Group, group_cells
 from bwbench.results.analysis.results import Reader
 from bwbench.results.analysis.statistics import number
+from bwbench.results.analysis.targets import budget_of
 from bwbench.results.analysis.trial import DEFAULT_METRICS, PART_NAMES
 from bwbench.results.figures.style import PART_COLORS, arm_style
 

@@ -1,1 +1,1 @@
-"""The same search over learning rates for every arm, and the table that it fills."""
+"""As many trainings for every arm to find its learning rate, and the table that they fill."""

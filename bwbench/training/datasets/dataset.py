@@ -45,7 +45,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Splits:
-    """Training, validation (decides when the target is reached) and test (looked at once, at the end)."""
+    """Training, validation (decides when the target is reached) and test (decides nothing)."""
 
     train: Samples
     validation: Samples

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import torch
 
@@ -18,6 +18,7 @@ from bwbench.experiment.config import CellConfig
 from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
 from bwbench.records.checkpoint import complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace
+from bwbench.training.loop.arrival_watch import ArrivalWatch, SavedWatch
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.feed import BatchFeed
 from bwbench.training.loop.recorder import Channel, Recorder
@@ -53,6 +54,7 @@ class SavedProgress(TypedDict):
     control_bytes: int
     evaluation_s: float
     ledger: dict[str, float]
+    watch: NotRequired[SavedWatch]  # of checkpoints before the test split was looked at on the way
 
 
 @dataclass
@@ -66,6 +68,7 @@ class Progress:
         evaluation_s: spent evaluating.
         step_end_s: training clock at the end of the last step.
         ledger_check: of all steps.
+        watch: says when the test split is looked at.
     """
 
     global_batch: int
@@ -75,6 +78,7 @@ class Progress:
     evaluation_s: float = 0.0
     step_end_s: float = 0.0
     ledger_check: LedgerCheck = field(default_factory=LedgerCheck)
+    watch: ArrivalWatch = field(default_factory=ArrivalWatch)
 
     @property
     def samples(self) -> int:
@@ -89,6 +93,7 @@ class Progress:
             "control_bytes": self.control_bytes,
             "evaluation_s": self.evaluation_s,
             "ledger": asdict(self.ledger_check),
+            "watch": self.watch.state_dict(),
         }
 
     def load_state_dict(self, state: SavedProgress, clock_s: float) -> None:
@@ -97,6 +102,7 @@ class Progress:
         self.control_bytes = state["control_bytes"]
         self.evaluation_s, self.step_end_s = state["evaluation_s"], clock_s
         self.ledger_check = LedgerCheck(**state["ledger"])
+        self.watch = ArrivalWatch(**state["watch"]) if "watch" in state else ArrivalWatch()
 
 
 class SavedTrial(TypedDict):

@@ -9,6 +9,7 @@ from torch import nn
 
 from bwbench.records.schema import Evaluation, finite
 from bwbench.records.schema.events import Split
+from bwbench.training.loop.arrival_watch import meets
 from bwbench.training.loop.checkpoints import Progress
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.feed import TensorSamples
@@ -46,11 +47,6 @@ def evaluate(model: nn.Module, samples: TensorSamples) -> dict[str, float]:
     return {"accuracy": hits / count, "loss": loss / count}
 
 
-def meets(metric: str, value: float, target: float) -> bool:
-    """Whether ``value`` is as good as ``target``: losses fall, everything else rises."""
-    return value <= target if metric == "loss" else value >= target
-
-
 class Evaluator:
     """Scores the replica of this rank together with those of the others; all ranks call it alike, off the clock."""
 
@@ -68,6 +64,10 @@ class Evaluator:
             return Stop("done", "target")
         return None
 
+    def is_arriving(self, evaluation: Evaluation) -> bool:
+        """Whether the test split is looked at here as well, since a target is near; to be asked once an evaluation."""
+        return self._progress.watch.is_due(self._trial.config.all_targets, evaluation.mean)
+
     def score(self, split: Split, clock_s: float) -> Evaluation:
         """The event of an evaluation on the validation or the test split; ``clock_s`` is the training clock."""
         begin_mono_s = time.monotonic()
@@ -78,7 +78,7 @@ class Evaluator:
         mean = self._control.mean(local, weight=len(share))
         duration_s = time.monotonic() - begin_mono_s
         self._progress.evaluation_s += duration_s
-        target = self._trial.config.target
+        targets = self._trial.config.all_targets
         return Evaluation(
             split=split,
             step=self._progress.steps,
@@ -86,6 +86,6 @@ class Evaluator:
             clock_s=clock_s,
             local={metric: finite(value) for metric, value in local.items()},
             mean={metric: finite(value) for metric, value in mean.items()},
-            target_met=target is not None and meets(target.metric, mean[target.metric], target.value),
+            target_met=bool(targets) and all(meets(one.metric, mean[one.metric], one.value) for one in targets),
             duration_s=duration_s,
         )

@@ -82,6 +82,7 @@ class TrainingLoop:
         self._recorder.begin(facts, self._clock.start())
         self._trial.method.resume()
         self._recorder.show(evaluation)
+        self._evaluator.is_arriving(evaluation)  # before any training there is nothing to look at
         return self._evaluator.verdict(evaluation)
 
     def _go_on(self, attempt: int, saved: SavedTrial) -> None:
@@ -166,6 +167,9 @@ class TrainingLoop:
             self._recorder.writer.flush()
             # Nobody can ask between the barriers.
             stop = self._evaluator.verdict(event) or self._control.published_stop(None)
+            arriving = self._evaluator.is_arriving(event)
+            if stop is None and not last and arriving:  # at the end the test split is looked at anyway
+                self._recorder.show(self._evaluator.score("test", clock_s))
             if stop is None and not last and self._checkpoints is not None:
                 save = partial(save_trial, self._trial, self._feed, self._progress, clock_s)
                 self._checkpoints.take_if_due(self._progress, clock_s, save)

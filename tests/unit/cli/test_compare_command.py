@@ -263,3 +263,14 @@ def test_unlike_values_of_one_option_make_one_column(tmp_path: Path) -> None:
 def test_nowhere_to_write_is_said(sweep: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a folder"):
         export(sweep, TableFormat.csv, tmp_path)
+
+
+def test_ratios_are_exported_as_compare_has_them(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = compared(sweep, capsys, "single")["rows"]
+    assert export(sweep, TableFormat.json, what=TableRows.ratios, baseline="single") == 0
+    table = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["ratio"] for row in table] == [row["ratio"] for row in rows]
+    assert table[0]["group.link.bandwidth"] == rows[0]["group"]["link.bandwidth"]  # type: ignore[index]
+    assert {"step_ratio", "step_ratio_low", "samples_ratio_high", "dominant"} <= set(table[0])
+    with pytest.raises(ConfigError, match="--baseline"):
+        export(sweep, TableFormat.json, what=TableRows.ratios)

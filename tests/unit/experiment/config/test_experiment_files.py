@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bwbench.experiment.config import CellConfig, Experiment, load_experiment
+from bwbench.records.cell_identity import identity
 
 BASE = """\
 name: study
@@ -209,6 +210,32 @@ def test_a_setting_without_effect_is_said(tmp_path: Path, text: str, words: str)
 def test_without_a_target_training_goes_on_to_the_limit(tmp_path: Path) -> None:
     experiment = load(tmp_path, BASE.replace("target: {accuracy: 0.95}\n", ""))
     assert experiment.points[0].config.stop == "limit" and experiment.warnings == ()
+
+
+def test_several_targets_stand_from_easy_to_hard_and_the_hardest_for_all(tmp_path: Path) -> None:
+    several = "targets: [{accuracy: 0.87}, {loss: 0.3}, {accuracy: 0.8}, {loss: 0.5}]\n"
+    config = load(tmp_path, BASE.replace("target: {accuracy: 0.95}\n", several)).points[0].config
+    assert [(one.metric, one.value) for one in config.targets] == [
+        ("accuracy", 0.8), ("accuracy", 0.87), ("loss", 0.5), ("loss", 0.3)
+    ]  # fmt: skip
+    assert config.target == config.targets[1] and config.stop == "target"
+    again = CellConfig.model_validate(config.model_dump(mode="json", by_alias=True))
+    assert again == config and identity(again) == identity(config)
+
+
+def test_the_order_of_targets_makes_no_other_cell_and_one_alone_is_none(tmp_path: Path) -> None:
+    def identities(*targets: str) -> set[str]:
+        texts = [BASE.replace("target: {accuracy: 0.95}\n", f"{target}\n") for target in targets]
+        return {identity(load(tmp_path, text).points[0].config) for text in texts}
+
+    assert (
+        len(identities("targets: [{accuracy: 0.8}, {accuracy: 0.9}]", "targets: [{accuracy: 0.9}, {accuracy: 0.8}]"))
+        == 1
+    )
+    assert len(identities("targets: [{accuracy: 0.8}, {accuracy: 0.95}]", "target: {accuracy: 0.95}")) == 2
+    assert len(identities("target: {accuracy: 0.95}\ntargets: null", "target: {accuracy: 0.95}")) == 1
+    one = load(tmp_path, BASE).points[0].config
+    assert "targets" not in one.model_dump(mode="json") and one.all_targets == (one.target,)
 
 
 MATRIX = (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from bwbench.experiment.plan import assess, foresee
-from bwbench.experiment.plan.calibration import Calibration, Fit, MeasuredSteps, Prediction, fitted
+from bwbench.experiment.plan import PlannedCell, assess, foresee
+from bwbench.experiment.plan.calibration import Calibration, Fit, Forecast, MeasuredSteps, Prediction, fitted
 from bwbench.records.schema import ComposedFrom
 from tests.unit.experiment.plan.records import STUDY, finished, of, planned_cells
 
@@ -116,6 +117,18 @@ def test_until_the_limit_where_training_goes_on_behind_the_target(study) -> None
     seen = of(cells, "ring", "1 Mbit/s")
     known.note(seen, finished(seen, estimates[seen.id], samples_to_target=60 * 64))
     assert known.predict(of(cells, "ring", "10 Mbit/s")).steps == 200
+
+
+@pytest.mark.parametrize("stop", ["limit", "target"])
+def test_both_ways_to_end_are_predicted_whatever_is_asked(study, stop: str) -> None:
+    cells, estimates = study(f"stop={stop}")
+    forecast = Forecast(estimates)
+    seen, other = of(cells, "ring", "1 Mbit/s"), of(cells, "ring", "10 Mbit/s")
+    item = PlannedCell(other, Path("results/x"), "missing", runs=True, why="not run yet")
+    assert forecast.predict(item, "target") == forecast.predict(item, "limit")  # nobody knows where the target is
+    forecast.calibration.note(seen, finished(seen, estimates[seen.id], samples_to_target=60 * 64))
+    assert (forecast.predict(item, "target").steps, forecast.predict(item, "limit").steps) == (60, 200)
+    assert forecast.predict(item) == forecast.predict(item, stop)
 
 
 def test_a_limit_of_time_holds_whatever_was_measured(study) -> None:

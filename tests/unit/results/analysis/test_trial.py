@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bwbench.records.schema import Event, Step, Wire, event_of
-from bwbench.results.analysis.trial import curve_of, summarise, target_of
+from bwbench.results.analysis.targets import target_of
+from bwbench.results.analysis.trial import curve_of, summarise
 
 CELL: dict[str, Any] = {"target": {"metric": "accuracy", "value": 0.9}}
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from bwbench.training.datasets.dataset import Samples
-from bwbench.training.loop.evaluation import evaluate, meets, training_loss
+from bwbench.training.loop.arrival_watch import meets
+from bwbench.training.loop.evaluation import evaluate, training_loss
 from bwbench.training.loop.feed import TensorSamples
 
 
