@@ -244,11 +244,26 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     if legend := _legend_of("".join(map(_marks_of, rows.values()))):
         caption = phrase(caption, f" {legend}")
     yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
+    sentences = [text for bps in bandwidths if (text := _told_together(rows, baseline, bps)) is not None]
+    if sentences:
+        yield Bullets(sentences)
     yield from _taken_apart(rows, baseline, key, arms, bandwidths)
     found = [text for row in compared.crossovers for text in _crossover_sentences(row, f"{key} {row.algorithm}")]
     if found:
         yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
         yield Bullets(found)
+
+
+def _told_together(rows: Mapping[At, ArmRow], baseline: str, bandwidth: float | None) -> Phrase | None:
+    """Which arms of a column are certainly faster or slower, all at once; None where there is only one."""
+    here = {arm: row for (arm, bps), row in rows.items() if bps == bandwidth and row.ratio is not None}
+    if len(here) < 2:
+        return None
+    ends = {arm: row.ratio.ends(row.together) for arm, row in sorted(here.items()) if row.ratio is not None}
+    faster = ", ".join(arm for arm, both in ends.items() if both is not None and both[0] > 1)
+    slower = ", ".join(arm for arm, both in ends.items() if both is not None and both[1] < 1)
+    where = phrase("At ", column_title(bandwidth), f", read as one statement (together 95 %): faster than {baseline}: ")
+    return phrase(where, f"{faster or 'none'}; slower: {slower or 'none'}.")
 
 
 def _taken_apart(

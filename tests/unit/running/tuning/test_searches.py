@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.running.tuning.schedule import Training
 from bwbench.running.tuning.search import searches_of
+from bwbench.running.tuning.trainings import Training
 from tests.unit.running.tuning.tables import BASE, load
 
 PLAIN = BASE.replace("{tuned: rates.yaml}", "{sgd: {lr: 0.3, momentum: 0.5}}")
