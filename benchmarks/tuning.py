@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bwbench.running.tuning.schedule import Judgement, Training, budget_of, follow
+from bwbench.running.tuning.trainings import Judgement, Training, budget_of, follow
 
 GRID = tuple(0.05 * 2.0**power for power in range(-3, 4))
 LIMIT = 120_000

@@ -144,7 +144,8 @@ def _write_cell(folder: Path, study: Study, cell: dict[str, Any], bandwidth_mbps
     wall = {"wall_s": summary["training_clock_s"] + summary["evaluation_s"] + 6.0, "overhead_s": 6.0}
     if status != "unfinished":
         about = {"schema": 1, "id": cell["id"], "slug": cell["slug"], "status": status, "attempt": 1}
-        _dump(folder / "status.json", {**about, "reason": reason or "target", **summary, **wall})
+        ended = "target" if summary.get("time_to_target_s") is not None else "time"
+        _dump(folder / "status.json", {**about, "reason": reason or ended, **summary, **wall})
 
 
 def typed(events: dict[int, list[dict[str, Any]]]) -> dict[int, list[Event]]:

@@ -11,7 +11,16 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
-from bwbench.records.schema import CurvePoint, End, JsonObject, LedgerSummary, LinkRecord, MeasuredPair, Status
+from bwbench.records.schema import (
+    CurvePoint,
+    End,
+    JsonObject,
+    LedgerSummary,
+    LinkRecord,
+    MeasuredPair,
+    Status,
+    TargetArrival,
+)
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT
 from bwbench.results.analysis.caveats import ComposedError, composed_error
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
@@ -123,6 +132,17 @@ def _looked_at_anew(folder: CellFolder) -> str:
     return f", first crossing{words.get(found.arrival_kind or '', '')}"
 
 
+def _arrival(one: TargetArrival) -> str:
+    """One of several targets."""
+    if one.time_s is None:
+        late = "" if one.censored_at_s is None else f", not within {seconds(one.censored_at_s)}"
+        reached = f"{one.kind}{late}"
+    else:
+        test = "" if one.test_metric is None else f", there {one.test_metric:.4g} on test"
+        reached = f"{seconds(one.time_s)}, {one.samples} samples ({one.kind}){test}"
+    return f"{f'to {one.metric} {one.value:g}':<16} {reached}"
+
+
 def _outcome(record: Shown) -> Iterator[str]:
     status = record.folder.status
     reason = (status.reason if status is not None else None) or ""
@@ -140,6 +160,7 @@ def _outcome(record: Shown) -> Iterator[str]:
     composed = status.composed
     reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
     yield f"time to target   {reached}{_looked_at_anew(record.folder)}"
+    yield from map(_arrival, status.arrivals if len(status.arrivals) > 1 else ())
     if composed is not None:
         ends = composed.interval_s
         within = f"; 95 % interval {seconds(ends[0])} to {seconds(ends[1])}" if ends else ""

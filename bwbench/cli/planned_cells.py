@@ -9,7 +9,7 @@ from bwbench.base.units import DURATION
 from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
 from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Stopping
-from bwbench.experiment.plan.carried import Load, not_carried
+from bwbench.experiment.plan.carried import HostLoad, not_carried
 from bwbench.experiment.plan.composing import COMPOSED
 from bwbench.running.sweep import SweepPlan
 
@@ -123,7 +123,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
 def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[str, object]:
     found = foreseen.estimates.get(item.cell.id)
     expected = foreseen.predict(item) if found is not None and (item.runs or item.way != COMPOSED) else None
-    load = Load.of(item.cell.config, found) if found is not None else None
+    load = HostLoad.of(item.cell.config, found) if found is not None else None
     return {
         **{name: getattr(item.cell, name) for name in ("id", "slug", "experiment", "arm", "repeat")},
         "nodes": item.cell.config.nodes,

@@ -19,7 +19,6 @@ from bwbench.experiment.config.tuned_table import TunedEntry, named
 from bwbench.experiment.plan import CellEstimate, Forecast, estimate_cells
 from bwbench.records.files import full_disk_said
 from bwbench.running.sweep.account import TimeLeft
-from bwbench.running.tuning.schedule import GROWTH, Training
 from bwbench.running.tuning.search import (
     Search,
     SearchProgress,
@@ -33,6 +32,7 @@ from bwbench.running.tuning.search import (
 )
 from bwbench.running.tuning.search import tune as run_searches
 from bwbench.running.tuning.table import entry_of, given, merged, read_rows, settled, shown, write_table
+from bwbench.running.tuning.trainings import GROWTH, Training
 
 _RETRY = ("failed", "timeout", "invalid")
 _HINTS = {"diverged": "; a rate at which the training diverges has been judged"}

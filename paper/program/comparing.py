@@ -64,7 +64,7 @@ def _time_like(claim: Claim, reference: Mapping[int, Arrival], arm: Mapping[int,
 def _of_ratio(claim: Claim, ratio: Ratio | None, cells: Sequence[CellFolder]) -> Value:
     if ratio is None:
         raise MissingRecordsError(
-            f"claim {claim.name!r}: neither side reaches the target in as many repeats as it takes"
+            f"claim {claim.name!r}: too few repeats of both sides reach the target to compare them"
         )
     side = side_of(ratio.value, ratio.low, ratio.high, ratio.bound)
     value = Value("ratio", ratio.value, ratio.num, ratio.low, ratio.high, ratio.bound, side)

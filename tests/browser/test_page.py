@@ -97,11 +97,16 @@ def test_the_target_slider_computes_every_time_anew(opened):
     assert "95 %" not in opened.text("#times-title")
     assert opened.text("#numbers") != recorded
     assert page.get_attribute("#target", "aria-valuetext").endswith("%")
-    easier = page.evaluate("pointsOf(chosenCells(), state.target).map((p) => p.estimate.atLeast)")
+    page.fill("#target-number", "75")
+    opened.drawn_after(lambda: page.press("#target-number", "Enter"))  # three evaluations lie behind it in most curves
+    points = "pointsOf(chosenCells(), state.target).map((p) => [`${p.arm} ${p.bandwidth}`, p.estimate.value])"
+    times = f"Object.fromEntries({points}.filter((point) => Number.isFinite(point[1])))"
+    easier = page.evaluate(times)
     opened.drawn_after(lambda: page.click("#target-reset"))
     assert opened.text("#numbers") == recorded
-    harder = page.evaluate("pointsOf(chosenCells(), state.target).map((p) => p.estimate.atLeast)")
-    assert all(easy <= 1.0001 * hard for easy, hard in zip(easier, harder, strict=True))
+    harder = page.evaluate(times)
+    both = easier.keys() & harder.keys()
+    assert len(both) > 5 and all(easier[place] <= 1.0001 * harder[place] for place in both)
 
 
 def test_it_says_which_algorithm_and_how_it_knows(opened):

@@ -203,8 +203,9 @@ def learning_of(setting: Setting, options: Options) -> str:
 
 
 def middle_target(config: CellConfig) -> TargetConfig | None:
-    """The target that a rate is chosen by."""
-    return config.target
+    """The target that a rate is chosen by: of several of the first one's metric the middle one, of two the harder."""
+    alike = [one for one in config.all_targets if config.target is not None and one.metric == config.target.metric]
+    return alike[len(alike) // 2] if alike else None
 
 
 def setting_of(config: CellConfig) -> Setting:

@@ -24,7 +24,7 @@ MOST_TRIED = 4096  # nodes
 
 
 @dataclass(frozen=True)
-class Load:
+class HostLoad:
     """What the nodes of a cell ask of one machine.
 
     Attributes:
@@ -39,7 +39,7 @@ class Load:
     cores: int
 
     @classmethod
-    def of(cls, config: CellConfig, found: CellEstimate) -> Load | None:
+    def of(cls, config: CellConfig, found: CellEstimate) -> HostLoad | None:
         """None where no step time is declared, or where the nodes are on other machines."""
         step_s = config.compute.step_time_s
         if step_s is None or config.launcher != "local":
@@ -82,7 +82,7 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
     found: dict[str, None] = {}
     for item in planned:
         config, estimate = item.cell.config, estimates.get(item.cell.id)
-        load = Load.of(config, estimate) if item.runs and estimate is not None else None
+        load = HostLoad.of(config, estimate) if item.runs and estimate is not None else None
         if load is None or load.is_carried(config.nodes):
             continue
         own_s, least_s = load.own_step_s(config.nodes), load.least_step_s(config.nodes)

@@ -85,7 +85,8 @@ def arrival_on(
             return CurveArrival(FIT, samples, clock_s) if after >= AT_OR_AFTER else CurveArrival(UNKNOWN)
     elif not went_on:
         return CurveArrival(UNKNOWN)
-    return CurveArrival(CENSORED, *_last_counted(known, budget))
+    samples, clock_s = _last_counted(known, budget)
+    return CurveArrival(CENSORED, samples, clock_s) if clock_s > 0 else CurveArrival(UNKNOWN)  # later than 0 s: no word
 
 
 def crossing(curve: Sequence[CurvePoint], metric: str, target: float) -> float | None:

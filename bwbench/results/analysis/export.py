@@ -35,6 +35,9 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         row |= {key: about[key] for key in (*_DERIVED, *OUTCOMES, *_OF_ARRIVAL)}
         status = folder.status or TrialSummary()
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
+        target = (row["target_metric"], row["target_value"])
+        there = (one.test_metric for one in status.arrivals if (one.metric, one.value) == target)
+        row["test_metric_at_arrival"] = next(there, None)
         row |= {key: about[key] for key in _OF_ITS_TIME}
         row |= _achieved(folder.link or LinkRecord())
         environment = folder.environment or Environment()

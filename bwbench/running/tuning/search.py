@@ -1,7 +1,7 @@
 """The searches that an experiment needs, the cells of their trainings, how far each is, and running them.
 
 Kin share one search: what computes the same mean up to rounding learns alike, so that the first of them trains for
-all. Which trainings there are follows from what those before came to (``schedule``), so that a search goes on wherever
+all. Which trainings there are follows from what those before came to (``trainings``), so that a search goes on wherever
 it was left. What has been trained before is not trained again.
 """
 
@@ -33,7 +33,7 @@ from bwbench.records.schema import Environment, Status
 from bwbench.results.analysis.arrival import FIT, Budget, arrival_on
 from bwbench.results.analysis.trial import curve_of
 from bwbench.running.run_cell import CellObserver, RunCell, RunObserver, run_cell, wall_limit_s
-from bwbench.running.tuning.schedule import (
+from bwbench.running.tuning.trainings import (
     GROWTH,
     LEAST,
     Judgement,
@@ -180,6 +180,7 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
             "compute": config.compute.model_copy(update={"step_time_s": None}),
             "limit": config.limit.model_copy(update={"time_s": None}),  # samples count, on whatever machine
             "target": middle_target(config),
+            "targets": (),
             "stop": "limit",  # arrival is known from what comes after it
             "seed": seed,
         }

@@ -25,8 +25,8 @@ from bwbench.records.environment import capture_environment
 from bwbench.records.files import write_bytes_atomic
 from bwbench.records.schema import Environment
 from bwbench.results.analysis.caveats import commit_of, host_of
-from bwbench.running.tuning.schedule import BestRate
 from bwbench.running.tuning.search import Search, SearchProgress
+from bwbench.running.tuning.trainings import BestRate
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 _NOT_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # to one YAML parser or another

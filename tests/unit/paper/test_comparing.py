@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from fixtures_paper import write_records
 
 from bwbench.results.analysis.comparison import compare_cells
 from paper.program.claim import Claim, Value
-from paper.program.claim_words import plain, verdict_text
-from paper.program.claimed_cells import Records
+from paper.program.claim_words import full_text, plain, verdict_text
+from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 
 TEN = {"link.bandwidth": "10 Mbit/s"}
@@ -55,6 +56,22 @@ def test_a_difference_turns_its_sign_with_its_arms(records: Records) -> None:
     other = evaluate(_claim(kind="difference", arm="ddp", over="threshold"), records)
     assert one.value is not None and one.low is not None and one.high is not None
     assert (other.value, other.low, other.high) == pytest.approx((-one.value, -one.high, -one.low))
+
+
+def test_host_bound_cells_stand_in_no_crossover(records: Records) -> None:
+    claim = _claim(kind="crossover", arm="threshold", over="ddp", where={})
+    bound = Records(records.root)
+    vars(bound)["own_steps"] = SimpleNamespace(row=lambda folder: {"host_bound": True})
+    value = evaluate(claim, bound)
+    assert value.unit == "words" and value.words == "2 of 2 bandwidths are host-bound" and value.side == 0
+    assert "no crossover with ddp that can be told: 2 of 2" in plain(verdict_text(claim, value))
+
+
+def test_a_first_crossing_is_said_and_another_target_is_unknown_where_runs_ended(records: Records) -> None:
+    value = evaluate(_claim(kind="ratio", arm="ring-fp16", over="ddp"), records)
+    assert "first crossings)" in plain(full_text(_claim(kind="ratio", arm="ring-fp16", over="ddp"), value))
+    with pytest.raises(MissingRecordsError, match="too few repeats of both sides"):
+        evaluate(_claim(kind="ratio", arm="ring-fp16", over="ddp", target=0.999), records)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ function arrivalAt(cell, target) {
     const grid = cell.arrival_kind === "fit" ? 0 : gridOf(cell, time, cell.samples_to_target);
     return { time, censoredAt: null, grid, firstCrossing, ...about };
   }
-  const budget = { samples: cell.limit_samples, time: cell.limit_s }, wentOn = !(cell.stops_at_target && cell.first_crossing_s !== null);
+  const budget = { samples: cell.limit_samples, time: cell.limit_s }, wentOn = cell.reason !== "target";
   const found = fittedArrival(evaluationsOf(cell), cell.metric, target, budget, wentOn);
   if (found.kind === "unknown") return null;
   return found.kind === "fit" ? { time: found.time, censoredAt: null, grid: 0, ...about } : { time: null, censoredAt: found.time, grid: 0, ...about };

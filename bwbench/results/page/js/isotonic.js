@@ -21,7 +21,8 @@ function fittedArrival(points, metric, target, budget, wentOn) {
     const early = (budget.samples === null || samples * OF_BUDGET <= budget.samples) && (budget.time === null || time * OF_BUDGET <= budget.time);
     if (early) return points.filter((point) => point.samples >= samples).length >= AT_OR_AFTER ? { kind: "fit", samples, time } : { kind: "unknown" };
   } else if (!wentOn) return { kind: "unknown" };
-  return { kind: "censored", time: lastCounted(points, budget) };
+  const time = lastCounted(points, budget);
+  return time > 0 ? { kind: "censored", time } : { kind: "unknown" };
 }
 
 /** Samples at which the fit crosses the target; null where it does not. */

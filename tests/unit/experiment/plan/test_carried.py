@@ -10,7 +10,7 @@ import pytest
 
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.plan import assess, build_plan, estimate_cells
-from bwbench.experiment.plan.carried import TOLERANCE, Load, not_carried
+from bwbench.experiment.plan.carried import TOLERANCE, HostLoad, not_carried
 from bwbench.experiment.plan.described_models import Description
 from bwbench.records import iter_cells
 from bwbench.results.analysis.cells import setting_of
@@ -34,20 +34,20 @@ def test_one_tolerance_for_plans_and_records() -> None:
 
 
 def test_nodes_with_processors_of_their_own_are_carried_and_more_are_not() -> None:
-    load = Load(compute_s=0.012, step_s=0.04, threads=1, cores=2)
+    load = HostLoad(compute_s=0.012, step_s=0.04, threads=1, cores=2)
     assert load.is_carried(2) and not load.is_carried(4) and load.most_nodes == 2
     assert load.own_step_s(4) == pytest.approx(0.048, rel=0.01)
-    assert Load(0.012, 0.04, 1, 16).most_nodes == 16
-    assert Load(0.012, 0.04, 4, 16).most_nodes == 4
-    assert Load(0.05, 0.04, 1, 2).most_nodes == 0
+    assert HostLoad(0.012, 0.04, 1, 16).most_nodes == 16
+    assert HostLoad(0.012, 0.04, 4, 16).most_nodes == 4
+    assert HostLoad(0.05, 0.04, 1, 2).most_nodes == 0
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
 def test_the_least_step_time_is_just_carried(nodes: int) -> None:
-    load = Load(0.012, 0.04, 1, 2)
+    load = HostLoad(0.012, 0.04, 1, 2)
     least_s = load.least_step_s(nodes)
-    assert Load(0.012, 1.001 * least_s, 1, 2).is_carried(nodes)
-    assert not Load(0.012, 0.999 * least_s, 1, 2).is_carried(nodes)
+    assert HostLoad(0.012, 1.001 * least_s, 1, 2).is_carried(nodes)
+    assert not HostLoad(0.012, 0.999 * least_s, 1, 2).is_carried(nodes)
 
 
 def test_published_cells_in_which_nobody_communicates_took_about_as_long() -> None:
@@ -66,7 +66,7 @@ def test_published_cells_in_which_nobody_communicates_took_about_as_long() -> No
     checked = 0
     for (about, nodes, step_s), steps_s in measured.items():
         if about in alone:
-            predicted_s = Load(alone[about], step_s, 1, 2).own_step_s(nodes)
+            predicted_s = HostLoad(alone[about], step_s, 1, 2).own_step_s(nodes)
             assert predicted_s == pytest.approx(statistics.median(steps_s), rel=0.03), (about, nodes, step_s)
             checked += 1
     assert checked > 8

@@ -148,7 +148,8 @@ def test_an_evaluation_at_0_samples_has_no_logarithm_and_changes_nothing() -> No
     values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     at_zero = CurvePoint(step=0, metrics={"accuracy": 0.05}, samples=0, clock_s=0.0, payload_bytes=0)
     assert crossing([at_zero, *curve(values)], "accuracy", 0.35) == crossing(curve(values), "accuracy", 0.35)
-    assert arrival_on([at_zero], "accuracy", 0.5, NO_LIMIT, went_on=True) == CurveArrival(CENSORED, 0.0, 0.0)
+    later_than_0_s = arrival_on([at_zero], "accuracy", 0.5, NO_LIMIT, went_on=True)
+    assert later_than_0_s == CurveArrival(UNKNOWN)
 
 
 def test_evaluations_without_the_metric_do_not_count() -> None:

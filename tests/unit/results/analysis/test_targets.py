@@ -9,11 +9,13 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.plain_data import JsonObject
+from bwbench.cli.cell_text import cell_text, shown
 from bwbench.records import iter_cells
 from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.schema import CurvePoint, Status, TargetArrival
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT, UNKNOWN, Budget
 from bwbench.results.analysis.cell_arrival import arrival_of_cell, at_target
+from bwbench.results.analysis.export import export_cells
 from bwbench.results.analysis.targets import Ended, arrival_at, arrivals_on, meets_all, target_of, targets_of
 from bwbench.results.analysis.trial import summarise
 
@@ -112,3 +114,9 @@ def test_status_and_tables_say_the_same_of_every_declared_target(tmp_path: Path)
     assert folder.status is not None
     status = folder.status.model_copy(update={"arrivals": told})
     assert Status.model_validate(json.loads(json.dumps(status.to_json()))).arrivals == told
+    (path.with_name(folder.path.name) / "status.json").write_text(json.dumps(status.to_json()))
+    (again,) = iter_cells(tmp_path)
+    text = "\n".join(cell_text(shown(again.path)))
+    assert f"to {own[0]} {own[1] - 0.1:g}" in text and "(fit)" in text and "(first crossing)" in text
+    (row,) = export_cells([again])
+    assert row["test_metric_at_arrival"] == told[1].test_metric == status.test_metric

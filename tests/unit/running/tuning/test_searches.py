@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.running.tuning.schedule import Training
 from bwbench.running.tuning.search import searches_of
+from bwbench.running.tuning.trainings import Training
 from tests.unit.running.tuning.tables import BASE, load
 
 PLAIN = BASE.replace("{tuned: rates.yaml}", "{sgd: {lr: 0.3, momentum: 0.5}}")
@@ -63,6 +63,21 @@ def test_one_search_for_cells_with_several_limits_or_evaluations_says_which_it_t
     assert "evaluate.every has the values 500 samples, 250 samples" in every
     (search,) = searches_of(load(tmp_path, PLAIN + "matrix: {link.bandwidth: [1 Mbit/s, 10 Mbit/s]}\n"), seed=1000)
     assert search.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("targets", "middle"),
+    [
+        ("[{accuracy: 0.9}, {accuracy: 0.7}, {accuracy: 0.8}]", {"accuracy": 0.8}),
+        ("[{accuracy: 0.7}, {accuracy: 0.8}]", {"accuracy": 0.8}),
+        ("[{loss: 0.3}, {loss: 0.5}, {loss: 0.4}]", {"loss": 0.4}),
+    ],
+)
+def test_of_several_targets_the_middle_one_decides(tmp_path, targets, middle):
+    text = PLAIN.replace("target: {accuracy: 0.9}", f"targets: {targets}")
+    (search,) = searches_of(load(tmp_path, text), seed=1000)
+    target = search.config.target
+    assert {target.metric: target.value} == middle and search.config.all_targets == (target,)
 
 
 def test_without_a_target_the_loss_at_the_limit_decides(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bwbench.running.tuning.schedule import (
+from bwbench.running.tuning.trainings import (
     BEST,
     SEEDS,
     Judgement,
