@@ -17,7 +17,7 @@ from bwbench.methods.roles import CENTRAL, EXACT, HEADROOM, PARTIAL, REFERENCE, 
 from bwbench.records.schema import CellRecord
 from bwbench.results.analysis.cells import Row, name_of, value_at
 from bwbench.results.analysis.results import ENDS, Results, arrivals_by_seed, ends_of, once
-from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval
+from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval, number
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
@@ -112,7 +112,8 @@ def topology_table(results: Results) -> pd.DataFrame:
     ):
         topology = topologies[part["id"].iloc[0]]
         arrivals = list(arrivals_by_seed(part).values())
-        steps = [row["training_clock_s"] / row["steps"] for row in part.to_dict("records") if row["steps"]]
+        taken = [(number(row["training_clock_s"]), number(row["steps"])) for row in part.to_dict("records")]
+        steps = [clock_s / count for clock_s, count in taken if clock_s and count]
         if not steps:
             continue
         step_s, low_s, high_s = geometric_interval(steps)
