@@ -70,7 +70,7 @@ class Arrival:
         """The time, or the limit that it is known to exceed."""
         if self.time_s is not None:
             return self.or_infinity
-        return math.inf if self.censored_at_s is None else self.censored_at_s
+        return math.inf if self.censored_at_s is None else max(self.censored_at_s, SHORTEST_TIME_S)
 
     @property
     def middle_s(self) -> float:

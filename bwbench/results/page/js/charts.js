@@ -187,7 +187,8 @@ function boldRuns(cells, target) {
 
 /** Ends of the time axis: all marks, and intervals as far as they do not squeeze them (at n = 2 one may span decades). */
 function timeRange(points, unit) {
-  const marks = points.flatMap((p) => [p.estimate.atLeast, ...Object.values(p.seeds).map(atLeast)]).filter(Number.isFinite);
+  const marks = points.flatMap((p) => [p.estimate.atLeast, ...Object.values(p.seeds).map(atLeast)])
+    .filter((at) => at > SHORTEST_TIME && Number.isFinite(at)); // a limit of 0 s has no place on the axis
   const low = Math.min(...marks), high = Math.max(...marks), ends = points.map((p) => p.estimate).filter((e) => e.low !== null);
   const lowest = Math.max(low / INTERVAL_SHOWN, Math.min(low, ...ends.map((e) => e.low)));
   const highest = Math.min(high * INTERVAL_SHOWN, Math.max(high, ...ends.map((e) => e.high)));

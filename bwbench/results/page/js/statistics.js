@@ -11,7 +11,7 @@ function orInfinity(arrival) {
 
 function atLeast(arrival) {
   if (arrival.time !== null) return orInfinity(arrival);
-  return arrival.censoredAt === null ? Infinity : arrival.censoredAt;
+  return arrival.censoredAt === null ? Infinity : Math.max(arrival.censoredAt, SHORTEST_TIME);
 }
 
 function middle(arrival) {

@@ -55,6 +55,7 @@ def test_no_repeats_are_an_error() -> None:
 
 def test_a_target_met_at_zero_seconds_has_a_logarithm() -> None:
     assert estimate([Arrival(0.0), Arrival(1.0)]).value > 0
+    assert estimate([Arrival(1.0), Arrival(2.0), Arrival(None, 0.0)]).value > 0
 
 
 SEEDS = (Arrival(95.0), Arrival(100.0), Arrival(106.0))
