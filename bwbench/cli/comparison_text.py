@@ -26,7 +26,7 @@ from bwbench.results.analysis.comparison import (
     compare_cells,
 )
 from bwbench.results.analysis.crossover import Crossover
-from bwbench.results.analysis.equal_footing import Level
+from bwbench.results.analysis.equal_footing import MetricMean
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import Estimate
@@ -307,7 +307,7 @@ def _footing_cells(row: FootingRow) -> list[list[str]]:
     return [[row.algorithm, found.metric, f"{found.samples:.0f}", *values, test, str(found.at_end.n)]]
 
 
-def _level(level: Level) -> str:
+def _level(level: MetricMean) -> str:
     value = f"{level.value:.4g}"
     return value if level.low is None or level.high is None else f"{value} ({level.low:.4g} to {level.high:.4g})"
 

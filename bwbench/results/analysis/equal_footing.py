@@ -21,7 +21,7 @@ Curve = Sequence[CurvePoint]
 
 
 @dataclass(frozen=True)
-class Level:
+class MetricMean:
     """Mean of a metric over repeats, with its 95 % interval; None for one repeat."""
 
     value: float
@@ -44,10 +44,10 @@ class Footing:
     metric: str
     samples: float
     clock_s: float
-    at_samples: Level
-    at_time: Level
-    at_end: Level
-    test: Level | None
+    at_samples: MetricMean
+    at_time: MetricMean
+    at_end: MetricMean
+    test: MetricMean | None
 
 
 def equal_footing(arms: Mapping[str, Sequence[CellFolder]]) -> dict[str, Footing]:
@@ -104,15 +104,15 @@ def _at(curve: Curve, metric: str, where: float, along: Callable[[CurvePoint], f
     return _value(left, metric) + share * (_value(right, metric) - _value(left, metric))
 
 
-def _test(cells: Sequence[CellFolder]) -> Level | None:
+def _test(cells: Sequence[CellFolder]) -> MetricMean | None:
     found = [cell.status.test_metric for cell in cells if cell.status is not None]
     known = [value for value in found if value is not None]
     return _level(known) if known and len(known) == len(found) else None
 
 
-def _level(values: Sequence[float]) -> Level:
+def _level(values: Sequence[float]) -> MetricMean:
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return Level(mean, None, None, len(values))
+        return MetricMean(mean, None, None, len(values))
     half = MeanError((of_seeds(values),)).half_width()
-    return Level(mean, mean - half, mean + half, len(values))
+    return MetricMean(mean, mean - half, mean + half, len(values))
