@@ -11,13 +11,14 @@ from typing import Any, TypeAlias
 from bwbench.base.errors import RecordError
 from bwbench.base.plain_data import mapping_at
 from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
+from bwbench.methods.roles import HEADROOM, algorithms_of_role
 from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.schema import Evaluation
 from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, state_of
-from bwbench.results.analysis.host_bound import FREE_NETWORK, OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.spent import spent
 
 Entry: TypeAlias = dict[str, Any]  # of --json
@@ -73,7 +74,8 @@ class _Overview:
 
     def entries(self, folder: Path) -> Iterator[Entry]:
         """Those of all cells below, one after another, each counted: all at once would fill the memory."""
-        free = (cell for cell in iter_cells(folder) if cell.path.name.startswith(FREE_NETWORK))
+        free_network = algorithms_of_role(HEADROOM)
+        free = (cell for cell in iter_cells(folder) if cell.path.name.startswith(free_network))
         own = OwnSteps.of(cell for cell in free if not has_problem(cell))
         for cell in iter_cells(folder):
             entry = status_entry(cell, own, links_too=self.counts.total() < _MOST_LINKS)

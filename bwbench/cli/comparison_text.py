@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from bwbench.results.analysis.comparison import (
     Comparison,
     Condition,
     CrossoverRow,
+    FootingRow,
     ParetoRow,
     compare_cells,
 )
 from bwbench.results.analysis.crossover import Crossover
+from bwbench.results.analysis.equal_footing import MetricMean
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import Estimate
@@ -62,7 +65,7 @@ def print_comparison(
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:
-    """``rows``, ``crossovers``, ``best``, ``pareto`` as docs/statistics.md describes them."""
+    """``rows``, ``crossovers``, ``best``, ``pareto``, ``footing`` as docs/statistics.md describes them."""
     return {
         "ratio_of": RATIO_OF,
         "rows": [_arm_json(row) for row in comparison.rows],
@@ -72,6 +75,7 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
             {"group" if key == "condition" else key: value for key, value in vars(row).items()}
             for row in comparison.pareto
         ],
+        "footing": [_footing_json(row) for row in comparison.footing],
     }
 
 
@@ -184,10 +188,15 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield ""
         yield "Not beaten in both time and accuracy (Pareto set)"
         yield from _table(optimal, ["algorithm", "time to target", "final metric", "n"], _pareto_cells)
+    if comparison.footing:
+        yield ""
+        yield "How good at equal samples, at equal time and at the end (validation; 95 % interval each)"
+        columns = ["algorithm", "metric", "samples", "there", "time", "there", "at the end", "test, at the end", "n"]
+        yield from _table(comparison.footing, columns, _footing_cells)
 
 
 def _table(
-    rows: Sequence[ArmRow | BestRow | CrossoverRow | ParetoRow],
+    rows: Sequence[ArmRow | BestRow | CrossoverRow | FootingRow | ParetoRow],
     columns: list[str],
     cells: Callable[[Any], list[list[str]]],
 ) -> Iterator[str]:
@@ -289,6 +298,23 @@ def _ends(one: Crossover, *, has_interval: bool) -> str:
 def _pareto_cells(row: ParetoRow) -> list[list[str]]:
     time = "not reached" if row.time_s is None else _marked(seconds(row.time_s), first_crossing=row.first_crossing)
     return [[row.algorithm, time, f"{row.metric} {row.metric_value:.4g}", str(row.n)]]
+
+
+def _footing_cells(row: FootingRow) -> list[list[str]]:
+    found = row.footing
+    values = [_level(found.at_samples), seconds(found.clock_s), _level(found.at_time), _level(found.at_end)]
+    test = "-" if found.test is None else _level(found.test)
+    return [[row.algorithm, found.metric, f"{found.samples:.0f}", *values, test, str(found.at_end.n)]]
+
+
+def _level(level: MetricMean) -> str:
+    value = f"{level.value:.4g}"
+    return value if level.low is None or level.high is None else f"{value} ({level.low:.4g} to {level.high:.4g})"
+
+
+def _footing_json(row: FootingRow) -> dict[str, object]:
+    about = {"experiment": row.experiment, "group": row.condition, "algorithm": row.algorithm}
+    return {**about, **asdict(row.footing), "composed": row.composed}
 
 
 def _time(estimate: Estimate, *, first_crossing: bool) -> str:

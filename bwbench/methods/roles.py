@@ -58,6 +58,11 @@ def standing_by_name(algorithm: str, collective: str, codecs: Sequence[str]) -> 
         return ArmStanding(METHOD, None)
 
 
+def algorithms_of_role(role: Role) -> tuple[str, ...]:
+    """Names of the algorithms that declare a role; arms are named after them, and so are the folders of their cells."""
+    return tuple(name for name in ALGORITHMS.names() if standing_by_name(name, "none", ["none"]).role == role)
+
+
 def averages_gradients(algorithm: str) -> bool:
     """Whether nodes send gradients in every step, whose mean the optimizer gets; False where that is not known."""
     try:

@@ -22,6 +22,7 @@ from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
 from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
+from bwbench.results.analysis.equal_footing import Footing, equal_footing
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio, ratio_of
@@ -97,6 +98,17 @@ class BestRow:
 
 
 @dataclass(frozen=True)
+class FootingRow:
+    """How good one arm is at equal samples, at equal time and at the end, under one condition."""
+
+    experiment: str
+    condition: Condition
+    algorithm: str
+    footing: Footing
+    composed: bool
+
+
+@dataclass(frozen=True)
 class ParetoRow:
     """Time against final metric of one arm among the others, under one condition.
 
@@ -128,6 +140,7 @@ class Comparison:
     crossovers: list[CrossoverRow] = field(default_factory=list)
     best: list[BestRow] = field(default_factory=list)
     pareto: list[ParetoRow] = field(default_factory=list)
+    footing: list[FootingRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -202,6 +215,9 @@ def _compare_group(comparison: Comparison, experiment: str, group: Group, baseli
                     measured.setdefault(arm.name, []).append((bandwidth, reference, arm))
         comparison.best.extend(_best_rows(experiment, condition, by, arms.values()))
         comparison.pareto.extend(_pareto_rows(experiment, condition, by, arms.values()))
+        for name, footing in equal_footing({name: arm.folders for name, arm in arms.items()}).items():
+            its = _ordered(condition, by, arms[name])
+            comparison.footing.append(FootingRow(experiment, its, name, footing, arms[name].composed))
     if missing:
         where = ", ".join([*(f"{key} {value}" for key, value in group.key), f"at {', '.join(missing)}"])
         comparison.notes.append(f"{experiment}: no {baseline} that is done with {where}: no ratios there")

@@ -22,7 +22,6 @@ from bwbench.results.analysis.caveats import host_of
 from bwbench.results.analysis.cells import DONE, Row, setting_of, standing_of, state_of
 
 HOST_BOUND_MARK = "×"  # in place of an arm's marker, and before the note that says what that means
-FREE_NETWORK = "no-communication"  # how the folders of cells begin in which nobody communicates
 TOLERANCE = 0.03  # by so much of the declared step a step without communication may be longer
 _WORK = ("nodes", "model", "batch_size", "accumulate", "compute")  # what a node computes in a step, and among how many
 
