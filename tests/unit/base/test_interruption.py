@@ -23,6 +23,8 @@ except SystemExit:
 
 def handlers(*ignored: signal.Signals) -> dict[str, bool]:
     def ignore() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whatever these tests were started by
+            signal.signal(number, signal.SIG_DFL)
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
 
