@@ -199,6 +199,8 @@ class SweepPlan:
 
     def grown(self) -> SweepPlan | None:
         """The repeats that those which have ended since ask for, as ``selected``; None where they ask for no more."""
+        if not self.needs:
+            return None
         found = _plan([plan.experiment for plan in self.plans], self.results, (), self.selection, self.order_seed)
         known = {_key(item) for item in self.selected}
         added = tuple(item for item in found.selected if _key(item) not in known)
