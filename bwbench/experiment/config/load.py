@@ -196,6 +196,8 @@ class _Reading:
         if not self._problems:
             self._problems += refusals_of(tune, [point.config for point in kept], self._where("tune"))
         on_hosts = self._on_their_way(kept, hosts, mode)
+        if until is not None and any(point.config.target is None for point in kept):
+            self._add("repeats", "repeats: 'until' is about times to a target, and there is none; add 'target:'")
         if self._problems:
             distinct = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line or 0)
             more = len(distinct) - MAX_PROBLEMS

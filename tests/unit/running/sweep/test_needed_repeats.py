@@ -128,3 +128,9 @@ def test_bad_ones_are_named(tmp_path: Path, written: str, said: str) -> None:
         planned(tmp_path, STUDY.replace("{until: 20 %, at_least: 4, at_most: 9}", written))
     (problem,) = refused.value.problems
     assert said in problem.message and problem.line == 8
+
+
+def test_without_a_target_there_is_no_ratio_to_know(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        planned(tmp_path, STUDY.replace("target: {accuracy: 0.9}\n", ""))
+    assert "there is none; add 'target:'" in refused.value.problems[0].message
