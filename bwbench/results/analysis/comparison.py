@@ -161,10 +161,10 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
     known = sorted({key for folder in everything for key in keys_of(folder.cell.config)})
     if by not in known:
         raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
-    comparison = Comparison()
+    comparison, own = Comparison(), OwnSteps.of(everything)  # a step is the same on links where no cell tells it
     for experiment, cells in groupby(everything, lambda folder: folder.cell.experiment):
         for group in group_cells(list(cells)):
-            _compare_group(comparison, experiment, group, baseline, by)
+            _compare_group(comparison, experiment, group, own, baseline, by)
     if not comparison.rows and not comparison.pareto:
         raise ConfigError(_nothing_to_compare(everything))
     if all(value_at(folder.cell.config, "stop") == "target" for folder in everything):
@@ -195,12 +195,14 @@ def _on_one_timing_run(folders: Sequence[CellFolder]) -> str:
     return f"{single} composed cells rest on one timing run: that runs differ by {share} is assumed in their intervals"
 
 
-def _compare_group(comparison: Comparison, experiment: str, group: Group, baseline: str, by: str) -> None:
+def _compare_group(
+    comparison: Comparison, experiment: str, group: Group, own: OwnSteps, baseline: str, by: str
+) -> None:
     measured: dict[str, list[tuple[float, _Arm, _Arm]]] = {}
     missing: list[str] = []
     for bandwidth in group.bandwidths:
         done = [folder for folder in group.at(bandwidth) if state_of(folder) == DONE]
-        arms = {arm.name: arm for arm in _arms(done)}
+        arms = {arm.name: arm for arm in _arms(done, own)}
         text = None if bandwidth is None else BANDWIDTH.format(bandwidth)
         condition: Condition = {BANDWIDTH_KEY: text, **dict(group.key)}
         reference = arms.get(baseline)
@@ -253,8 +255,7 @@ class _Arm:
         return any(row["arrival_kind"] == FIRST_CROSSING for row in self.rows)
 
 
-def _arms(done: Sequence[CellFolder]) -> Iterator[_Arm]:
-    own = OwnSteps.of(done)
+def _arms(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[_Arm]:
     by_name: dict[str, list[CellFolder]] = {}
     for folder in done:
         by_name.setdefault(str(folder.cell.arm), []).append(folder)
