@@ -1,10 +1,11 @@
 """How many repeats, and when to stop: ways to decide, judged by how often the interval that is printed holds the truth.
 
-Arms whose log times spread by 5 to 30 % are made up, composed (three timing runs that differ by 3 %, which all repeats
-share) or whole, and the ratio of two of them is asked for to ± 15 % with 24 repeats of each at most.
+Arms whose log times spread by 5 to 30 % are made up, and the ratio of two of them is asked for to ± 15 % with 24
+repeats of each at most. They run whole, or are composed: then all repeats of an arm share timing runs, three in the
+pilot and 24 at most, which differ by 3 % as measured, or by 10 %, where they leave more open than the repeats.
 
     one by one    add a repeat to the arm with the larger variance until the interval is narrow enough
-    two stages    the spread of a pilot says how many; the interval is computed anew from all repeats
+    two stages    what a pilot's repeats and timing runs differ by says how many of both; the interval is computed anew
     pilot's       the same, and the variance in the interval is the pilot's alone (Stein 1945): what bwbench does
 
 Exit status 1 where the way that bwbench takes, with its pilot of 8, covers less than 93.5 % anywhere.
@@ -24,94 +25,126 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bwbench.experiment.config.experiment import UntilKnown
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import Arrival
-from bwbench.running.sweep.needed_repeats import repeats_for
+from bwbench.running.sweep.needed_repeats import Known
 
 UNTIL, AT_MOST = 0.15, 24
 SPREADS = ((0.05, 0.05), (0.1, 0.1), (0.15, 0.15), (0.2, 0.2), (0.3, 0.3), (0.05, 0.3), (0.1, 0.2))
-TIMING_RUNS, BETWEEN = 3, 0.03
+TIMING_RUNS = 3  # of the pilot
+BETWEEN = (None, 0.03, 0.1)  # what they differ by; None: whole runs
 PILOTS = (3, 5, 8)
 ASKED = 93.5  # % coverage
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Both arms as they would be with all repeats; truth: the ratio is 1."""
+class Arm:
+    """One arm as it would be with all repeats and all timing runs, as logarithms; in truth each is 0.
 
-    reference: tuple[Arrival, ...]
-    arm: tuple[Arrival, ...]
+    Attributes:
+        repeats: by their own chance alone.
+        runs: what each timing run is off by, for all repeats alike; none where the arm runs whole.
+    """
+
+    repeats: tuple[float, ...]
+    runs: tuple[float, ...]
+
+    def with_pilot(self, pilot: int) -> Known:
+        """What its pilot says of it."""
+        spread = statistics.stdev(self.repeats[:pilot])
+        if not self.runs:
+            return Known(spread, pilot, pilot)
+        between = statistics.variance(self.runs[:TIMING_RUNS])
+        return Known(spread, pilot, pilot, between, TIMING_RUNS, TIMING_RUNS)
+
+    def arrivals(self, repeats: int, timing_runs: int, pilot: int | None) -> dict[int, Arrival]:
+        """Of so many; pilot: repeats whose spread counts, and the same for timing runs; None: all count."""
+        runs = self.runs[:timing_runs]
+        shared = statistics.fmean(runs) if runs else 0.0
+        counted = runs if pilot is None else runs[:TIMING_RUNS]
+        variance = statistics.variance(counted) / len(runs) if runs else 0.0
+        freedom = len(counted) - 1.0 if runs else math.inf
+        by_pilot = pilot is not None and bool(runs)
+        return {
+            seed: Arrival(
+                math.exp(shared + log),
+                timing_variance=variance,
+                timing_freedom=freedom,
+                timing_by_pilot=by_pilot,
+                of_pilot=pilot is None or seed < pilot,
+            )
+            for seed, log in enumerate(self.repeats[:repeats])
+        }
+
+
+Trial = tuple[Arm, Arm]
 
 
 @dataclass
 class Row:
-    """One way of deciding under one condition; coverage, wide: in %, wide: intervals that are wider than asked."""
+    """One way of deciding under one condition.
+
+    Attributes:
+        between: standard deviation between timing runs; None where arms run whole.
+        coverage: of 95 % intervals, in %; wide: those that are wider than asked, in %.
+        repeats, timing_runs: of one arm, on average.
+    """
 
     way: str
     pilot: int
     spreads: tuple[float, float]
-    composed: bool
+    between: float | None
     coverage: float
     repeats: float
+    timing_runs: float
     wide: float
 
 
-def made_up(rng: random.Random, spreads: tuple[float, float], *, composed: bool) -> Trial:
+def made_up(rng: random.Random, spreads: tuple[float, float], between: float | None) -> Trial:
     """Two arms that are equally fast in truth."""
-    arms = []
-    for spread in spreads:
-        runs = [rng.gauss(0.0, BETWEEN) for _ in range(TIMING_RUNS)] if composed else [0.0, 0.0]
-        variance = statistics.variance(runs) / len(runs)
-        freedom = len(runs) - 1.0 if composed else math.inf
-        shared = statistics.fmean(runs)
-        arms.append(
-            tuple(
-                Arrival(math.exp(shared + rng.gauss(0.0, spread)), None, 0.0, variance, freedom) for _ in range(AT_MOST)
-            )
-        )
-    return Trial(arms[0], arms[1])
+
+    def arm(spread: float) -> Arm:
+        runs = [rng.gauss(0.0, between) for _ in range(AT_MOST)] if between is not None else []
+        return Arm(tuple(rng.gauss(0.0, spread) for _ in range(AT_MOST)), tuple(runs))
+
+    return arm(spreads[0]), arm(spreads[1])
 
 
-def ratio(trial: Trial, numbers: tuple[int, int], pilot: int | None) -> Ratio:
-    """Of so many repeats of each arm; pilot: repeats whose spread counts, None: all."""
-    sides = [
-        {seed: _of_pilot(one, seed, pilot) for seed, one in enumerate(arm[:number])}
-        for arm, number in zip((trial.reference, trial.arm), numbers, strict=True)
-    ]
+@dataclass(frozen=True)
+class Ended:
+    """The interval that is printed, and what it took of both arms."""
+
+    ratio: Ratio
+    repeats: int
+    timing_runs: int
+
+
+def ended(trial: Trial, numbers: Sequence[tuple[int, int]], pilot: int | None) -> Ended:
+    """With so many repeats and timing runs of each arm; pilot as in ``Arm.arrivals``."""
+    sides = [arm.arrivals(*number, pilot) for arm, number in zip(trial, numbers, strict=True)]
     found = ratio_of(*sides)
     assert found is not None
-    return found
+    return Ended(found, sum(repeats for repeats, _ in numbers), sum(runs for _, runs in numbers))
 
 
-def _of_pilot(one: Arrival, seed: int, pilot: int | None) -> Arrival:
-    counts = pilot is None or seed < pilot
-    return Arrival(one.time_s, None, 0.0, one.timing_variance, one.timing_freedom, of_pilot=counts)
-
-
-def _spread(arm: Sequence[Arrival]) -> float:
-    return statistics.stdev(math.log(one.or_infinity) for one in arm)
-
-
-def one_by_one(trial: Trial, pilot: int) -> tuple[Ratio, int]:
+def one_by_one(trial: Trial, pilot: int) -> Ended:
     """Look after every repeat."""
     numbers = [pilot, pilot]
     while True:
-        found = ratio(trial, (numbers[0], numbers[1]), None)
-        if _half_width(found) <= math.log1p(UNTIL) or min(numbers) == AT_MOST:
-            return found, sum(numbers)
+        found = ended(trial, [(number, TIMING_RUNS) for number in numbers], None)
+        if _half_width(found.ratio) <= math.log1p(UNTIL) or min(numbers) == AT_MOST:
+            return found
         parts = [
-            _spread(arm[:number]) ** 2 / number if number < AT_MOST else -1.0
-            for arm, number in zip((trial.reference, trial.arm), numbers, strict=True)
+            statistics.variance(arm.repeats[:number]) / number if number < AT_MOST else -1.0
+            for arm, number in zip(trial, numbers, strict=True)
         ]
         numbers[parts.index(max(parts))] += 1
 
 
-def two_stages(trial: Trial, pilot: int, *, by_pilot: bool) -> tuple[Ratio, int]:
+def two_stages(trial: Trial, pilot: int, *, by_pilot: bool) -> Ended:
     """Decide once, by the pilots."""
-    asked = UntilKnown(until=UNTIL, at_least=pilot, at_most=AT_MOST)
-    first, second = (min(AT_MOST, repeats_for(_spread(arm[:pilot]), asked)) for arm in (trial.reference, trial.arm))
-    return ratio(trial, (first, second), pilot if by_pilot else None), first + second
+    needed = [arm.with_pilot(pilot).until(math.log1p(UNTIL), AT_MOST) for arm in trial]
+    return ended(trial, [(one.repeats, one.timing_runs) for one in needed], pilot if by_pilot else None)
 
 
 def _half_width(found: Ratio) -> float:
@@ -119,7 +152,7 @@ def _half_width(found: Ratio) -> float:
     return math.log(found.high / found.low) / 2
 
 
-WAYS: dict[str, Callable[[Trial, int], tuple[Ratio, int]]] = {
+WAYS: dict[str, Callable[[Trial, int], Ended]] = {
     "one by one": one_by_one,
     "two stages": lambda trial, pilot: two_stages(trial, pilot, by_pilot=False),
     "pilot's": lambda trial, pilot: two_stages(trial, pilot, by_pilot=True),
@@ -129,18 +162,20 @@ WAYS: dict[str, Callable[[Trial, int], tuple[Ratio, int]]] = {
 def measure(trials: int) -> list[Row]:
     """Every way under every condition, with so many trials each."""
     rows = []
-    for composed in (False, True):
+    for between in BETWEEN:
         for spreads in SPREADS:
-            rng = random.Random(f"{spreads} {composed}")
-            made = [made_up(rng, spreads, composed=composed) for _ in range(trials)]
+            rng = random.Random(f"{spreads} {between}")
+            made = [made_up(rng, spreads, between) for _ in range(trials)]
             for way, decide in WAYS.items():
                 some = made[: len(made) // 8] if decide is one_by_one else made  # it looks ten times as often
                 for pilot in PILOTS:
                     ends = [decide(trial, pilot) for trial in some]
-                    held = statistics.fmean(one.low <= 1 <= one.high for one, _ in ends if one.low and one.high)
-                    wide = statistics.fmean(_half_width(one) > math.log1p(UNTIL) + 1e-9 for one, _ in ends)
-                    number = statistics.fmean(number for _, number in ends) / 2
-                    rows.append(Row(way, pilot, spreads, composed, 100 * held, number, 100 * wide))
+                    found = [one.ratio for one in ends]
+                    held = statistics.fmean(one.low <= 1 <= one.high for one in found if one.low and one.high)
+                    wide = statistics.fmean(_half_width(one) > math.log1p(UNTIL) + 1e-9 for one in found)
+                    repeats = statistics.fmean(one.repeats for one in ends) / 2
+                    runs = statistics.fmean(one.timing_runs for one in ends) / 2 if between is not None else 0.0
+                    rows.append(Row(way, pilot, spreads, between, 100 * held, repeats, runs, 100 * wide))
     return rows
 
 
@@ -151,13 +186,17 @@ def main() -> int:
     arguments = parser.parse_args()
     trials = 100 if arguments.quick else 4000
     rows = measure(trials)
-    print(f"{'':12}{'pilot':>6}{'worst coverage':>16}{'mean':>8}{'repeats an arm':>16}{'wider than asked':>18}")
-    for way in WAYS:
-        for pilot in PILOTS:
-            of_way = [row for row in rows if (row.way, row.pilot) == (way, pilot)]
-            worst, mean = min(row.coverage for row in of_way), statistics.fmean(row.coverage for row in of_way)
-            number, wide = (statistics.fmean(getattr(row, name) for row in of_way) for name in ("repeats", "wide"))
-            print(f"{way:12}{pilot:6}{worst:14.1f} %{mean:6.1f} %{number:16.1f}{wide:16.1f} %")
+    print(f"{'':26}{'pilot':>6}{'worst coverage':>16}{'mean':>8}{'repeats':>9}{'timing runs':>13}{'too wide':>10}")
+    for between in BETWEEN:
+        kind = "whole" if between is None else f"runs {100 * between:.0f} %"
+        for way in WAYS:
+            for pilot in PILOTS:
+                alike = [row for row in rows if (row.way, row.pilot, row.between) == (way, pilot, between)]
+                worst, mean = min(row.coverage for row in alike), statistics.fmean(row.coverage for row in alike)
+                number, runs, wide = (
+                    statistics.fmean(getattr(row, name) for row in alike) for name in ("repeats", "timing_runs", "wide")
+                )
+                print(f"{kind:12}{way:14}{pilot:6}{worst:14.1f} %{mean:6.1f} %{number:9.1f}{runs:13.1f}{wide:8.1f} %")
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(

@@ -74,11 +74,12 @@ def run_item(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
 
 @dataclass(frozen=True)
 class _Made:
-    """What a cell is composed from, once it is there."""
+    """What a cell is composed from, once it is there; ``timing_pilot`` as of a ``PlannedCell``."""
 
     parts: Parts
     convergence: CellFolder
     timings: tuple[CellFolder, ...]
+    timing_pilot: int | None
 
 
 class _PartUndoneError(Exception):
@@ -155,7 +156,7 @@ def _make(item: PlannedCell, wall_limit_s: float, standing: NotingObserver) -> _
             reason, part = f"its {name} run ({folder}): {status.reason}", f"{cell.id}/attempt-{status.attempt}"
             raise _PartUndoneError(status.status, reason, part)
         folders.append(CellFolder(folder))
-    return _Made(parts, folders[0], tuple(folders[1:]))
+    return _Made(parts, folders[0], tuple(folders[1:]), item.timing_pilot)
 
 
 def parts_in(parts: Parts, experiment: Path) -> Iterator[tuple[str, Cell, Path]]:
@@ -220,6 +221,7 @@ def put_together(cell: Cell, made: _Made) -> Composition:
         ends_at_target=config.stop == "target",
         limit_s=config.limit.time_s,
         seconds_per_byte=made.parts.seconds_per_byte,
+        timing_pilot=made.timing_pilot,
         seed=int(cell.id, 16) % 2**32,
     )
 
@@ -375,12 +377,13 @@ def weighted_ledger(timing: EventsByRank, phases: Sequence[Phase], kinds: Sequen
 def _sources(made: _Made, found: Composition) -> ComposedFrom:
     timings = tuple(timing.cell.id for timing in made.timings)
     between = {"within_share": finite(found.within_share), "between_share": finite(found.between_share)}
+    pilot = {} if made.timing_pilot is None else {"timing_pilot": made.timing_pilot}
     return ComposedFrom(
         convergence=made.convergence.cell.id,
         timing=timings[0],
         timings=timings,
         interval_s=found.interval_s,
-        **(between if len(timings) > 1 else {}),
+        **({**between, **pilot} if len(timings) > 1 else {}),
         timed_steps=sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
         max_payload_ratio=finite(found.max_payload_ratio),
     )

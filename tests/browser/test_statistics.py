@@ -42,10 +42,9 @@ def made_up(rng: random.Random) -> dict[int, Arrival]:
         else:
             arrivals[seed] = Arrival(rng.choice([time_s, time_s, time_s, 0.0]), None, grid)
     variance, freedom = rng.choice([(0.0, math.inf), (0.001, math.inf), (0.001, 2.0)])
-    kin = rng.choice(["", "mean", "mean"])
-    return {
-        seed: replace(one, timing_variance=variance, timing_freedom=freedom, kin=kin) for seed, one in arrivals.items()
-    }
+    kin, by_pilot, pilot = rng.choice(["", "mean", "mean"]), rng.choice([False, True]), rng.choice([3, 8])
+    timing = {"timing_variance": variance, "timing_freedom": freedom, "timing_by_pilot": by_pilot}
+    return {seed: replace(one, kin=kin, of_pilot=seed < pilot, **timing) for seed, one in arrivals.items()}
 
 
 def as_json(arrival: Arrival) -> dict[str, object]:
@@ -55,7 +54,9 @@ def as_json(arrival: Arrival) -> dict[str, object]:
         "grid": arrival.grid_s,
         "timingVariance": arrival.timing_variance,
         "timingFreedom": arrival.timing_freedom,
+        "timingByPilot": arrival.timing_by_pilot,
         "kin": arrival.kin,
+        "ofPilot": arrival.of_pilot,
     }
 
 

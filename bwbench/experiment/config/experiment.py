@@ -40,19 +40,22 @@ class WholeConfig(BaseModel):
 
 
 MAX_REPEATS = 1000
-LEAST_PILOT = 3  # two repeats say next to nothing of a spread
+LEAST_PILOT = 3  # two repeats, or two timing runs, say next to nothing of a spread
 
 
 class UntilKnown(BaseModel):
     """Repeats until ratios are known well enough: a pilot of each arm says how many it needs, and these are run.
 
-    How many is settled by the spread of the pilot alone (Stein 1945): never by a result that looks good, and never
-    looked at again. The interval's variance is the pilot's too, which is what lets it cover as often as it says.
+    Timing runs of composed cells are added in the same way, where they leave more open than the repeats. How many is
+    settled by the spread of the pilot alone (Stein 1945): never by a result that looks good, and never looked at again.
+    The interval's variance is the pilot's too, which is what lets it cover as often as it says.
 
     Attributes:
         until: half-width of the 95 % interval of a ratio of any two arms, as a share: 0.15 for ± 15 %.
         at_least: repeats of the pilot. In simulations (benchmarks/repeats.py) 8 hold 95 % for any spread, 3 do not.
-        at_most: repeats of an arm, where it would need more; then its wider interval stands.
+            Timing runs have a pilot as well, ``timing.runs``.
+        at_most: repeats of an arm, and timing runs of its cells, where it would need more; then its wider interval
+            stands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

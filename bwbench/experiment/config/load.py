@@ -21,6 +21,7 @@ from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, r
 from bwbench.experiment.config.cell_config import MAX_SEED
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.experiment import (
+    LEAST_PILOT,
     MAX_REPEATS,
     MODES,
     Experiment,
@@ -198,6 +199,13 @@ class _Reading:
         on_hosts = self._on_their_way(kept, hosts, mode)
         if until is not None and any(point.config.target is None for point in kept):
             self._add("repeats", "repeats: 'until' is about times to a target, and there is none; add 'target:'")
+        if until is not None and mode == "composed" and timing.runs < LEAST_PILOT:
+            self._problems.append(
+                self._where("timing", "runs").problem(
+                    f"timing.runs: {timing.runs} say too little of what timing runs differ by, "
+                    f"and repeats 'until' go by it; at least {LEAST_PILOT}"
+                )
+            )
         if self._problems:
             distinct = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line or 0)
             more = len(distinct) - MAX_PROBLEMS

@@ -35,7 +35,8 @@ class PlannedCell:
     Attributes:
         attempt: the one that ``status`` is of; 0 before any has ended.
         way: how the cell comes by its result, see ``plan/composing.py``.
-        timing_runs: that it is composed from, where it is.
+        timing_runs: that it is composed from, where it is; ``timing_pilot``: the first of them, whose spread has said
+            how many there are, None where that was fixed beforehand.
         part: of a run that composed cells need and that is no cell itself: ``convergence`` or ``timing``; else empty.
     """
 
@@ -47,6 +48,7 @@ class PlannedCell:
     attempt: int = 0
     way: Way = WHOLE
     timing_runs: int = 1
+    timing_pilot: int | None = None
     part: str = ""
 
 
@@ -56,6 +58,7 @@ def assess(
     retry: Collection[str] = (),
     ways: Mapping[str, Way] | None = None,
     timing_runs: int = 1,
+    more_timing_runs: Mapping[str, int] | None = None,
 ) -> list[PlannedCell]:
     """What to do with each cell of one experiment, given what lies below ``results``. Reads, never writes.
 
@@ -63,6 +66,7 @@ def assess(
         retry: those of failed, timeout, diverged, invalid that shall run again.
         ways: of each cell by its id; those that are not in it run whole.
         timing_runs: that composed cells are put together from.
+        more_timing_runs: the same of each cell, by its id, where ``timing_runs`` are a pilot that says how many.
     """
     experiment = results / cells[0].experiment if cells else results
     names: list[str] = []
@@ -77,6 +81,9 @@ def assess(
             folder = published[0]
         way = (ways or {}).get(cell.id, WHOLE)
         asked = PlannedCell(cell, folder, "missing", True, "not run yet", way=way, timing_runs=timing_runs)
+        if more_timing_runs is not None:
+            runs = more_timing_runs.get(cell.id, timing_runs)
+            asked = replace(asked, timing_runs=runs, timing_pilot=timing_runs)
         item = _assess(asked, published[1] if published else None, retry)
         found.append(replace(item, why=f"{item.why}{_HOW[way]}") if item.runs else item)
     return found

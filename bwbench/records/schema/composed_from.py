@@ -16,6 +16,8 @@ class ComposedFrom(Record):
         within_share: standard error that the chance in the timed steps leaves in the mean of all timing runs, as a
             share of the time; None with one run, whose ``interval_s`` says it.
         between_share: variance of the logarithm of the time from one timing run to the next; None with one run.
+        timing_pilot: how many timing runs, the first ones, ``between_share`` is of, where their spread has said how
+            many there are; None where it is of all.
         timed_steps: of all timing runs.
         max_payload_ratio: bytes of a step over those of the timed steps, at most.
     """
@@ -26,6 +28,7 @@ class ComposedFrom(Record):
     interval_s: tuple[Number, Number] | None = None
     within_share: Number | None = None
     between_share: Number | None = None
+    timing_pilot: Whole | None = None
     timed_steps: Whole = 0
     max_payload_ratio: Number | None = None
 

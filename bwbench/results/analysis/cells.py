@@ -166,6 +166,7 @@ def cell_row(folder: CellFolder) -> Row:
     composed = status.composed if status is not None else None
     row["timing_runs"] = None if composed is None else composed.num_timing_runs  # whole, each repeat is a run by itself
     row["between_share"] = None if composed is None else composed.between_share
+    row["timing_pilot"] = None if composed is None else composed.timing_pilot
     return row
 
 

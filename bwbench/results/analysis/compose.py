@@ -352,6 +352,7 @@ def compose(
     ends_at_target: bool = True,
     limit_s: float | None = None,
     seconds_per_byte: float = 0.0,
+    timing_pilot: int | None = None,
     seed: int = 0,
 ) -> Composition:
     """Put the runs together. Pure.
@@ -364,6 +365,7 @@ def compose(
         ends_at_target: it stops there (``stop: target``).
         limit_s: training clock at which the cell gives up.
         seconds_per_byte: what one payload byte more, summed over the ranks, adds to a step that waits for the link.
+        timing_pilot: timing runs whose spread has said how many there are; None where that was fixed beforehand.
         seed: of the resampling behind the interval.
 
     Raises:
@@ -394,6 +396,7 @@ def compose(
     times = RunTimes(
         [one.clocks[counted] for one in priced],
         [one.timed.interval(of_run, one.clocks[counted], seed) for one, of_run in zip(priced, kinds, strict=True)],
+        timing_pilot,
     )
     payload = [step.payload_bytes for step in steps]
     return Composition(

@@ -18,7 +18,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import SupportsFloat, cast
+from typing import SupportsFloat, TypedDict, cast
 
 from bwbench.results.analysis.arrival import FIT
 from bwbench.results.analysis.censored import can_be_fitted, censored_mean
@@ -27,8 +27,8 @@ from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, Cause, ErrorPart,
 
 COLUMNS = (
     "seed", "time_to_target_s", "censored_at_s", "timing_share", "evaluate_every_samples", "samples_to_target",
-    "global_batch", "samples", "training_clock_s", "composed", "timing_runs", "between_share", "kin", "arrival_kind",
-    "of_pilot",
+    "global_batch", "samples", "training_clock_s", "composed", "timing_runs", "between_share", "timing_pilot", "kin",
+    "arrival_kind", "of_pilot",
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
@@ -46,6 +46,7 @@ class Arrival:
         timing_variance: of the logarithm of the time, by the timing runs that it rests on and that all repeats of the
             arm share. 0 for cells that ran whole.
         timing_freedom: degrees of freedom that this is known with; infinite where it is assumed.
+        timing_by_pilot: the number of timing runs followed from what the first of them differed by.
         samples: that the target took, or that were taken until the limit; None where records do not say.
         kin: equal for cells that learn alike, seed by seed; empty where a cell is nobody's kin.
         of_pilot: whether it counts for the spread of its arm: all do, unless their number followed from a pilot's.
@@ -56,6 +57,7 @@ class Arrival:
     grid_s: float = 0.0
     timing_variance: float = 0.0
     timing_freedom: float = math.inf
+    timing_by_pilot: bool = False
     samples: float | None = None
     kin: str = ""
     of_pilot: bool = True
@@ -88,6 +90,14 @@ class Arrival:
         return round(self.or_infinity / self.grid_s) if self.time_s is not None and self.grid_s > 0 else 0
 
 
+class _Timing(TypedDict):
+    """Those fields of an ``Arrival`` that timing runs decide."""
+
+    timing_variance: float
+    timing_freedom: float
+    timing_by_pilot: bool
+
+
 def by_seed(rows: Iterable[Mapping[str, object]]) -> dict[int, Arrival]:
     """Each seed's time to the target, or the limit it is censored at. Cells without either are left out.
 
@@ -113,7 +123,8 @@ def arrival_of(row: Mapping[str, object]) -> Arrival | None:
     time_s, limit_s = number(row.get("time_to_target_s")), number(row.get("censored_at_s"))
     variance, freedom = _timing(row)
     kin = row.get("kin")
-    about = {"timing_variance": variance, "timing_freedom": freedom}
+    by_pilot = number(row.get("timing_pilot")) is not None
+    about: _Timing = {"timing_variance": variance, "timing_freedom": freedom, "timing_by_pilot": by_pilot}
     name, of_pilot = kin if isinstance(kin, str) else "", bool(row.get("of_pilot", True))
     if time_s is None:
         if limit_s is None:
@@ -141,7 +152,7 @@ def _timing(row: Mapping[str, object]) -> tuple[float, float]:
         return 0.0, math.inf
     runs, between = number(row.get("timing_runs")) or 1.0, number(row.get("between_share"))
     if runs > 1 and between is not None:
-        return between / runs, runs - 1
+        return between / runs, (number(row.get("timing_pilot")) or runs) - 1
     return ASSUMED_BETWEEN**2 + (number(row.get("timing_share")) or 0.0) ** 2, math.inf
 
 
@@ -216,7 +227,7 @@ def estimate(arrivals: Sequence[Arrival]) -> Estimate:
 def timing_part(arrivals: Iterable[Arrival]) -> ErrorPart:
     """What the timing of an arm is off by: all its repeats share it."""
     worst = max(arrivals, key=lambda arrival: arrival.timing_variance)
-    return ErrorPart(TIMING_RUNS, worst.timing_variance, worst.timing_freedom)
+    return ErrorPart(TIMING_RUNS, worst.timing_variance, worst.timing_freedom, worst.timing_by_pilot)
 
 
 def around(value: float, middle: float, error: MeanError, confidence: float = CONFIDENCE) -> tuple[float, float]:

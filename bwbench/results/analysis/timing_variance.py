@@ -26,15 +26,18 @@ class RunTimes:
     Attributes:
         times_s: seconds; 0 only where nothing was trained.
         intervals_s: 95 % interval of each, for the chance in the steps that were timed; None where nothing varies.
+        pilot: how many of them, the first ones, count for what runs differ by: where that has said how many there are,
+            one that is computed anew from all of them is too small too often (Stein 1945). None: all.
     """
 
     times_s: Sequence[float]
     intervals_s: Sequence[Interval | None]
+    pilot: int | None = None
 
     @property
     def between_share(self) -> float | None:
         """Variance of the logarithm of the time from run to run; None with one run."""
-        logs = self._logs
+        logs = self._logs[: self.pilot]
         return statistics.variance(logs) if len(logs) > 1 else None
 
     @property
@@ -50,15 +53,15 @@ class RunTimes:
     def interval_s(self) -> Interval | None:
         """95 % interval of what one more run would take; None where nothing varies.
 
-        With one timing run its own. With k of them Student's t on k - 1 degrees of freedom, with the run that it is
-        of as one more draw: s * sqrt(1 + 1/k). What the chance in the steps adds is in s already, as far as it is not
-        smaller than s by luck: then it stands beside it.
+        With one timing run its own. With k of them Student's t on k - 1 degrees of freedom (of a pilot on its own),
+        with the run that it is of as one more draw: s * sqrt(1 + 1/k). What the chance in the steps adds is in s
+        already, as far as it is not smaller than s by luck: then it stands beside it.
         """
         between, within = self.between_share, self.within_share
         if between is None or within is None:
             return self.intervals_s[0] if len(self.times_s) == 1 else None
         logs = self._logs
-        spread = student_t(len(logs) - 1) * math.sqrt(between * (1 + 1 / len(logs)))
+        spread = student_t(len(logs[: self.pilot]) - 1) * math.sqrt(between * (1 + 1 / len(logs)))
         half = math.hypot(spread, NORMAL_95 * within)
         centre = statistics.fmean(logs)
         return (math.exp(centre - half), math.exp(centre + half)) if half > 0 else None

@@ -4,6 +4,10 @@ A time is uncertain because seeds differ, because its steps were timed a few tim
 somewhere between two evaluations. The first two are variances that were estimated from few values, and add up by the
 rule of Welch and Satterthwaite: the sum has as many degrees of freedom as the parts that it is made of can bear. More
 seeds make the first part smaller, and leave the second as it is: all seeds of a composed cell share its timing runs.
+
+Where a pilot has said how many timing runs there are, both arms' parts come out about equally large by design, and the
+rule of Welch and Satterthwaite takes that for knowledge: with three runs in the pilot its intervals hold the truth in
+90 % of cases. Such parts count with their own Student's t, weighted by variance (Cochran and Cox 1950).
 """
 
 from __future__ import annotations
@@ -29,11 +33,13 @@ class ErrorPart:
     Attributes:
         variance: of the mean, not of a single value.
         freedom: degrees of freedom that it was estimated with; infinite where it is known or assumed.
+        two_stages: how many runs it is the mean of followed from its variance.
     """
 
     cause: Cause
     variance: float
     freedom: float
+    two_stages: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,14 +60,25 @@ class MeanError:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the sum (Welch 1947, Satterthwaite 1946); infinite where nothing was estimated."""
-        weight = math.fsum(part.variance**2 / part.freedom for part in self.parts if part.variance > 0)
-        return self.variance**2 / weight if weight > 0 else math.inf
+        """Degrees of freedom of the sum of all parts but those of two stages (Welch 1947, Satterthwaite 1946); infinite
+        where nothing was estimated."""
+        parts = [part for part in self.parts if part.variance > 0 and not part.two_stages]
+        weight = math.fsum(part.variance**2 / part.freedom for part in parts)
+        return math.fsum(part.variance for part in parts) ** 2 / weight if weight > 0 else math.inf
+
+    def quantile(self, confidence: float = CONFIDENCE) -> float:
+        """Student's t for the sum: half-width of the two-sided interval in standard errors."""
+        alone = [part for part in self.parts if part.two_stages and part.variance > 0]
+        if not alone:
+            return student_t(self.freedom, confidence)
+        others = self.variance - math.fsum(part.variance for part in alone)
+        weighted = [part.variance * student_t(part.freedom, confidence) for part in alone]
+        return math.fsum([others * student_t(self.freedom, confidence), *weighted]) / self.variance
 
     @property
     def dominant(self) -> Cause | None:
         """The cause that makes the interval as wide as it is; None where there is no error at all."""
-        if self.floor > student_t(self.freedom) * math.sqrt(self.variance):
+        if self.floor > self.quantile() * math.sqrt(self.variance):
             return GRID
         by_cause: dict[Cause, float] = {}
         for part in self.parts:
@@ -71,13 +88,14 @@ class MeanError:
 
     def half_width(self, confidence: float = CONFIDENCE) -> float:
         """Of the two-sided interval, on the logarithmic scale."""
-        spread = student_t(self.freedom, confidence) * math.sqrt(self.variance)
+        quantile = self.quantile(confidence)
+        spread = quantile * math.sqrt(self.variance)
         if self.floor <= 0:
             return spread
         # Seeds that spread over several evaluations hold the grid in their spread; what the timing is off by they do
         # not, and the grid alone is never the whole of it.
         timing = math.fsum(part.variance for part in self.parts if part.cause == TIMING_RUNS)
-        return max(spread, math.hypot(self.floor, student_t(self.freedom, confidence) * math.sqrt(timing)))
+        return max(spread, math.hypot(self.floor, quantile * math.sqrt(timing)))
 
 
 def of_seeds(logs: Sequence[float], are_of_pilot: Sequence[bool] | None = None) -> ErrorPart:

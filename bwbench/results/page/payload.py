@@ -40,7 +40,7 @@ _EXACT = (
     "id", "slug", "repeat", "seed", "status", "reason", "nodes", "model", "dataset", "batch_size", "accumulate",
     "global_batch", "role", "algorithm", "collective", "compression", "bandwidth_bps", "rtt_s", "link", "target_metric",
     "target_value", "evaluate_every_samples", "time_to_target_s", "samples_to_target", "censored_at_s", "timing_share",
-    "timing_runs", "between_share", "kin", "of_pilot",
+    "timing_runs", "between_share", "timing_pilot", "kin", "of_pilot",
     "arrival_kind", "first_crossing_s",
 )  # fmt: skip
 _ROUNDED = (

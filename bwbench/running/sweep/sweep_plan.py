@@ -25,7 +25,7 @@ from bwbench.experiment.plan.composing import ways
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
-from bwbench.running.sweep.needed_repeats import Need, in_words, more_repeats, needs
+from bwbench.running.sweep.needed_repeats import Need, in_words, more_repeats, more_timing_runs, needs
 from bwbench.running.sweep.stopped_arms import without_stopped_arms
 
 ENDINGS = (".yaml", ".yml")
@@ -198,12 +198,15 @@ class SweepPlan:
     needs: Mapping[str, tuple[Need, ...]]
 
     def grown(self) -> SweepPlan | None:
-        """The repeats that those which have ended since ask for, as ``selected``; None where they ask for no more."""
+        """What the pilots that have ended since ask for, as ``selected``; None where they ask for no more.
+
+        That is repeats which were not in this plan, and cells of it that are to be composed from more timing runs.
+        """
         if not self.needs:
             return None
         found = _plan([plan.experiment for plan in self.plans], self.results, (), self.selection, self.order_seed)
-        known = {_key(item) for item in self.selected}
-        added = tuple(item for item in found.selected if _key(item) not in known)
+        known = {_key(item): item.timing_runs for item in self.selected}
+        added = tuple(item for item in found.selected if item.timing_runs > known.get(_key(item), 0))
         return replace(found, selected=added) if any(item.runs for item in added) else None
 
     @property
@@ -267,15 +270,11 @@ def _plan(
     for experiment in experiments:
         plan = build_plan(experiment)
         if experiment.until is not None:
-            found = tuple(needs(experiment.until, assess(plan.cells, results, (), ways(experiment, plan.cells))))
+            found = tuple(needs(experiment.until, _assessed(plan, results, (), None)))
             plan, needed[experiment.name] = build_plan(experiment, more_repeats(found)), found
         plans.append(plan)
     cells = running_order((cell for plan in plans for cell in plan.cells), order_seed)
-    assessed = [
-        item
-        for plan in plans
-        for item in assess(plan.cells, results, retry, ways(plan.experiment, plan.cells), plan.experiment.timing.runs)
-    ]
+    assessed = [item for plan in plans for item in _assessed(plan, results, retry, needed.get(plan.experiment.name))]
     items = {_key(item): item for item in without_stopped_arms(assessed)}
     kept = selection.of(cells) if selection is not None else cells
     return SweepPlan(
@@ -287,6 +286,13 @@ def _plan(
         selection=selection,
         needs=needed,
     )
+
+
+def _assessed(plan: Plan, results: Path, retry: Collection[str], found: Sequence[Need] | None) -> list[PlannedCell]:
+    """The cells of one experiment, with what is recorded of them and what a pilot has ``found`` that they need."""
+    experiment = plan.experiment
+    more = None if found is None else more_timing_runs(found, plan)
+    return assess(plan.cells, results, retry, ways(experiment, plan.cells), experiment.timing.runs, more)
 
 
 def freeze_sweep(sweep: SweepPlan) -> None:

@@ -17,7 +17,7 @@ function meets(metric, value, target) {
 /** An arrival of statistics.js; null for a cell that is not done, or whose curve does not say when it reaches the target. */
 function arrivalAt(cell, target) {
   if (cell.status !== "done") return null;
-  const about = { ...timingOf(cell), kin: cell.kin || "", ofPilot: cell.of_pilot };
+  const about = { ...timingOf(cell), timingByPilot: typeof cell.timing_pilot === "number", kin: cell.kin || "", ofPilot: cell.of_pilot };
   if (target === cell.target_value && (cell.time_to_target_s !== null || cell.censored_at_s !== null)) {
     const time = cell.time_to_target_s, firstCrossing = cell.arrival_kind === "first crossing";
     if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, ...about };

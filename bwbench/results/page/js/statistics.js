@@ -52,7 +52,9 @@ function median(values) {
 function timingOf(cell) {
   if (!cell.composed) return { timingVariance: 0, timingFreedom: Infinity };
   const runs = cell.timing_runs || 1, between = cell.between_share;
-  if (runs > 1 && typeof between === "number") return { timingVariance: between / runs, timingFreedom: runs - 1 };
+  if (runs > 1 && typeof between === "number") {
+    return { timingVariance: between / runs, timingFreedom: (cell.timing_pilot || runs) - 1 };
+  }
   return { timingVariance: ASSUMED_BETWEEN ** 2 + (cell.timing_share || 0) ** 2, timingFreedom: Infinity };
 }
 
@@ -91,21 +93,31 @@ function isOfPilot(arrival) {
 
 function timingPart(arrivals) {
   const worst = arrivals.reduce((one, other) => (other.timingVariance > one.timingVariance ? other : one));
-  return { cause: "timing runs", variance: worst.timingVariance, freedom: worst.timingFreedom };
+  const twoStages = Boolean(worst.timingByPilot);
+  return { cause: "timing runs", variance: worst.timingVariance, freedom: worst.timingFreedom, twoStages };
 }
 
-function varianceOf(error) {
-  return error.parts.reduce((sum, part) => sum + part.variance, 0);
+function varianceOf(parts) {
+  return parts.reduce((sum, part) => sum + part.variance, 0);
 }
 
 /** Of Welch and Satterthwaite; infinite where nothing was estimated. */
-function freedomOf(error) {
-  const weight = error.parts.reduce((sum, part) => sum + (part.variance > 0 ? part.variance ** 2 / part.freedom : 0), 0);
-  return weight > 0 ? varianceOf(error) ** 2 / weight : Infinity;
+function freedomOf(parts) {
+  const weight = parts.reduce((sum, part) => sum + (part.variance > 0 ? part.variance ** 2 / part.freedom : 0), 0);
+  return weight > 0 ? varianceOf(parts) ** 2 / weight : Infinity;
+}
+
+/** Student's t for the sum: parts whose number of runs followed from their variance count with their own t. */
+function quantileOf(error, confidence) {
+  const alone = error.parts.filter((part) => part.twoStages && part.variance > 0);
+  const others = error.parts.filter((part) => !part.twoStages), t = studentT(freedomOf(others), confidence);
+  if (!alone.length) return t;
+  const weighted = alone.reduce((sum, part) => sum + part.variance * studentT(part.freedom, confidence), 0);
+  return (varianceOf(others) * t + weighted) / varianceOf(error.parts);
 }
 
 function halfWidth(error, confidence) {
-  const t = studentT(freedomOf(error), confidence), spread = t * Math.sqrt(varianceOf(error));
+  const t = quantileOf(error, confidence), spread = t * Math.sqrt(varianceOf(error.parts));
   if (error.floor <= 0) return spread;
   const timing = error.parts.filter((part) => part.cause === "timing runs").reduce((sum, part) => sum + part.variance, 0);
   return Math.max(spread, Math.hypot(error.floor, t * Math.sqrt(timing)));

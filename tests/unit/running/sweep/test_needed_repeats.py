@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.experiment.config.experiment import UntilKnown
 from bwbench.records import cell_at
 from bwbench.running.sweep import SweepPlan, freeze_sweep, plan_sweep
-from bwbench.running.sweep.needed_repeats import repeats_for
+from bwbench.running.sweep.needed_repeats import Known
 
 STUDY = """\
 name: study
@@ -62,8 +61,7 @@ def test_a_pilot_comes_first_and_says_how_many_each_arm_needs(tmp_path: Path) ->
     finish(planned(tmp_path), "ddp", NARROW)
     after = planned(tmp_path)
     assert repeats(after) == {"ddp": 4, "ring": 9}
-    asked = UntilKnown(until=0.2, at_least=4, at_most=9)
-    wanted = repeats_for(statistics.stdev(map(math.log, WIDE)), asked)
+    wanted = Known(statistics.stdev(map(math.log, WIDE)), 4, 4).until(math.log1p(0.2), 1000).repeats
     assert wanted > 9 and f"ring takes 9 of the {wanted} that it needs" in after.notes[-1]
     assert "1 of 2 arms are known with the 4 of their pilot" in after.notes[-1]
 
@@ -95,14 +93,81 @@ def test_repeats_without_a_time_leave_nothing_to_go_by(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spread", [0.05, 0.1, 0.3])
 def test_as_many_repeats_as_the_width_takes(spread: float) -> None:
-    asked = UntilKnown(until=0.15, at_least=8, at_most=1000)
-    number = repeats_for(spread, asked)
+    number = Known(spread, 8, 8).until(math.log1p(0.15), 1000).repeats
 
     def half_width(n: int) -> float:
         return math.expm1(2.3646 * math.sqrt(2 * spread**2 / n))  # Student's t of 7 degrees of freedom
 
     assert half_width(number) <= 0.1501
     assert number == 8 or half_width(number - 1) > 0.1499
+
+
+def test_what_leaves_more_open_is_added() -> None:
+    half_width = math.log1p(0.15)
+    by_seeds = Known(0.3, 8, 8, 0.01**2, 3, 3).until(half_width, 1000)
+    assert by_seeds.repeats > 8 and by_seeds.timing_runs == 3
+    by_runs = Known(1e-4, 8, 8, 0.1**2, 3, 3).until(half_width, 1000)
+    assert by_runs.repeats == 8 and by_runs.timing_runs > 3
+    assert all(one.half_width <= half_width + 1e-6 for one in (by_seeds, by_runs))
+    # Student's t of two degrees of freedom, and nothing else of weight
+    assert by_runs.timing_runs == math.ceil(2 * (4.3027 * 0.1 / half_width) ** 2)
+    # what can never be enough is not added to, but for the cause that leaves most open
+    capped = Known(0.5, 8, 8, 0.1**2, 3, 3).until(half_width, 20)
+    assert (capped.repeats, capped.timing_runs) == (20, 3) and capped.half_width > half_width
+
+
+COMPOSED = STUDY.replace("repeats:", "mode: composed\nwhole: {share: 0, at_least: 0}\nrepeats:")
+
+
+def compose(sweep: SweepPlan, arm: str, samples: Sequence[int], between: float, runs: int = 3) -> None:
+    """Record composed repeats of an arm, whose timing runs differ by so much."""
+    freeze_sweep(sweep)
+    items = sorted((i for i in sweep.planned if i.cell.arm == arm), key=lambda item: item.cell.repeat)
+    for item, number in zip(items, samples, strict=False):
+        parts = {"convergence": "0" * 10, "timing": "1" * 10, "timings": [f"{run}" * 10 for run in range(1, runs + 1)]}
+        composed = {**parts, "between_share": between**2, "timing_pilot": 3}
+        end = {"time_to_target_s": number / 100, "samples_to_target": number, "composed": composed}
+        about = {"schema": 1, "id": item.cell.id, "slug": item.cell.slug, "status": "done", **end}
+        (item.folder / "status.json").write_text(json.dumps(about))
+
+
+def test_timing_runs_are_added_where_they_leave_more_open_than_repeats(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, COMPOSED)
+    assert {(item.timing_runs, item.timing_pilot) for item in sweep.planned} == {(3, 3)}
+    compose(sweep, "ring", [1000, 1010, 990, 1000], between=0.1)
+    compose(sweep, "ddp", [1000, 1400, 800, 1300], between=0.001)
+    grown = sweep.grown()
+    assert grown is not None
+    timed = {(item.cell.arm, item.cell.repeat): item.timing_runs for item in grown.planned}
+    assert repeats(grown) == {"ddp": 9, "ring": 4}
+    assert {timed["ring", repeat] for repeat in range(4)} == {9}  # at_most
+    assert {timed["ddp", repeat] for repeat in range(9)} == {3}
+    # the repeats of ring are put together anew, and of ddp the further ones alone
+    assert {(item.cell.arm, item.cell.repeat >= 4) for item in grown.todo} == {("ring", False), ("ddp", True)}
+    assert "ring takes 4 and 9 timing runs of the" in grown.notes[-1]
+    assert "timing runs that it needs: ±" in grown.notes[-1]
+    # made, they change nothing: the pilot's alone decide
+    compose(grown, "ring", [1000, 1010, 990, 1000], between=0.1, runs=9)
+    compose(grown, "ddp", [1000, 1400, 800, 1300, 900, 1000, 1100, 1200, 1300], between=0.001)
+    again = planned(tmp_path, COMPOSED)
+    assert repeats(again) == {"ddp": 9, "ring": 4} and not again.todo and again.grown() is None
+
+
+def test_a_repeat_that_ran_whole_counts_by_its_samples_beside_composed_ones(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, COMPOSED)
+    compose(sweep, "ring", [640, 640, 640, 640], between=0.001)
+    (first,) = [item for item in sweep.planned if item.cell.arm == "ring" and item.cell.repeat == 0]
+    finish(sweep, "ring", [77.0])  # of 640 samples too
+    assert "composed" not in json.loads((first.folder / "status.json").read_text())
+    assert "1 of 2 arms are known with the 4 of their pilot" in planned(tmp_path, COMPOSED).notes[-1]
+
+
+def test_few_timing_runs_are_no_pilot(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        planned(tmp_path, COMPOSED + "timing: {runs: 2}\n")
+    (problem,) = refused.value.problems
+    assert problem.line == len(COMPOSED.splitlines()) + 1 and "timing.runs: 2 say too little" in problem.message
+    assert len(planned(tmp_path, STUDY + "timing: {runs: 2}\n").planned) == 8  # whole: it has no effect there
 
 
 def test_keys_of_the_command_line(tmp_path: Path) -> None:

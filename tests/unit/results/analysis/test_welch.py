@@ -1,0 +1,26 @@
+"""The error of a mean with several causes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bwbench.results.analysis.student import student_t
+from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, ErrorPart, MeanError
+
+
+def test_parts_of_a_fixed_number_of_runs_share_their_degrees_of_freedom() -> None:
+    two = MeanError((ErrorPart(TIMING_RUNS, 1.0, 2.0), ErrorPart(TIMING_RUNS, 1.0, 2.0)))
+    assert two.freedom == pytest.approx(4.0) and two.half_width() == pytest.approx(math.sqrt(2) * student_t(4.0))
+
+
+def test_parts_whose_number_of_runs_followed_from_their_variance_keep_their_own() -> None:
+    staged = ErrorPart(TIMING_RUNS, 1.0, 2.0, two_stages=True)
+    assert MeanError((staged, staged)).half_width() == pytest.approx(math.sqrt(2) * student_t(2.0))
+    seeds = ErrorPart(SEEDS, 3.0, 7.0)
+    both = MeanError((seeds, staged))
+    assert both.quantile() == pytest.approx((3 * student_t(7.0) + student_t(2.0)) / 4)
+    assert both.dominant == SEEDS
+    nothing = MeanError((seeds, ErrorPart(TIMING_RUNS, 0.0, 2.0, two_stages=True)))
+    assert nothing.half_width() == pytest.approx(math.sqrt(3) * student_t(7.0))
