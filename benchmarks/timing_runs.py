@@ -1,17 +1,18 @@
 """How much the time of a step varies from one timing run to the next, and whether whole runs lie in the intervals.
 
-Every cell of a matrix is composed of `--runs` timing runs and run whole as well, on verified links. The timing runs
-are made in rounds, a run of every cell in each, that begin `--apart` minutes after one another: 24 cells five times
-over two hours by default. What is there already is kept, so that a benchmark that was interrupted goes on.
+The cells of an experiment (``mode: composed``) are timed in rounds, a run of every cell in each, which begin `--apart`
+minutes after one another: five over two hours by default. Then `bwbench run` makes what is missing: the trainings
+without a link, and the cells that run whole. What is there already is kept, so that a benchmark that was interrupted
+goes on.
 
 Printed are, for each cell, its times by each run and the standard deviation of their logarithms; of all cells the
 pooled one, that of neighbouring rounds and that of the first and the last, and how many whole runs lie in their 95 %
-interval with one, two and all timing runs.
+interval with one, two and all timing runs. Cells in which nothing crosses the link say nothing of that.
 
 Exit status 1 where fewer than 90 % of the whole runs lie inside (not with --quick, which tries the program on runs of
 seconds).
 
-Usage: python benchmarks/timing_runs.py [--json FILE] [--quick] [--results DIR] [--runs N] [--apart MINUTES]
+Usage: python benchmarks/timing_runs.py [EXPERIMENT] [--json FILE] [--quick] [--results DIR] [--apart MINUTES]
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import statistics
 import subprocess
 import sys
@@ -33,60 +35,37 @@ from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan import build_plan
 from bwbench.experiment.plan.assess import PlannedCell, assess
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composing import COMPOSED, TIMING_FOLDER, Parts, parts_of, ways
+from bwbench.experiment.plan.composing import COMPOSED, TIMING_FOLDER, WHOLE, Parts, parts_of, ways
 from bwbench.experiment.plan.estimate import estimate_cells
+from bwbench.methods.roles import METHOD
 from bwbench.records import CellFolder
 from bwbench.records.schema import Event
 from bwbench.results.analysis.compose import Composition, compose
 from bwbench.running.composed import located
 from bwbench.running.run_cell import run_cell, wall_limit_s
 
-NAME = "timing-runs"
 LEAST_INSIDE = 0.9
 RUN_LIMIT_S = 6 * 3600.0
-EXPERIMENT = """
-name: {name}
-nodes: {nodes}
-link: {{bandwidth: 10 Mbit/s, latency: 2.5 ms}}
-model: {model}
-dataset: {dataset}
+STUDY = Path(__file__).parents[1] / "experiments" / "kin.yaml"
+QUICK = """
+name: timing-runs
+nodes: 2
+link: {latency: 2.5 ms}
+model: logistic
+dataset: digits
 batch_size: 32
-optimizer: {{sgd: {{lr: 0.05, momentum: {momentum}}}}}
-compute: {{threads: 1, step_time: {step_time}}}
-evaluate: {{every: {every} samples}}
-target: {{accuracy: {target}}}
-limit: {{samples: {samples}, time: 30 min}}
+optimizer: {sgd: {lr: 0.05}}
+compute: {threads: 1, step_time: 20 ms}
+evaluate: {every: 320 samples}
+target: {accuracy: 0.9}
+limit: {samples: 20000, time: 30 min}
 mode: composed
-whole: {{share: 1, at_least: 0}}
-timing: {{runs: {runs}}}
+whole: {share: 1, at_least: 0}
+timing: {runs: 2}
 matrix:
-  link.bandwidth: [{links}]
-  algorithm: [{arms}]
+  link.bandwidth: [20 Mbit/s, 50 Mbit/s]
+  algorithm: [ring, local-sgd]
 """
-FULL: dict[str, Any] = {
-    "nodes": 2,
-    "model": "cnn",
-    "dataset": "fashion-mnist",
-    "momentum": 0.9,
-    "step_time": "100 ms",
-    "every": 1000,
-    "target": 0.85,
-    "samples": 80_000,
-    "links": ("10 Mbit/s", "50 Mbit/s", "100 Mbit/s", "300 Mbit/s"),
-    "arms": ("ddp", "ring", "ring-fp16", "bytegrad", "top-k", "local-sgd"),
-}
-QUICK: dict[str, Any] = {
-    "nodes": 2,
-    "model": "logistic",
-    "dataset": "digits",
-    "momentum": 0,
-    "step_time": "20 ms",
-    "every": 320,
-    "target": 0.9,
-    "samples": 20_000,
-    "links": ("20 Mbit/s", "50 Mbit/s"),
-    "arms": ("ring", "local-sgd"),
-}
 
 
 @dataclass(frozen=True)
@@ -103,6 +82,10 @@ class Timed:
     times_s: Sequence[float]
     found: Sequence[Composition]
     whole_s: float | None
+
+    @property
+    def repeat(self) -> int:
+        return self.cell.repeat
 
     @property
     def logs(self) -> list[float]:
@@ -122,26 +105,24 @@ class Silent:
     def cell_event(self, cell: Cell, rank: int, event: Event) -> None: ...
 
 
-def written(content: dict[str, Any], runs: int, folder: Path) -> Path:
-    file = folder / f"{NAME}.yaml"
-    lists = {name: ", ".join(content[name]) for name in ("links", "arms")}
-    file.write_text(EXPERIMENT.format(**{**content, **lists}, name=NAME, runs=runs))
-    return file
-
-
 def cells_of(file: Path, results: Path) -> list[PlannedCell]:
+    """The composed cells of an experiment over whose links something is sent."""
     experiment = load_experiment(file, ())
-    cells = build_plan(experiment).cells
+    cells = [cell for cell in build_plan(experiment).cells if cell.role == METHOD]
     planned = assess(cells, results, (), ways(experiment, cells), experiment.timing.runs)
-    return [item for item in planned if item.way != "whole"]
+    return [item for item in planned if item.way != WHOLE]
 
 
 def make_rounds(items: Sequence[PlannedCell], runs: int, apart_s: float) -> None:
-    """The timing runs, a round of all cells at a time; each begins ``apart_s`` after the one before, or later."""
+    """The timing runs, a round of all cells at a time; each begins ``apart_s`` after the one before, or later.
+
+    In every round another order of the cells, as in a sweep.
+    """
+    first = [item for item in items if item.cell.repeat == 0]
     for number in range(runs):
         begun_s = time.monotonic()
-        made = sum(_made(item, number) for item in items)
-        print(f"round {number + 1} of {runs}: {made} of {len(items)} cells timed", flush=True)
+        made = sum(_made(item, number) for item in random.Random(number).sample(first, len(first)))
+        print(f"round {number + 1} of {runs}: {made} of {len(first)} cells timed", flush=True)
         if made and number < runs - 1:
             time.sleep(max(0.0, apart_s - (time.monotonic() - begun_s)))
 
@@ -168,8 +149,10 @@ def run_whole(file: Path, results: Path) -> None:
 
 
 def timed_cells(items: Sequence[PlannedCell], results: Path, runs: int) -> Iterator[Timed]:
-    """Those of which all parts are there."""
+    """The first repeats, and all that ran whole, as far as all of their parts are there."""
     for item in items:
+        if item.cell.repeat > 0 and not _ran_whole(item):
+            continue
         parts = parts_of(item.cell, timing_runs=runs)
         convergence = CellFolder(located(parts.convergence, results / ".convergence"))
         timings = [CellFolder(located(timing, item.folder.parent / TIMING_FOLDER)) for timing in parts.timings]
@@ -184,6 +167,11 @@ def timed_cells(items: Sequence[PlannedCell], results: Path, runs: int) -> Itera
         yield Timed(item.cell, times_s, found, whole_s)
 
 
+def _ran_whole(item: PlannedCell) -> bool:
+    status = CellFolder(item.folder).status
+    return status is not None and status.status == "done" and status.composed is None
+
+
 def _composed(parts: Parts, convergence: CellFolder, timings: Sequence[Any]) -> Composition:
     return compose(
         convergence.events(),
@@ -191,6 +179,7 @@ def _composed(parts: Parts, convergence: CellFolder, timings: Sequence[Any]) -> 
         parts.phases,
         parts.timing_phases,
         has_target=True,
+        ends_at_target=parts.config.stop == "target",
         seconds_per_byte=parts.seconds_per_byte,
     )
 
@@ -203,17 +192,18 @@ def pooled_sd(logs: Sequence[Sequence[float]]) -> float | None:
 
 
 def summary_of(found: Sequence[Timed], runs: int) -> dict[str, Any]:
-    neighbours = [one.logs[number : number + 2] for one in found for number in range(runs - 1)]
-    ends = [[one.logs[0], one.logs[-1]] for one in found if runs > 1]
+    of_cells = [one.logs for one in found if one.repeat == 0]  # further repeats rest on the same timing runs
+    neighbours = [logs[number : number + 2] for logs in of_cells for number in range(runs - 1)]
+    ends = [[logs[0], logs[-1]] for logs in of_cells if runs > 1]
     inside = {}
     for number in sorted({1, 2, runs}):
         if number <= runs:
             known = [answer for one in found if (answer := one.inside(number)) is not None]
             inside[number] = {"inside": sum(known), "of": len(known)}
     return {
-        "cells": len(found),
+        "cells": len(of_cells),
         "runs": runs,
-        "sd_of_a_run": pooled_sd([one.logs for one in found]),
+        "sd_of_a_run": pooled_sd(of_cells),
         "sd_of_neighbouring_rounds": pooled_sd(neighbours),
         "sd_of_first_and_last": pooled_sd(ends),
         "inside": inside,
@@ -237,19 +227,23 @@ def percent(share: float | None) -> str:
 def measured(options: argparse.Namespace, results: Path) -> int:
     """Make what is missing, print and write what varies. Returns the exit status."""
     results.mkdir(parents=True, exist_ok=True)
-    file = written(QUICK if options.quick else FULL, options.runs, results)
+    file = options.experiment
+    if options.quick:
+        file = results / "timing-runs.yaml"
+        file.write_text(QUICK)
     items = [replace(item, way=COMPOSED) for item in cells_of(file, results)]
-    make_rounds(items, options.runs, 60.0 * options.apart)
+    runs = max(item.timing_runs for item in items)
+    make_rounds(items, runs, 60.0 * options.apart)
     run_whole(file, results)
-    found = list(timed_cells(items, results, options.runs))
+    found = list(timed_cells(items, results, runs))
     if not found:
         print("no cell was timed and trained", file=sys.stderr)
         return 1
     for one in found:
         print(shown(one))
-    summary = summary_of(found, options.runs)
+    summary = summary_of(found, runs)
     print(
-        f"{summary['cells']} of {len(items)} cells, {options.runs} runs each: a run varies by "
+        f"{summary['cells']} cells, {runs} runs each: a run varies by "
         f"{percent(summary['sd_of_a_run'])} (standard deviation), neighbouring rounds by "
         f"{percent(summary['sd_of_neighbouring_rounds'])}, first and last by {percent(summary['sd_of_first_and_last'])}"
     )
@@ -257,23 +251,23 @@ def measured(options: argparse.Namespace, results: Path) -> int:
         print(f"{counts['inside']} of {counts['of']} whole runs in their 95 % interval with {number} timing run(s)")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        rows = [{"arm": one.cell.arm, "link": one.cell.config.link.describe(), "times_s": list(one.times_s),
-                 "whole_s": one.whole_s, "interval_s": one.found[-1].interval_s} for one in found]  # fmt: skip
+        rows = [{"arm": one.cell.arm, "link": one.cell.config.link.describe(), "repeat": one.repeat,
+                 "times_s": list(one.times_s), "whole_s": one.whole_s, "interval_s": one.found[-1].interval_s}
+                for one in found]  # fmt: skip
         options.json.write_text(json.dumps({"rows": rows, **summary}, indent=1) + "\n")
-    last = summary["inside"][options.runs]
-    good = last["of"] > 0 and last["inside"] >= LEAST_INSIDE * last["of"] and len(found) == len(items)
+    last = summary["inside"][runs]
+    good = last["of"] > 0 and last["inside"] >= LEAST_INSIDE * last["of"]
     return 0 if options.quick or good else 1
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", type=Path, nargs="?", default=STUDY)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="digits, two nodes, four cells, rounds without a pause")
     parser.add_argument("--results", type=Path, default=Path("benchmarks/out/timing_runs"))
-    parser.add_argument("--runs", type=int, default=None, help="timing runs of each cell [5; 2 with --quick]")
     parser.add_argument("--apart", type=float, default=None, help="minutes between rounds [30; 0 with --quick]")
     options = parser.parse_args()
-    options.runs = options.runs or (2 if options.quick else 5)
     options.apart = options.apart if options.apart is not None else (0.0 if options.quick else 30.0)
     with tempfile.TemporaryDirectory() as folder:
         return measured(options, Path(folder) if options.quick else options.results)
