@@ -1,9 +1,11 @@
 """Times of which some are known only to exceed a limit: the mean of their logarithms, and the share that has arrived.
 
-The mean is a censored normal fit (Tobin 1958). The maximum of the likelihood is found by expectation and maximization: what is beyond its limit is replaced by what it
-is expected to be, until nothing changes. The variance of the mean is that of the observed information, with the
-estimate of the spread made larger by n/(n - 1), as for values that are all known. docs/statistics.md says how often
-its intervals cover. The share that has arrived (Kaplan and Meier 1958) supposes no distribution; it is for pictures.
+The mean is a censored normal fit (Tobin 1958). The maximum of the likelihood is found by expectation and maximization:
+what is beyond its limit is replaced by what it is expected to be, until nothing changes. The variance of the mean is
+that of the observed information, with the estimate of the spread made larger by n/(n - 1), as for values that are all
+known. docs/statistics.md says how often its intervals cover.
+
+The share that has arrived (Kaplan and Meier 1958) supposes no distribution. It is for pictures: no number rests on it.
 """
 
 from __future__ import annotations

@@ -230,8 +230,8 @@ def name_ends(figure: Figure, axes: Axes, of_lines: Sequence[LineEnd], levels: S
     ends = [*of_lines, *(LineEnd(None, level.y, level.name, level.color) for level in levels)]
     lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72
-    low, high = (math.log10(limit) for limit in axes.get_ylim())
-    wanted = [(math.log10(end.y) - low) / (high - low) * height_pt for end in ends]
+    upwards = axes.transScale + axes.transLimits  # to shares of the axes, whatever their scale
+    wanted = [float(upwards.transform((axes.get_xlim()[0], end.y))[1]) * height_pt for end in ends]
     for at, want, end in zip(spread(wanted, TEXT_PT * 1.25, 0.0, height_pt), wanted, ends, strict=True):
         anchor = axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y)))[0] if end.x else 1.0
         beside = ScaledTranslation(_LABEL_GAP_PT / 72, (at - want) / 72, figure.dpi_scale_trans)
