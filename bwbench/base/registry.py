@@ -225,6 +225,7 @@ FIGURES = Registry(
         ("accuracy-over-time", "accuracy_curves:AccuracyOverTime", "accuracy by training time"),
         ("accuracy-over-bytes", "accuracy_curves:AccuracyOverBytes", "accuracy by bytes on the wire"),
         ("time-to-accuracy", "bars:TimeToAccuracy", "who reached the target first"),
+        ("arrivals", "arrivals:Arrivals", "share of repeats that reached the target, where some did not"),
         ("step-time", "bars:StepTime", "where the time of a step goes"),
         (
             "bandwidth",

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, WrapValidator
 
-from bwbench.base.explain import refused
+from bwbench.base.explain import refused, show
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*")
 
@@ -95,17 +95,6 @@ def rounded(number: float, digits: int) -> str:
     return format(Decimal(f"{number:.{digits}g}"), "f")
 
 
-def _share_of(value: object) -> object:
-    """``5 %`` as 0.05; whatever is no percentage, unchanged."""
-    match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[2] != "%":
-        return value
-    share = Decimal(match[1]) / 100
-    if not 0 <= share <= 1:
-        raise refused(f"{value!r} is out of range: 0 % to 100 %")
-    return float(share)
-
-
 BANDWIDTH = Dimension(
     "bandwidth",
     {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9},
@@ -159,14 +148,39 @@ LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
 
 
-def _share(number: Any) -> Any:
+def _percentage(text: str) -> float | None:
+    """``5 %`` as 0.05, to the last bit; None for any other text."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    if match is None or match[2] != "%":
+        return None
+    try:
+        return float(Decimal(match[1]) / 100)
+    except ArithmeticError:  # an exponent beyond all bounds
+        return None
+
+
+def _share(*, zero: bool, one: bool) -> Any:
+    """A number from 0 to 1, or a percentage; ``zero`` and ``one`` say whether those two belong to it."""
+    allowed = f"{'0 or more' if zero else 'more than 0'} and {'at most' if one else 'less than'} 1 (100 %)"
+
+    def validate(value: object) -> object:
+        share = _percentage(value) if isinstance(value, str) else value
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or math.isnan(share):
+            return value  # which pydantic refuses
+        if 0 < share < 1 or (zero and share == 0) or (one and share == 1):
+            return share
+        meant = f"; for {show(value)} percent write '{show(value)} %'" if share is value and 1 < share < 100 else ""
+        raise refused(f"{show(value)} is out of range: it must be {allowed}{meant}")
+
     text: Any = Annotated[str, Field(pattern=r"^\s*[0-9.eE+-]+\s*%\s*$")]
-    return Annotated[number, BeforeValidator(_share_of, json_schema_input_type=number | text)]
+    bounds: Any = {"ge" if zero else "gt": 0.0, "le" if one else "lt": 1.0}
+    number: Any = Annotated[float, Field(**bounds)]
+    return Annotated[number, BeforeValidator(validate, json_schema_input_type=number | text)]
 
 
-# A number, or a percentage.
-Probability = _share(Annotated[float, Field(ge=0.0, lt=1.0)])
-PositiveShare = _share(Annotated[float, Field(gt=0.0, le=1.0)])
+Probability = _share(zero=True, one=False)
+Share = _share(zero=True, one=True)
+PositiveShare = _share(zero=False, one=True)
 
 
 # A size in bytes or the word "auto"; a union of both would make two errors out of one mistake.

@@ -24,7 +24,7 @@ from bwbench.results.figures.style import WIDTHS_IN
 STUDIES = {
     "one repeat": Study(repeats=1, limit_s=60.0, arms=tuple(PRESETS)),
     "repeats, some censored, some broken": Study(
-        repeats=3, limit_s=8.0, step_time_s=0.03, environment={"cores": 4},
+        repeats=3, limit_s=11.5, step_time_s=0.03, environment={"cores": 4},
         statuses={("ring-fp16", 2): ("failed", "rank 2"), ("ddp", 1): ("invalid", "link")},
     ),
     "several bandwidths": Study(

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.plain_data import Json
 from bwbench.base.registry import ALGORITHMS
-from bwbench.base.units import PositiveDuration, PositiveShare
+from bwbench.base.units import PositiveDuration, PositiveShare, Share
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.matrix import Key
 from bwbench.experiment.config.tune_block import TuneBlock
@@ -34,7 +34,7 @@ class WholeConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
-    share: float = Field(0.1, ge=0, le=1)
+    share: Share = 0.1
     at_least: int = Field(4, ge=0, le=100_000)
     time_s: PositiveDuration | None = Field(None, alias="time")
 

@@ -243,8 +243,7 @@ def _with_key(loc: Location, message: str) -> str:
         return message.replace("unknown key", f"{inside}: unknown key", 1) if inside else message
     if message.startswith("unknown ") or " has no option " in message:
         return message
-    hint = "; a probability from 0 to 1: 1 % is 0.01" if loc == ("link", "loss") else ""
-    return f"{'.'.join(map(str, loc))}: {message}{hint}"
+    return f"{'.'.join(map(str, loc))}: {message}"
 
 
 def _inside_reference(error: Finding) -> Finding:

@@ -21,7 +21,7 @@ from bwbench.records.schema import JsonObject
 from bwbench.results.analysis.caveats import host_of
 from bwbench.results.analysis.cells import DONE, Row, setting_of, standing_of, state_of
 
-HOST_BOUND_MARK = "×"  # in place of an arm's marker, and before the note that says what that means
+HOST_BOUND_MARK = "⊙"  # their marks are hollow with a dot in them; and before the note that says what that means
 TOLERANCE = 0.03  # by so much of the declared step a step without communication may be longer
 _WORK = ("nodes", "model", "batch_size", "accumulate", "compute")  # what a node computes in a step, and among how many
 

@@ -28,7 +28,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.figures.captions import arm_label
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
-from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, emptiest, spread
+from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, emptiest, host_bound_look, spread
 from bwbench.results.figures.style import INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
 
 NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
@@ -37,7 +37,6 @@ _DODGE = 0.012  # decades between neighbouring arms, so that their intervals do 
 _DODGE_SHARE = 0.4  # of the smallest gap between two bandwidths: a mark must still belong to its bandwidth
 _DOTS_PT = 5.0  # left of the mark, which would hide them
 _TICK_GAP_IN = 0.05
-HOST_BOUND_LOOK: Any = {"marker": "x", "markersize": 4.2, "markeredgewidth": 1.1}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Mark:
         low, high: its interval; NaN where there is none.
         bound: ``>`` where the value is only known to be larger, ``<`` where it is known to be smaller.
         repeats: value of each repeat, and whether that one is a bound.
-        host_bound: drawn as a cross in place of the arm's marker.
+        host_bound: drawn hollow with a dot in it.
     """
 
     bandwidth_bps: float
@@ -105,7 +104,7 @@ def framed(
         return framed_axes(width_in, 3.3 + extra_in, title, setting, notes)
     entries = [arm_handle(line.style, line.label) for line in lines] + list(more)
     if any(mark.host_bound for line in lines for mark in line.marks):
-        entries.append(Line2D([], [], linestyle="none", label="host-bound", **HOST_BOUND_LOOK, color=INK))
+        entries.append(Line2D([], [], label="host-bound", **host_bound_look("o", 4.6, INK)))
     if width_in >= PAGE_IN:
         figure, axes = framed_axes(width_in, max(3.3, 0.165 * len(entries) + 0.8) + extra_in, title, setting, notes)
         axes.legend(handles=entries, handlelength=3.2, borderpad=0, loc="upper left", bbox_to_anchor=(1.01, 1.0),
@@ -162,11 +161,13 @@ def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowd
     x, y = [mark.bandwidth_bps * dodge for mark in certain], [mark.value for mark in certain]
     size = 3.8 if crowded else 5.0
     axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.0 if crowded else 1.4, zorder=3)
-    for is_apart, look in ((False, {"marker": style.marker, "markeredgecolor": "white", "markeredgewidth": 0.4,
-                                    "markersize": size}), (True, HOST_BOUND_LOOK)):  # fmt: skip
-        places = [(at, value) for at, value, mark in zip(x, y, certain, strict=True) if mark.host_bound is is_apart]
+    full = {"marker": style.marker, "markersize": size, "color": style.color, "markeredgecolor": "white",
+            "markeredgewidth": 0.4, "linestyle": "none"}  # fmt: skip
+    dotted = host_bound_look(style.marker, 4.4 if crowded else 5.6, style.color)
+    for is_dotted, look in ((False, full), (True, dotted)):
+        places = [(at, value) for at, value, mark in zip(x, y, certain, strict=True) if mark.host_bound is is_dotted]
         if places:
-            axes.plot(*zip(*places, strict=True), color=style.color, zorder=4, linestyle="none", **look)
+            axes.plot(*zip(*places, strict=True), zorder=4, **look)
     whiskers = [(mark.bandwidth_bps * dodge, mark.low, mark.high) for mark in certain if not math.isnan(mark.low)]
     if whiskers:
         draw_whiskers(axes, whiskers, color=style.color, linewidth=0.7 if crowded else 0.9,
@@ -229,8 +230,8 @@ def name_ends(figure: Figure, axes: Axes, of_lines: Sequence[LineEnd], levels: S
     ends = [*of_lines, *(LineEnd(None, level.y, level.name, level.color) for level in levels)]
     lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72
-    low, high = (math.log10(limit) for limit in axes.get_ylim())
-    wanted = [(math.log10(end.y) - low) / (high - low) * height_pt for end in ends]
+    upwards = axes.transScale + axes.transLimits  # to shares of the axes, whatever their scale
+    wanted = [float(upwards.transform((axes.get_xlim()[0], end.y))[1]) * height_pt for end in ends]
     for at, want, end in zip(spread(wanted, TEXT_PT * 1.25, 0.0, height_pt), wanted, ends, strict=True):
         anchor = axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y)))[0] if end.x else 1.0
         beside = ScaledTranslation(_LABEL_GAP_PT / 72, (at - want) / 72, figure.dpi_scale_trans)

@@ -10,13 +10,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Affine2D
 
 from bwbench.results.figures.style import ArmStyle
 
 POINT: Any = {"size": 6.0, "edges": (0.5, 1.0)}  # a larger mark, for pictures in which an arm is one point
 BOUND: Any = {"ends": (None, None), "size": 4.5, "head": 7}  # a hollow mark with an arrow, over a line
 _ARROW_PT = 13.0
+_DOT_SHARE = 0.07  # radius of the dot in a marker, in times its size
+_STAR = 1.4  # times as large: it has little room inside
 
 
 def arm_handle(style: ArmStyle, label: str, **changes: Any) -> Line2D:
@@ -50,6 +55,16 @@ def draw_mark(
               markeredgewidth=edges[hollow or bool(bound)])  # fmt: skip
     if bound:
         draw_arrow(axes, at, style.color, bound, sideways=sideways, head=head)
+
+
+def host_bound_look(marker: str, size: float, color: str) -> dict[str, Any]:
+    """How host-bound cells are drawn, as settings of a line: ``marker``, hollow with a dot in it. No arm has that."""
+    plain = MarkerStyle(marker)
+    shape = plain.get_path().transformed(plain.get_transform())
+    dot = Path.unit_circle().transformed(Affine2D().scale(_DOT_SHARE))  # all of it is edge
+    size_pt = _STAR * size if marker == "*" else size
+    return {"marker": Path.make_compound_path(shape, dot), "markersize": size_pt, "markerfacecolor": "white",
+            "markeredgecolor": color, "markeredgewidth": 0.7, "linestyle": "none"}  # fmt: skip
 
 
 def draw_arrow(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from fixtures_records import PRESETS, role_of_preset
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
+from matplotlib.markers import MarkerStyle
 
 from bwbench.methods.roles import METHOD
 from bwbench.results.figures import captions
-from bwbench.results.figures.marks import spread
+from bwbench.results.figures.marks import host_bound_look, spread
 from bwbench.results.figures.style import PART_COLORS, arm_style
 
 
@@ -38,6 +40,16 @@ def test_an_unknown_arm_always_looks_the_same() -> None:
     assert arm_style("parameter-server-fp16", METHOD) == arm_style("parameter-server-fp16", METHOD)
     looks = {arm_style(f"ring-my-codec-{number}", METHOD) for number in range(30)}
     assert len(looks) > 20
+
+
+@pytest.mark.parametrize("marker", sorted({arm_style(arm, role_of_preset(arm)).marker for arm in PRESETS}))
+def test_a_host_bound_mark_is_the_arms_own_and_no_arms_look(marker: str) -> None:
+    look = host_bound_look(marker, 4.4, "#0072b2")
+    shape = MarkerStyle(marker)
+    outline, drawn = shape.get_path().transformed(shape.get_transform()), look["marker"]
+    assert np.allclose(drawn.vertices[: len(outline.vertices)], outline.vertices)  # still tells the arm
+    assert len(drawn.vertices) > len(outline.vertices) and look["markerfacecolor"] == "white"  # the dot, inside
+    assert np.allclose(drawn.get_extents().bounds, outline.get_extents().bounds)
 
 
 def test_neighbouring_parts_of_a_step_differ_in_lightness() -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from fixtures_matrices import write_matrix
 from fixtures_records import Study, write_study
+from matplotlib.path import Path as Shape
 
 from bwbench.methods.roles import METHOD
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures import captions
 from bwbench.results.figures.bandwidth import Throughput, link_bound_of
 from bwbench.results.figures.best_algorithm import BestAlgorithm, _codes
-from bwbench.results.figures.lines import ArmLine, Mark, _dodges
+from bwbench.results.figures.lines import ArmLine, Mark, _dodges, draw, framed
 from bwbench.results.figures.speedup import SpeedUp, baseline_of
 from bwbench.results.figures.style import WIDTHS_IN, arm_style
 
@@ -82,6 +83,19 @@ def test_marks_stay_with_their_bandwidth_however_many_arms_there_are() -> None:
     factors = _dodges([ArmLine(f"arm-{number}", STYLE, "", marks) for number in range(30)])
     assert factors == sorted(factors) and max(factors) / min(factors) < 2**0.5
     assert _dodges([ArmLine("one", STYLE, "", marks)]) == [1.0]
+
+
+def test_only_host_bound_cells_get_their_mark_and_the_legend_says_so() -> None:
+    bound = (Mark(1e6, 1.0), Mark(2e6, 1.0, host_bound=True), Mark(5e6, 1.0, host_bound=True))
+    free = tuple(Mark(mark.bandwidth_bps, 2.0) for mark in bound)
+    arms = [ArmLine("ring", STYLE, "ring", bound), ArmLine("ddp", STYLE, "ddp", free)]
+    figure, axes = framed(WIDTHS_IN["column"], "title", "setting", [], arms)
+    draw(figure, axes, arms, WIDTHS_IN["column"])
+    marked = [line for line in axes.get_lines() if isinstance(line.get_marker(), Shape)]
+    assert [list(line.get_ydata()) for line in marked] == [[1.0, 1.0]]
+    assert "host-bound" in [text.get_text() for text in figure.legends[0].get_texts()]
+    figure, _ = framed(WIDTHS_IN["column"], "title", "setting", [], arms[1:])
+    assert "host-bound" not in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_codes_of_arms_are_short_and_unlike() -> None:
