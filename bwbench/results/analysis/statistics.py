@@ -40,9 +40,9 @@ class Arrival:
     """One repeat's time to the target, or the limit at which it was given up. Exactly one of the two is set.
 
     Attributes:
-        time_s: training clock at the first evaluation that met the target.
+        time_s: training clock at the arrival; of a first crossing at the first evaluation that met the target.
         grid_s: training clock between that evaluation and the one before: the target was reached somewhere in between.
-            0 where nothing is known of it.
+            0 for an arrival by the fit, and where nothing is known of it.
         timing_variance: of the logarithm of the time, by the timing runs that it rests on and that all repeats of the
             arm share. 0 for cells that ran whole.
         timing_freedom: degrees of freedom that this is known with; infinite where it is assumed.
