@@ -78,9 +78,28 @@ class ComputeConfig(_Section):
 
 
 class EvaluateConfig(_Section):
-    """When to evaluate: every so many samples, counted over all nodes."""
+    """When to evaluate.
+
+    Attributes:
+        every_samples: on the validation split, counted over all nodes.
+        test: when on the test split as well, which decides nothing: ``arrivals`` where a target is near and at the
+            end, ``always`` at every evaluation. The former is not written out, so that records from before there was
+            a choice keep their identity.
+    """
 
     every_samples: Samples = Field(2000.0, alias="every")
+    test: Literal["arrivals", "always"] = "arrivals"
+
+    @model_serializer(mode="wrap")
+    def _without_what_was_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        content: dict[str, object] = handler(self)
+        if content.get("test") == "arrivals":
+            del content["test"]
+        return content
+
+    def without_test_curve(self) -> EvaluateConfig:
+        """As often, on the test split no oftener than by default: of runs whose metric nobody compares."""
+        return self.model_copy(update={"test": "arrivals"})
 
 
 class LimitConfig(_Section):
