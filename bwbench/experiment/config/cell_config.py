@@ -43,6 +43,7 @@ LEFT_OUT = {
     "optimizer": "sgd",
 }
 PARTITION_LEFT_OUT = "iid-reshuffled"
+TEST_LEFT_OUT: Literal["arrivals"] = "arrivals"
 
 
 class _Section(BaseModel):
@@ -88,18 +89,11 @@ class EvaluateConfig(_Section):
     """
 
     every_samples: Samples = Field(2000.0, alias="every")
-    test: Literal["arrivals", "always"] = "arrivals"
-
-    @model_serializer(mode="wrap")
-    def _without_what_was_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        content: dict[str, object] = handler(self)
-        if content.get("test") == "arrivals":
-            del content["test"]
-        return content
+    test: Literal["arrivals", "always"] = TEST_LEFT_OUT
 
     def without_test_curve(self) -> EvaluateConfig:
         """As often, on the test split no oftener than by default: of runs whose metric nobody compares."""
-        return self.model_copy(update={"test": "arrivals"})
+        return self.model_copy(update={"test": TEST_LEFT_OUT})
 
 
 class LimitConfig(_Section):
@@ -278,6 +272,8 @@ class CellConfig(_Section):
             del content["launcher"]
         if not content.get("targets"):
             content.pop("targets", None)
+        if isinstance(evaluate := content.get("evaluate"), dict) and evaluate.get("test") == TEST_LEFT_OUT:
+            content["evaluate"] = {key: value for key, value in evaluate.items() if key != "test"}
         return content
 
     @property

@@ -88,7 +88,9 @@ def test_both_splits_stand_at_the_same_places_by_hand(tmp_path: Path) -> None:
     assert ring.test_at_samples is not None and ring.test_at_time is not None
     assert threshold.test_at_samples is not None and threshold.test_at_time is not None
     assert ring.at_samples.value == pytest.approx(0.75) and ring.test_at_samples.value == pytest.approx(0.65)
-    assert ring.at_time.value == ring.at_end.value == 0.8 and ring.test_at_time.value == pytest.approx(0.7)
+    assert ring.at_time.value == ring.at_end.value == pytest.approx(0.8) and ring.test_at_time.value == pytest.approx(
+        0.7
+    )
     assert threshold.at_samples.value == pytest.approx(0.7) and threshold.test_at_samples.value == pytest.approx(0.5)
     assert threshold.at_time.value == pytest.approx(0.5)  # a third of the way from 0.4 to 0.7
     assert threshold.test_at_time.value == pytest.approx(0.3 + 0.2 / 3)
