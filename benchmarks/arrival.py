@@ -11,9 +11,11 @@ Other rows change one thing: coarse evaluations, a decline after the peak, a fla
     fit       where the isotonic fit crosses: bwbench.results.analysis.arrival, as `bwbench compare` uses it
 
 ``coverage``: 95 % intervals (Welch on log samples) of the ratio of the two arms, seeds that spread by 8 %: how many
-hold the true ratio. ``stopped``: the fit at lower targets, of curves that end at their first crossing, as most that are
-published do. ``records``: first crossing over fit, of the published curves that go on behind their target, at
-targets that most of them reach: how much a first crossing flatters each arm. It is below 1.
+hold the true ratio. ``tested``: of how many arrivals by the fit the test split was looked at on both sides, and how
+often a run looks at it (``evaluate: {test: arrivals}``). ``stopped``: the fit at lower targets, of curves that end at
+their first crossing, as most that are published do. ``records``: first crossing over fit, of the published curves that
+go on behind their target, at targets that most of them reach: how much a first crossing flatters each arm. It is below
+1.
 
 Usage: python benchmarks/arrival.py [--json FILE] [--quick]
 """
@@ -31,11 +33,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bwbench.experiment.config.cell_config import TargetConfig
 from bwbench.records import iter_cells, readable
 from bwbench.records.schema import CurvePoint
 from bwbench.results.analysis.arrival import AT_OR_AFTER, FIT, Budget, arrival_on, crossing, meets_target
 from bwbench.results.analysis.cell_arrival import kept_curve
 from bwbench.results.analysis.statistics import geometric_interval, student_t
+from bwbench.results.analysis.targets import Ended, arrival_at
+from bwbench.training.loop.arrival_watch import ArrivalWatch
 
 RECORDS = Path(__file__).parents[1] / "results" / "precision"
 RECORDED_TARGETS = (0.85, 0.86, 0.87)
@@ -148,6 +153,24 @@ def accuracy_rows(trials: int) -> Iterator[dict[str, Any]]:
         yield row
 
 
+def tested_rows(trials: int) -> Iterator[dict[str, Any]]:
+    """Share of arrivals by the fit between two looks at the test split; looks and evaluations of a run, in mean."""
+    for shape in SHAPES:
+        generator, target = random.Random(f"{shape.name}, tested"), TargetConfig(metric=shape.metric, value=TARGET)
+        known = arrived = looks = evaluations = 0
+        for _ in range(trials):
+            watch, curve = ArrivalWatch(), []
+            for point in shape.curve(generator):
+                looked = watch.is_due((target,), point.metrics)
+                curve.append(point.model_copy(update={"test": {shape.metric: 0.5 if looked else None}}))
+                looks, evaluations = looks + looked, evaluations + 1
+            found = arrival_at(curve, (shape.metric, TARGET), Ended(Budget(samples=shape.budget), went_on=True))
+            arrived += found.kind == FIT
+            known += found.kind == FIT and found.test_metric is not None
+        per_run = {"looks": looks / trials, "evaluations": evaluations / trials}
+        yield {"name": shape.name, "trials": trials, "known": known / arrived, **per_run}
+
+
 def coverage_rows(trials: int) -> Iterator[dict[str, Any]]:
     """How often Welch's interval of the ratio of both arms holds the true ratio."""
     pools = [simulated(shape, 4 * trials) for shape in (RING, TOP_K)]
@@ -222,6 +245,10 @@ def main() -> int:
         shapes.append(row)
         cells = "".join(f"{100 * row[f'{rule}_bias']:+9.1f} / {100 * row[f'{rule}_sd']:4.1f}" for rule in RULES)
         print(f"{row['name']:<22}{cells}   {100 * row['fit_arrived']:.0f} %", flush=True)
+    tested = list(tested_rows(trials))
+    for row in tested:
+        looks = f"{row['looks']:.1f} looks in {row['evaluations']:.0f} evaluations"
+        print(f"{row['name']}: test split known at {100 * row['known']:.0f} % of arrivals, {looks}", flush=True)
     coverage = list(coverage_rows(trials))
     for row in coverage:
         print(f"coverage, n = {row['n']:<9}" + "".join(f"{100 * row[rule]:14.1f} %" for rule in RULES), flush=True)
@@ -236,7 +263,7 @@ def main() -> int:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(
-            json.dumps({"shapes": shapes, "coverage": coverage, "records": records}, indent=1) + "\n"
+            json.dumps({"shapes": shapes, "tested": tested, "coverage": coverage, "records": records}, indent=1) + "\n"
         )
     return 0
 

@@ -126,7 +126,8 @@ def _looked_at_anew(folder: CellFolder) -> str:
         return ""
     words = {
         FIRST_CROSSING: "",
-        FIT: f"; by the fit {seconds(found.time_to_target_s)} after {found.samples_to_target} samples",
+        FIT: f"; by the fit {seconds(found.time_to_target_s)} after {found.samples_to_target} samples"
+        + _on_test(found.test_metric_at_arrival),
         CENSORED: f"; by the fit not within {seconds(found.censored_at_s)}",
     }
     return f", first crossing{words.get(found.arrival_kind or '', '')}"
@@ -138,9 +139,12 @@ def _arrival(one: TargetArrival) -> str:
         late = "" if one.censored_at_s is None else f", not within {seconds(one.censored_at_s)}"
         reached = f"{one.kind}{late}"
     else:
-        test = "" if one.test_metric is None else f", there {one.test_metric:.4g} on test"
-        reached = f"{seconds(one.time_s)}, {one.samples} samples ({one.kind}){test}"
+        reached = f"{seconds(one.time_s)}, {one.samples} samples ({one.kind}){_on_test(one.test_metric)}"
     return f"{f'to {one.metric} {one.value:g}':<16} {reached}"
+
+
+def _on_test(metric: float | None) -> str:
+    return "" if metric is None else f", there {metric:.4g} on test"
 
 
 def _outcome(record: Shown) -> Iterator[str]:

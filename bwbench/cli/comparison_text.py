@@ -190,9 +190,11 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield from _table(optimal, ["algorithm", "time to target", "final metric", "n"], _pareto_cells)
     if comparison.footing:
         yield ""
-        yield "How good at equal samples, at equal time and at the end (validation; 95 % interval each)"
-        columns = ["algorithm", "metric", "samples", "there", "time", "there", "at the end", "test, at the end", "n"]
+        yield "How good at equal samples, at equal time and at the end (95 % interval each)"
+        columns = ["algorithm", "metric", "on", "samples", "there", "time", "there", "at the end", "n"]
         yield from _table(comparison.footing, columns, _footing_cells)
+        if any(row.footing.test_at_samples is None or row.footing.test_at_time is None for row in comparison.footing):
+            yield "-: the test split was not looked at there; 'evaluate: {test: always}' does so at every evaluation"
 
 
 def _table(
@@ -302,12 +304,20 @@ def _pareto_cells(row: ParetoRow) -> list[list[str]]:
 
 def _footing_cells(row: FootingRow) -> list[list[str]]:
     found = row.footing
-    values = [_level(found.at_samples), seconds(found.clock_s), _level(found.at_time), _level(found.at_end)]
-    test = "-" if found.test is None else _level(found.test)
-    return [[row.algorithm, found.metric, f"{found.samples:.0f}", *values, test, str(found.at_end.n)]]
+    samples, time, num = f"{found.samples:.0f}", seconds(found.clock_s), str(found.at_end.n)
+    lines = {
+        "validation": (found.at_samples, found.at_time, found.at_end),
+        "test": (found.test_at_samples, found.test_at_time, found.test),
+    }
+    return [
+        [row.algorithm, found.metric, split, samples, _level(one), time, _level(other), _level(end), num]
+        for split, (one, other, end) in lines.items()
+    ]
 
 
-def _level(level: MetricMean) -> str:
+def _level(level: MetricMean | None) -> str:
+    if level is None:
+        return "-"
     value = f"{level.value:.4g}"
     return value if level.low is None or level.high is None else f"{value} ({level.low:.4g} to {level.high:.4g})"
 

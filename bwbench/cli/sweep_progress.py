@@ -35,7 +35,7 @@ class _Row:
 
     def note(self, event: Event) -> None:
         if isinstance(event, Evaluation):
-            self.phase = "training" if event.split == "validation" else "testing"
+            self.phase = "training"
             self.samples, self.clock_s = event.samples, event.clock_s
             target = self.cell.config.target
             name = target.metric if target else "accuracy"

@@ -41,6 +41,7 @@ _TRACE = {
 }
 DEFAULTS: dict[str, dict[str, object]] = {
     "": {"targets": []},
+    "evaluate": {"test": "arrivals"},
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),
         "trace": None,

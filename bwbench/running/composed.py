@@ -39,14 +39,7 @@ from bwbench.records.schema import (
 from bwbench.results.analysis.compose import Composition, NotComposableError, compose, geometric_mean
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.targets import arrivals_on
-from bwbench.results.analysis.trial import (
-    EventsByRank,
-    RankStep,
-    evaluations,
-    step_ledgers,
-    summarise_ledger,
-    tested_of,
-)
+from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
 from bwbench.running.machine_turn import TURN_LIMIT_S
 from bwbench.running.run_cell import CellObserver, NotingObserver, keep_planned, run_cell
 from bwbench.running.run_cell import wall_limit_s as wall_limit_of
@@ -277,7 +270,7 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
         payload_bytes_to_target=to_target,
         wire_bytes_to_target=None if to_target is None or wire_ratio is None else round(to_target * wire_ratio),
         final_metric=found.curve[-1].metrics.get(metric) if metric and found.curve else None,
-        test_metric=computed.test_metric if whole else None,
+        test_metric=found.curve[-1].test.get(metric) if metric and found.curve else None,
         steps=found.steps,
         samples=found.samples,
         training_clock_s=found.training_clock_s,
@@ -289,9 +282,7 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
         compute_median_s=timed.compute_median_s,
         step_median_s=timed.step_median_s,
         composed=_sources(made, found),
-        arrivals=arrivals_on(
-            found.curve, config, went_on=found.reason != "target", tested=tested_of(made.convergence.events())
-        ),
+        arrivals=arrivals_on(found.curve, config, went_on=found.reason != "target"),
     )
 
 

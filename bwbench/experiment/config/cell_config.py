@@ -43,6 +43,7 @@ LEFT_OUT = {
     "optimizer": "sgd",
 }
 PARTITION_LEFT_OUT = "iid-reshuffled"
+TEST_LEFT_OUT: Literal["arrivals"] = "arrivals"
 
 
 class _Section(BaseModel):
@@ -78,9 +79,21 @@ class ComputeConfig(_Section):
 
 
 class EvaluateConfig(_Section):
-    """When to evaluate: every so many samples, counted over all nodes."""
+    """When to evaluate.
+
+    Attributes:
+        every_samples: on the validation split, counted over all nodes.
+        test: when on the test split as well, which decides nothing: ``arrivals`` where a target is near and at the
+            end, ``always`` at every evaluation. The former is not written out, so that records from before there was
+            a choice keep their identity.
+    """
 
     every_samples: Samples = Field(2000.0, alias="every")
+    test: Literal["arrivals", "always"] = TEST_LEFT_OUT
+
+    def without_test_curve(self) -> EvaluateConfig:
+        """As often, on the test split no oftener than by default: of runs whose metric nobody compares."""
+        return self.model_copy(update={"test": TEST_LEFT_OUT})
 
 
 class LimitConfig(_Section):
@@ -259,6 +272,8 @@ class CellConfig(_Section):
             del content["launcher"]
         if not content.get("targets"):
             content.pop("targets", None)
+        if isinstance(evaluate := content.get("evaluate"), dict) and evaluate.get("test") == TEST_LEFT_OUT:
+            content["evaluate"] = {key: value for key, value in evaluate.items() if key != "test"}
         return content
 
     @property

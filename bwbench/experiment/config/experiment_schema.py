@@ -58,7 +58,7 @@ _MEANINGS = {
     "compression": "What goes on the wire.",
     "optimizer": "How parameters are updated.",
     "compute": "How much computing a node may do.",
-    "evaluate": "How often to evaluate, the same for all arms.",
+    "evaluate": "How often to evaluate, and when on the test split as well; the same for all arms.",
     "target": "The metric on the validation split that counts as arrived, e.g. {accuracy: 0.95}.",
     "targets": "Several targets in place of one, e.g. [{accuracy: 0.80}, {accuracy: 0.87}].",
     "stop": "'target' ends at the first evaluation that meets all targets, 'limit' goes on to the limit.",

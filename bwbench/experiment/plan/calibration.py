@@ -30,7 +30,7 @@ from bwbench.experiment.plan.composing import (
     parts_of,
 )
 from bwbench.experiment.plan.described_models import describe
-from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells, num_evaluations
+from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells, num_evaluations, num_tests
 from bwbench.records import cell_at, read_record
 from bwbench.records.schema import Status
 
@@ -193,13 +193,15 @@ class Calibration:
         if cell.id not in self._learnt:
             config = convergence_config(cell.config)
             left_out = {"seed", "compute", "limit", "stop"}
+            config = config.model_copy(update={"evaluate": config.evaluate.without_test_curve()})
             self._learnt[cell.id] = config.model_dump_json(by_alias=True, exclude=left_out)
         return self._learnt[cell.id]
 
 
 def _evaluations_s(cell: Cell, found: CellEstimate, steps: int) -> float:
     """What is estimated for all evaluations of so many steps."""
-    return num_evaluations(cell.config, steps) * found.validation_s + found.test_s
+    tests_s = num_tests(cell.config, steps) * found.test_s
+    return num_evaluations(cell.config, steps) * found.validation_s + tests_s
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,7 @@ def _timing_config(
         "targets": (),
         "stop": "limit",
         "seed": config.seed - cell.repeat,
+        "evaluate": config.evaluate.without_test_curve(),  # nobody asks what it learns, so that its identity stays
         "limit": config.limit.model_copy(
             update={"samples": timing_steps(phases, least) * config.global_batch, "time_s": None}
         ),

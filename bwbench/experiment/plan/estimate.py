@@ -244,6 +244,11 @@ def num_evaluations(config: CellConfig, steps: int) -> int:
     return 1 + on_grid + (0 if last_is_on_grid else 1)
 
 
+def num_tests(config: CellConfig, steps: int) -> int:
+    """Evaluations on the test split, likewise; those around arrivals are left out, since nobody knows when they are."""
+    return num_evaluations(config, steps) if config.evaluate.test == "always" else 1
+
+
 def evaluation_s(config: CellConfig, description: Description, num_samples: int, num_cores: int) -> float:
     """Seconds of an evaluation on a split of so many samples, of which each node takes its share."""
     at_a_time = max(1.0, min(config.nodes, num_cores / config.compute.threads))

@@ -147,8 +147,8 @@ class TargetArrival(Record):
         time_s, samples: training clock, and samples over all nodes, at the arrival; None where there is none.
         censored_at_s: training clock up to which it is known not to have arrived.
         first_crossing_s, first_crossing_samples: the first evaluation that met it, whatever the kind.
-        test_metric: on the test split at the arrival: straight between the evaluations before and behind it, or of the
-            one of them where it was looked at; None where it was at neither.
+        test_metric: on the test split at the arrival: straight between the evaluations before and behind it; None
+            where it was not looked at there.
     """
 
     metric: Text
@@ -172,7 +172,7 @@ class TrialSummary(Record):
         censored_at_s: training-clock seconds at the end of a run that ended without meeting its target.
         samples_to_target: samples over all nodes until then; likewise payload_bytes_to_target, summed over the ranks.
         wire_bytes_to_target: wire bytes of the whole run, scaled by the payload's share until then.
-        final_metric: of the last validation evaluation; test_metric: of the evaluation on the test split.
+        final_metric: of the last validation evaluation; test_metric: on the test split, where training ended.
         steps: optimizer steps; samples: over all nodes; training_clock_s, evaluation_s: largest over the ranks.
         payload_bytes: sent by all ranks together; wire_bytes: counted where shaping happens, with all headers, without
             acknowledgements.
@@ -353,12 +353,17 @@ class LedgerSummary(Record):
         return self.additivity_error <= ADDITIVITY_TOLERANCE
 
 
+ON_TEST = "test_"  # before the name of a metric, in JSON
+
+
 class CurvePoint(Record):
     """A validation evaluation of a whole attempt.
 
     Attributes:
         step, samples: trained by then; samples over all nodes.
         metrics: mean over the ranks by name; in JSON each is a field of its own, behind ``step``.
+        test: the same on the test split, in JSON as ``test_accuracy``; None where it was not looked at there, empty
+            where it never was.
         clock_s: training clock, largest over the ranks.
         target_met: whether the metrics meet the target; of several all of them.
         payload_bytes: that all ranks sent until then.
@@ -366,6 +371,7 @@ class CurvePoint(Record):
 
     step: Whole
     metrics: dict[Text, Number | None] = {}
+    test: dict[Text, Number | None] = {}
     samples: Whole
     clock_s: Number
     target_met: Flag = False
@@ -376,15 +382,18 @@ class CurvePoint(Record):
     def _metrics_apart(cls, content: Any) -> Any:
         if not isinstance(content, dict) or "metrics" in content:
             return content
-        metrics = {key: value for key, value in content.items() if key not in cls.model_fields}
-        return {**content, "metrics": metrics}
+        own = {key: value for key, value in content.items() if key not in cls.model_fields}
+        test = {key.removeprefix(ON_TEST): value for key, value in own.items() if key.startswith(ON_TEST)}
+        return {**content, "metrics": {k: v for k, v in own.items() if not k.startswith(ON_TEST)}, "test": test}
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> Any:
         """A field each metric."""
         content: JsonObject = write(self)
-        content.pop("metrics", None)
-        return {"step": content.pop("step"), **self.metrics, **content}
+        for name in ("metrics", "test"):
+            content.pop(name, None)
+        test = {f"{ON_TEST}{name}": value for name, value in self.test.items()}
+        return {"step": content.pop("step"), **self.metrics, **test, **content}
 
 
 class Digest(Record):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bwbench.records.schema import CurvePoint
@@ -140,6 +140,35 @@ def payload_at(curve: Sequence[CurvePoint], samples: float) -> float | None:
     """Bytes of payload that all ranks had sent by then, likewise; None where they were not recorded."""
     known = [(point.samples, point.payload_bytes) for point in curve if point.payload_bytes is not None]
     return _interpolated(samples, known) if len(known) == len(curve) > 0 else None
+
+
+def metric_at(
+    curve: Sequence[CurvePoint],
+    value: Callable[[CurvePoint], float | None],
+    place: float,
+    along: Callable[[CurvePoint], float],
+) -> float | None:
+    """What a curve says at a place that may lie between two evaluations: straight from one to the other.
+
+    Args:
+        value: of an evaluation; None where it is not known.
+        along: where an evaluation lies, in the units of ``place``; rising.
+
+    Returns:
+        None where an evaluation that is needed does not know it. Before the first evaluation its value, behind the
+        last one that of the last.
+    """
+    if not curve:
+        return None
+    after = next((number for number, point in enumerate(curve) if along(point) >= place), len(curve) - 1)
+    right = curve[after]
+    if after == 0 or along(right) <= place:
+        return value(right)
+    left = curve[after - 1]
+    first, last = value(left), value(right)
+    if first is None or last is None:
+        return None
+    return first + (last - first) * (place - along(left)) / (along(right) - along(left))
 
 
 def first_crossing(curve: Sequence[CurvePoint], metric: str, target: float) -> CurvePoint | None:

@@ -34,6 +34,7 @@ class CellArrival:
         censored_at_s: training clock up to which it is known not to have arrived.
         payload_bytes_to_target, wire_bytes_to_target: until the arrival, over all ranks.
         first_crossing_s, first_crossing_samples: the first evaluation that met the target, whatever the kind.
+        test_metric_at_arrival: on the test split; None where it was not looked at there.
     """
 
     arrival_kind: str | None = None
@@ -44,6 +45,7 @@ class CellArrival:
     wire_bytes_to_target: int | None = None
     first_crossing_s: float | None = None
     first_crossing_samples: int | None = None
+    test_metric_at_arrival: float | None = None
 
 
 def asked_target(text: str) -> tuple[str, float]:
@@ -83,7 +85,7 @@ def arrival_of_cell(folder: CellFolder) -> CellArrival:
     config = folder.cell.config
     declared = target in targets_of(config)
     as_recorded = target == target_of(config) and not config.get("targets")
-    told = _as_recorded(status) if as_recorded else CellArrival(UNKNOWN if status.status == "done" else None)
+    told = _as_recorded(status, target) if as_recorded else CellArrival(UNKNOWN if status.status == "done" else None)
     if status.status != "done" or (as_recorded and config.get("stop", "target") == "target"):
         return told
     try:
@@ -113,15 +115,21 @@ def arrival_notes(folders: Iterable[CellFolder]) -> list[str]:
     return notes
 
 
-def _as_recorded(status: Status) -> CellArrival:
+def _as_recorded(status: Status, target: tuple[str, float]) -> CellArrival:
     """What status.json says: the first crossing, or the end of a run that never met its target."""
     kind = FIRST_CROSSING if status.time_to_target_s is not None else CENSORED if status.censored_at_s else None
     payload, wire = status.payload_bytes_to_target, status.wire_bytes_to_target
+    test = _recorded_test(status, target)
     if status.samples is not None and status.samples == status.samples_to_target:
         # It ended there: all that was sent counts. Steps do not hold what went in the background and was drained after.
-        payload, wire = status.payload_bytes, status.wire_bytes
+        payload, wire, test = status.payload_bytes, status.wire_bytes, status.test_metric
     times = (status.time_to_target_s, status.samples_to_target)
-    return CellArrival(kind, *times, status.censored_at_s, payload, wire, *times)
+    return CellArrival(kind, *times, status.censored_at_s, payload, wire, *times, test)
+
+
+def _recorded_test(status: Status, target: tuple[str, float]) -> float | None:
+    """On the test split at the arrival, as status.json has it."""
+    return next((one.test_metric for one in status.arrivals if (one.metric, one.value) == target), None)
 
 
 def _reached(told: CellArrival, found: TargetArrival, curve: Sequence[CurvePoint], status: Status) -> CellArrival:
@@ -139,4 +147,7 @@ def _reached(told: CellArrival, found: TargetArrival, curve: Sequence[CurvePoint
         censored_at_s=None,
         payload_bytes_to_target=None if payload is None else round(payload),
         wire_bytes_to_target=None if status.wire_bytes is None else round(status.wire_bytes * min(1.0, share)),
+        test_metric_at_arrival=found.test_metric
+        if any(point.test for point in curve)
+        else _recorded_test(status, (found.metric, found.value)),
     )

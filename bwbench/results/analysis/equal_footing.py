@@ -1,7 +1,8 @@
-"""How good each arm is after equal samples, after equal time, and at the end: what a time to one target does not say.
+"""How good each arm is at equal samples, at equal time and at the end, on both splits: what no time to a target says.
 
 Only where every run went on to its limit: of one that ended at its target nothing is known from there on. Equal means
-up to where the shortest run of the condition came, so that no value is extrapolated.
+up to where the shortest run of the condition came, so that no value is extrapolated. On the test split a value is known
+where that was looked at, in all repeats alike (``evaluate: {test: always}``); it is never made up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from bwbench.base.errors import RecordError
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint
+from bwbench.results.analysis.arrival import metric_at
 from bwbench.results.analysis.cell_arrival import kept_curve, target_at
 from bwbench.results.analysis.welch import MeanError, of_seeds
 
@@ -35,10 +37,11 @@ class Footing:
     """One arm among others of one condition.
 
     Attributes:
-        metric: of the target; on the validation split but for ``test``.
+        metric: of the target; on the validation split but for those that begin with ``test``.
         samples, clock_s: that all runs of the condition came to, in samples and seconds of training.
         at_samples, at_time: straight between the evaluations on both sides of these.
-        at_end: at each run's own end; ``test`` on the test split, None where it was not recorded.
+        at_end: at each run's own end.
+        test_at_samples, test_at_time, test: the same three on the test split; None where a run was not looked at there.
     """
 
     metric: str
@@ -47,6 +50,8 @@ class Footing:
     at_samples: MetricMean
     at_time: MetricMean
     at_end: MetricMean
+    test_at_samples: MetricMean | None
+    test_at_time: MetricMean | None
     test: MetricMean | None
 
 
@@ -64,17 +69,26 @@ def equal_footing(arms: Mapping[str, Sequence[CellFolder]]) -> dict[str, Footing
             return {}
     ends = [curve[-1] for of_arm in curves.values() for curve in of_arm]
     samples, clock_s = float(min(end.samples for end in ends)), min(end.clock_s for end in ends)
+
+    def validation(point: CurvePoint) -> float | None:
+        return point.metrics.get(metric)
+
+    def test(point: CurvePoint) -> float | None:
+        return point.test.get(metric)
+
     return {
         name: Footing(
             metric,
             samples,
             clock_s,
-            _level([_at(curve, metric, samples, lambda point: point.samples) for curve in curves[name]]),
-            _level([_at(curve, metric, clock_s, lambda point: point.clock_s) for curve in curves[name]]),
-            _level([_value(curve[-1], metric) for curve in curves[name]]),
-            _test(arms[name]),
+            at_samples=_level(_after_samples(of_arm, validation, samples)),
+            at_time=_level(_after_time(of_arm, validation, clock_s)),
+            at_end=_level([_value(curve[-1], metric) for curve in of_arm]),
+            test_at_samples=_level_of_all(_after_samples(of_arm, test, samples), len(of_arm)),
+            test_at_time=_level_of_all(_after_time(of_arm, test, clock_s), len(of_arm)),
+            test=_level_of_all(_tested_at_end(arms[name], of_arm, metric), len(of_arm)),
         )
-        for name in arms
+        for name, of_arm in curves.items()
     }
 
 
@@ -94,20 +108,35 @@ def _value(point: CurvePoint, metric: str) -> float:
     return math.nan if found is None else found
 
 
-def _at(curve: Curve, metric: str, where: float, along: Callable[[CurvePoint], float]) -> float:
-    after = next((number for number, point in enumerate(curve) if along(point) >= where), len(curve) - 1)
-    if after == 0:
-        return _value(curve[0], metric)
-    left, right = curve[after - 1], curve[after]
-    width = along(right) - along(left)
-    share = min(1.0, (where - along(left)) / width) if width > 0 else 1.0
-    return _value(left, metric) + share * (_value(right, metric) - _value(left, metric))
+Split = Callable[[CurvePoint], float | None]  # the metric of an evaluation on it, where that is known
 
 
-def _test(cells: Sequence[CellFolder]) -> MetricMean | None:
-    found = [cell.status.test_metric for cell in cells if cell.status is not None]
-    known = [value for value in found if value is not None]
-    return _level(known) if known and len(known) == len(found) else None
+def _after_samples(curves: Sequence[Curve], split: Split, samples: float) -> list[float]:
+    """Of the curves that know it."""
+    found = (metric_at(curve, split, samples, lambda point: point.samples) for curve in curves)
+    return [value for value in found if value is not None]
+
+
+def _after_time(curves: Sequence[Curve], split: Split, clock_s: float) -> list[float]:
+    """Likewise."""
+    found = (metric_at(curve, split, clock_s, lambda point: point.clock_s) for curve in curves)
+    return [value for value in found if value is not None]
+
+
+def _tested_at_end(cells: Sequence[CellFolder], curves: Sequence[Curve], metric: str) -> list[float]:
+    """As status.json has it; of another metric than that is about, as the curve has it."""
+    found = [
+        cell.status.test_metric
+        if cell.status is not None and cell.status.metric == metric
+        else curve[-1].test.get(metric)
+        for cell, curve in zip(cells, curves, strict=True)
+    ]
+    return [value for value in found if value is not None]
+
+
+def _level_of_all(values: Sequence[float], num_runs: int) -> MetricMean | None:
+    """Only where every run is among them."""
+    return _level(values) if len(values) == num_runs else None
 
 
 def _level(values: Sequence[float]) -> MetricMean:

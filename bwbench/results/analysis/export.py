@@ -35,9 +35,7 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         row |= {key: about[key] for key in (*_DERIVED, *OUTCOMES, *_OF_ARRIVAL)}
         status = folder.status or TrialSummary()
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
-        target = (row["target_metric"], row["target_value"])
-        there = (one.test_metric for one in status.arrivals if (one.metric, one.value) == target)
-        row["test_metric_at_arrival"] = next(there, None)
+        row["test_metric_at_arrival"] = about["test_metric_at_arrival"]
         row |= {key: about[key] for key in _OF_ITS_TIME}
         row |= _achieved(folder.link or LinkRecord())
         environment = folder.environment or Environment()
@@ -50,8 +48,9 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
 
 
 def export_evaluations(folders: Iterable[CellFolder]) -> Iterator[Row]:
-    """One row a validation evaluation: samples, training clock, every metric. Of a composed cell on its composed clock,
-    of another one as its last attempt recorded them."""
+    """One row a validation evaluation: samples, training clock, every metric, behind ``test_`` on the test split, empty
+    where that was not looked at. Of a composed cell on its composed clock, of another one as its last attempt recorded
+    them."""
     for folder in folders:
         if folder.digest is not None:
             curve: Iterable[CurvePoint] = folder.digest.curve

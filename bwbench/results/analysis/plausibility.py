@@ -130,6 +130,9 @@ def _of_the_curve(status: Status, curve: Sequence[CurvePoint], config: JsonObjec
     last = curve[-1].metrics.get(status.metric) if curve and status.metric is not None else None
     if last is not None and status.final_metric is not None and _differ(last, status.final_metric):
         yield f"final_metric is {status.final_metric:.6g}, its curve ends with {last:.6g}"
+    test = curve[-1].test.get(status.metric) if curve and status.metric is not None else None
+    if test is not None and status.test_metric is not None and _differ(test, status.test_metric):
+        yield f"test_metric is {status.test_metric:.6g}, its curve ends with {test:.6g}"
 
 
 def _of_the_samples(status: Status, curve: Sequence[CurvePoint], config: JsonObject) -> Iterator[str]:

@@ -18,6 +18,7 @@ from bwbench.results.analysis.arrival import (
     arrival_on,
     first_crossing,
     meets_target,
+    metric_at,
 )
 
 
@@ -67,23 +68,16 @@ class Ended:
     went_on: bool
 
 
-Tested = Mapping[int, Mapping[str, float | None]]  # metrics on the test split, by the step they were looked at
-
-
-def arrivals_on(
-    curve: Sequence[CurvePoint], config: JsonObject, *, went_on: bool, tested: Tested | None = None
-) -> tuple[TargetArrival, ...]:
+def arrivals_on(curve: Sequence[CurvePoint], config: JsonObject, *, went_on: bool) -> tuple[TargetArrival, ...]:
     """When a run reached each of its targets, from easy to hard, as status.json has it.
 
     Args:
         curve: its validation evaluations, in order.
         config: of the cell.
         went_on: as in ``Ended``.
-        tested: what the test split gave, where it was looked at.
     """
     ended = Ended(budget_of(config), went_on)
-    found = (arrival_at(curve, target, ended) for target in targets_of(config))
-    return tuple(one.model_copy(update={"test_metric": _test_at(curve, one, tested or {})}) for one in found)
+    return tuple(arrival_at(curve, target, ended) for target in targets_of(config))
 
 
 def arrival_at(curve: Sequence[CurvePoint], target: tuple[str, float], ended: Ended) -> TargetArrival:
@@ -92,6 +86,12 @@ def arrival_at(curve: Sequence[CurvePoint], target: tuple[str, float], ended: En
     A run that ended at the very evaluation that met the target first says nothing of what would have come, so that its
     first crossing stands.
     """
+    found = _reached(curve, target, ended)
+    return found.model_copy(update={"test_metric": _test_at(curve, found)})
+
+
+def _reached(curve: Sequence[CurvePoint], target: tuple[str, float], ended: Ended) -> TargetArrival:
+    """Without what the test split says."""
     metric, value = target
     arrival = TargetArrival(metric=metric, value=value, kind=UNKNOWN)
     first = first_crossing(curve, metric, value)
@@ -117,23 +117,11 @@ def arrival_at(curve: Sequence[CurvePoint], target: tuple[str, float], ended: En
     return arrival
 
 
-def _test_at(curve: Sequence[CurvePoint], arrival: TargetArrival, tested: Tested) -> float | None:
-    """The metric on the test split at an arrival, by the evaluations next to it."""
+def _test_at(curve: Sequence[CurvePoint], arrival: TargetArrival) -> float | None:
+    """The metric on the test split at an arrival."""
     if arrival.samples is None:
         return None
-    behind = next((index for index, point in enumerate(curve) if point.samples >= (arrival.samples or 0)), None)
-    if behind is None:
-        return None
-    around = [curve[behind]] if curve[behind].samples == arrival.samples else curve[max(0, behind - 1) : behind + 1]
-    known = [
-        (point.samples, value)
-        for point in around
-        if (value := tested.get(point.step, {}).get(arrival.metric)) is not None
-    ]
-    if len(known) < 2:
-        return known[0][1] if known else None
-    (begin, first), (end, last) = known
-    return first + (last - first) * (arrival.samples - begin) / (end - begin)
+    return metric_at(curve, lambda point: point.test.get(arrival.metric), arrival.samples, lambda point: point.samples)
 
 
 def _read(target: Mapping[str, Json]) -> tuple[str, float]:

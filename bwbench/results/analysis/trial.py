@@ -306,7 +306,7 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         payload_bytes_to_target=payload_to_target,
         wire_bytes_to_target=wire_to_target,
         final_metric=_metric_of_last(events, "validation", metric),
-        test_metric=_metric_of_last(events, "test", metric),
+        test_metric=_test_at_end(events, metric),
         steps=max((step.step for step in steps), default=0),
         samples=max((step.samples for step in steps), default=0),
         training_clock_s=clock_s,
@@ -317,7 +317,7 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         ledger_error=additivity_error(events),
         compute_median_s=_median([step.ledger.compute_s for step in steps if step.ledger is not None]),
         step_median_s=_median([step.duration_s for step in steps]),
-        arrivals=arrivals_on(curve, config, went_on=finished and not at_target, tested=tested_of(events)),
+        arrivals=arrivals_on(curve, config, went_on=finished and not at_target),
     )
 
 
@@ -332,7 +332,7 @@ def steps_of_ranks(events: EventsByRank) -> Iterator[Step]:
 
 
 def curve_of(events: EventsByRank) -> list[CurvePoint]:
-    """The validation evaluations of one attempt, in order, over all ranks."""
+    """The validation evaluations of one attempt, in order, over all ranks; with what the test split gave there."""
     sent: dict[int, int] = {}
     for step in steps_of_ranks(events):
         sent[step.step] = sent.get(step.step, 0) + (step.payload_bytes or 0)
@@ -341,10 +341,13 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
     for rank_events in events.values():
         for found in evaluations(rank_events, "validation"):
             by_step.setdefault(found.step, []).append(found)
+    tested = {one.step: one.mean for rank_events in events.values() for one in evaluations(rank_events, "test")}
+    names = dict.fromkeys(name for mean in tested.values() for name in mean)
     return [
         CurvePoint(
             step=step,
             metrics=same[0].mean,
+            test={name: tested.get(step, {}).get(name) for name in names},
             samples=max(0, *(one.samples for one in same)),
             clock_s=max(0.0, *(one.clock_s for one in same)),
             target_met=any(one.target_met for one in same),
@@ -352,12 +355,6 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
         )
         for step, same in sorted(by_step.items())
     ]
-
-
-def tested_of(events: EventsByRank) -> dict[int, dict[str, float | None]]:
-    """Metrics on the test split, by the step they were looked at."""
-    found = (one for rank_events in events.values() for one in evaluations(rank_events, "test"))
-    return {one.step: one.mean for one in found}
 
 
 def _totals_of(events: Sequence[Event]) -> tuple[float, float, int]:
@@ -381,6 +378,13 @@ def _metric_of_last(events: EventsByRank, split: str, metric: str | None) -> flo
     if metric is None or not last:
         return None
     return max(last, key=lambda one: one.step).mean.get(metric)
+
+
+def _test_at_end(events: EventsByRank, metric: str | None) -> float | None:
+    """On the test split behind the last step; None where a run broke off that had looked at it before."""
+    last = max((step.step for step in steps_of_ranks(events)), default=0)
+    found = (one for of_rank in events.values() for one in evaluations(of_rank, "test") if one.step >= last)
+    return next((one.mean.get(metric) for one in found), None) if metric is not None else None
 
 
 def _end_of(events: Sequence[Event]) -> End | None:

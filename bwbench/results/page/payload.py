@@ -44,8 +44,8 @@ _EXACT = (
     "arrival_kind", "first_crossing_s",
 )  # fmt: skip
 _ROUNDED = (
-    "training_clock_s", "final_metric", "test_metric", "wire_bytes_to_target", "wire_bytes", "wall_s", "steps",
-    "samples",
+    "training_clock_s", "final_metric", "test_metric", "test_metric_at_arrival", "wire_bytes_to_target", "wire_bytes",
+    "wall_s", "steps", "samples",
 )  # fmt: skip
 _OWN = (
     "experiment", "arm", "needs_no_link", "composed", "stops_at_target", "limit_samples", "limit_s", "metric",

@@ -182,6 +182,7 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
             "target": middle_target(config),
             "targets": (),
             "stop": "limit",  # arrival is known from what comes after it
+            "evaluate": config.evaluate.without_test_curve(),
             "seed": seed,
         }
     )

@@ -1,4 +1,4 @@
-"""When a rank looks at the test split on its way: around its arrival at each target, and nowhere else."""
+"""When a rank looks at the test split on its way: while a fit of the validation curve may still cross a target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TypedDict
 
 from bwbench.experiment.config.cell_config import TargetConfig
 
-IN_A_ROW = 3  # evaluations whose mean no flicker of one of them decides
+MOVES = 5  # from one evaluation to the next: the largest of so many says what the next one may do
+BEHIND = 9  # evaluations: once their mean meets a target, a fit has mostly crossed it (benchmarks/arrival.py)
 
 
 class SavedWatch(TypedDict):
@@ -16,42 +17,52 @@ class SavedWatch(TypedDict):
 
     recent: list[dict[str, float]]
     met: list[bool]
-    behind: list[bool]
 
 
 @dataclass
 class ArrivalWatch:
-    """From the first validation evaluation that meets a target until the mean of three in a row does.
+    """From the evaluation before a target may be met until the mean of nine meets it.
 
-    A fit of the curve crosses the target thereabouts. Of a smooth curve that is one evaluation a target. The same on
-    all ranks, because all have the same means.
+    An arrival by the fit lies between two evaluations, and the test split has to be known at both. The first of them
+    does not meet the target: the next one may, as far as the metric has moved lately. A metric that flickers crosses
+    its target several times before the fit does. The same on all ranks, because all have the same means.
 
     Attributes:
         recent: metrics of the last evaluations.
-        met: of each target, whether it has been met by one evaluation; behind: by the mean of three.
+        met: of each target, whether one evaluation has met it.
     """
 
     recent: list[dict[str, float]] = field(default_factory=list)
     met: list[bool] = field(default_factory=list)
-    behind: list[bool] = field(default_factory=list)
+
+    @classmethod
+    def saved(cls, state: SavedWatch) -> ArrivalWatch:
+        """As ``state_dict`` gave it; of checkpoints of before with more in it."""
+        return cls(state["recent"], state["met"])
 
     def is_due(self, targets: Sequence[TargetConfig], mean: Mapping[str, float | None]) -> bool:
         """Take in a validation evaluation; whether one on the test split shall join it."""
-        self.recent = [*self.recent, {name: value for name, value in mean.items() if value is not None}][-IN_A_ROW:]
-        self.met, self.behind = self.met or [False] * len(targets), self.behind or [False] * len(targets)
-        due = False
-        for index, target in enumerate(targets):
-            values = [one[target.metric] for one in self.recent if target.metric in one]
-            if self.behind[index] or not values:
-                continue
-            self.met[index] |= meets(target.metric, values[-1], target.value)
-            self.behind[index] = meets(target.metric, sum(values) / len(values), target.value)
-            due |= self.met[index]
-        return due
+        self.recent = [*self.recent, {name: value for name, value in mean.items() if value is not None}][-BEHIND:]
+        self.met = self.met or [False] * len(targets)
+        near = [self._is_near(index, target) for index, target in enumerate(targets)]  # each takes it in
+        return any(near)
+
+    def _is_near(self, index: int, target: TargetConfig) -> bool:
+        metric = target.metric
+        values = [one[metric] for one in self.recent if metric in one]
+        if not values or metric not in self.recent[-1]:
+            return False
+        last = values[-1]
+        is_first, self.met[index] = not self.met[index], self.met[index] or meets(metric, last, target.value)
+        lately = values[-MOVES - 1 :]
+        reach = max((abs(one - other) for one, other in zip(lately, lately[1:], strict=False)), default=0.0)
+        is_behind = len(values) == BEHIND and meets(metric, sum(values) / BEHIND, target.value)
+        may_be_met = meets(metric, last - reach if metric == "loss" else last + reach, target.value)
+        return (is_first and self.met[index]) or (may_be_met and not is_behind)
 
     def state_dict(self) -> SavedWatch:
         """Everything, as copies."""
-        return {"recent": [dict(one) for one in self.recent], "met": list(self.met), "behind": list(self.behind)}
+        return {"recent": [dict(one) for one in self.recent], "met": list(self.met)}
 
 
 def meets(metric: str, value: float, target: float) -> bool:

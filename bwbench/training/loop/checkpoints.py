@@ -102,7 +102,7 @@ class Progress:
         self.control_bytes = state["control_bytes"]
         self.evaluation_s, self.step_end_s = state["evaluation_s"], clock_s
         self.ledger_check = LedgerCheck(**state["ledger"])
-        self.watch = ArrivalWatch(**state["watch"]) if "watch" in state else ArrivalWatch()
+        self.watch = ArrivalWatch.saved(state["watch"]) if "watch" in state else ArrivalWatch()
 
 
 class SavedTrial(TypedDict):

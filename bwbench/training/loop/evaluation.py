@@ -64,9 +64,13 @@ class Evaluator:
             return Stop("done", "target")
         return None
 
-    def is_arriving(self, evaluation: Evaluation) -> bool:
-        """Whether the test split is looked at here as well, since a target is near; to be asked once an evaluation."""
-        return self._progress.watch.is_due(self._trial.config.all_targets, evaluation.mean)
+    def looks_at_test(self, evaluation: Evaluation) -> bool:
+        """Whether the test split is looked at here as well; to be asked once a validation evaluation.
+
+        Where a target is near, but for the replica that has not been trained, or always: as the configuration says.
+        """
+        is_near = self._progress.watch.is_due(self._trial.config.all_targets, evaluation.mean)
+        return self._trial.config.evaluate.test == "always" or (is_near and evaluation.step > 0)
 
     def score(self, split: Split, clock_s: float) -> Evaluation:
         """The event of an evaluation on the validation or the test split; ``clock_s`` is the training clock."""

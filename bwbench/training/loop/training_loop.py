@@ -77,12 +77,13 @@ class TrainingLoop:
     def _begin(self) -> Stop | None:
         """Score the initial replica, and start the clock at zero."""
         evaluation = self._evaluator.score("validation", clock_s=0.0)
+        tested = [self._evaluator.score("test", clock_s=0.0)] if self._evaluator.looks_at_test(evaluation) else []
         facts = self._trial.facts(self._plain_backward_s)
         self._meet()
         self._recorder.begin(facts, self._clock.start())
         self._trial.method.resume()
-        self._recorder.show(evaluation)
-        self._evaluator.is_arriving(evaluation)  # before any training there is nothing to look at
+        for event in (evaluation, *tested):
+            self._recorder.show(event)
         return self._evaluator.verdict(evaluation)
 
     def _go_on(self, attempt: int, saved: SavedTrial) -> None:
@@ -167,8 +168,8 @@ class TrainingLoop:
             self._recorder.writer.flush()
             # Nobody can ask between the barriers.
             stop = self._evaluator.verdict(event) or self._control.published_stop(None)
-            arriving = self._evaluator.is_arriving(event)
-            if stop is None and not last and arriving:  # at the end the test split is looked at anyway
+            looks_at_test = self._evaluator.looks_at_test(event)
+            if stop is None and not last and looks_at_test:  # at the end it is looked at anyway
                 self._recorder.show(self._evaluator.score("test", clock_s))
             if stop is None and not last and self._checkpoints is not None:
                 save = partial(save_trial, self._trial, self._feed, self._progress, clock_s)
@@ -180,7 +181,7 @@ class TrainingLoop:
         return stop
 
     def _finish(self, stop: Stop) -> None:
-        """Let the parent read its counters, evaluate on the test split once, write the end."""
+        """Let the parent read its counters, evaluate on the test split, write the end."""
         self._progress.payload_bytes += self._trial.method.drain()
         clock_s = self._clock.now_s()
         self._control.barrier()

@@ -274,3 +274,52 @@ def test_ratios_are_exported_as_compare_has_them(sweep: Path, capsys: pytest.Cap
     assert {"step_ratio", "step_ratio_low", "samples_ratio_high", "dominant"} <= set(table[0])
     with pytest.raises(ConfigError, match="--baseline"):
         export(sweep, TableFormat.json, what=TableRows.ratios)
+
+
+@pytest.fixture
+def with_test_curves(tmp_path: Path) -> Path:
+    """Two arms to their limit of time; the test split is looked at at every evaluation, two points below."""
+    study = Study(arms=("ring", "threshold"), target=0.999, limit_s=6.0, extra={"stop": "limit"})
+    for folder in write_study(tmp_path / "r", study):
+        for file in folder.glob("attempt-1/rank*.jsonl"):
+            lines = []
+            for line in file.read_text().splitlines():
+                event = json.loads(line)
+                if event.get("split") != "test":
+                    lines.append(line)
+                if event.get("split") == "validation":
+                    mean = {"accuracy": event["mean"]["accuracy"] - 0.02}
+                    lines.append(json.dumps({**event, "split": "test", "mean": mean, "local": mean}))
+            file.write_text("\n".join(lines) + "\n")
+    return tmp_path / "r"
+
+
+def test_both_splits_at_equal_samples_and_time(with_test_curves: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    footing = compared(with_test_curves, capsys)["footing"]
+    assert [row["algorithm"] for row in footing] == ["ring", "threshold"]
+    for row in footing:
+        for place in ("at_samples", "at_time"):
+            validation, test = row[place], row[f"test_{place}"]
+            assert test["value"] == pytest.approx(validation["value"] - 0.02), place  # type: ignore[index]
+            assert test["n"] == 3 and test["low"] < test["value"] < test["high"]  # type: ignore[index]
+    assert compare(with_test_curves, "ring", "link.bandwidth") == 0
+    text = capsys.readouterr().out.partition("How good at equal samples")[2]
+    assert text.count(" validation ") == text.count(" test ") == 2 and "was not looked at" not in text
+
+
+def test_where_the_test_split_was_not_looked_at_it_says_how_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(tmp_path, Study(arms=("ring", "threshold"), target=0.999, limit_s=6.0, extra={"stop": "limit"}))
+    assert [row["test_at_time"] for row in compared(tmp_path, capsys)["footing"]] == [None, None]
+    assert compare(tmp_path, "ring", "link.bandwidth") == 0
+    assert "'evaluate: {test: always}'" in capsys.readouterr().out
+
+
+def test_evaluations_of_both_splits_are_a_row(with_test_curves: Path, tmp_path: Path) -> None:
+    export(with_test_curves, TableFormat.csv, tmp_path / "rows.csv", TableRows.evaluations)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
+    between = [row for row in rows if row["step"] == rows[1]["step"]]
+    assert between and all(
+        float(row["accuracy"]) - float(row["test_accuracy"]) == pytest.approx(0.02) for row in between
+    )

@@ -43,6 +43,8 @@ def tell(progress: PlainProgress | LiveProgress, items: list[PlannedCell]) -> No
     metrics = {target.metric if target else "accuracy": 0.5}
     content = {"split": "validation", "step": 3, "samples": 96, "clock_s": 1.5, "mean": metrics}
     progress.cell_event(first.cell, 0, Evaluation.model_validate(content))
+    progress.cell_event(first.cell, 0, Evaluation.model_validate({**content, "split": "test", "mean": {"loss": 9.0}}))
+    progress.cell_phase(first.cell, "training")
     done = {"id": "0", "slug": "x", "status": "done", "time_to_target_s": 2.0, "training_clock_s": 2.5}
     progress.cell_finished(first, Status.model_validate(done))
     progress.cell_skipped(others[0], "skipped: it failed before")

@@ -121,6 +121,8 @@ REPLACED = [
     ("optimizer:", "optimizer: {tuned: {file: a.yaml, optimizer: {sdg: {}}}}", 9, ["unknown optimizer 'sdg'"]),
     ("optimizer:", "optimizer: {tuned: {file: a.yaml, optimizer: {sgd: {lr: 1}}}}", 9, ["lr is what the table says"]),
     ("evaluate:", "evaluate: {every: 2000}", 10, ["2000 has no unit", "'2000 samples'"]),
+    ("evaluate:", "evaluate: {test: everytime}", 10, ["evaluate.test: 'everytime'", "arrivals", "always"]),
+    ("evaluate:", "evaluate: {test: true}", 10, ["evaluate.test", "arrivals", "always"]),
     ("evaluate:", "evaluate: {evry: 2000 samples}", 10, ["unknown key 'evry'", "Did you mean 'every'?"]),
     ("evaluate:", "compute: {step_time: 100}", 10, ["100 has no unit", "'100 ms'"]),
     ("evaluate:", "compute: {step_time_s: 100 ms}", 10, ["unknown key 'step_time_s'", "Did you mean 'step_time'?"]),

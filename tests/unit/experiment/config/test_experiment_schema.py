@@ -149,4 +149,6 @@ def test_every_component_option_and_default_is_in_it() -> None:
                 assert f'"const": "{entry.name}"' in text
                 for name, field in registry.load(entry.name).Config.model_fields.items():
                     assert f'"{field.alias or name}"' in text
-    assert definitions["evaluate"]["properties"]["every"]["default"] == "2000 samples"
+    evaluate = definitions["evaluate"]["properties"]
+    assert evaluate["every"]["default"] == "2000 samples"
+    assert (evaluate["test"]["default"], evaluate["test"]["enum"]) == ("arrivals", ["arrivals", "always"])

@@ -101,6 +101,14 @@ def test_what_the_convergence_run_does_not_depend_on(load) -> None:
     assert parts_of(build_plan(load("", "seed=1")).cells[0]).convergence.id != plain.id
 
 
+def test_the_convergence_run_has_the_curve_of_the_test_split_and_timing_runs_stay_as_they_are(load) -> None:
+    always, as_ever = (build_plan(load(MATRIX, *how)).cells for how in (["evaluate.test=always"], []))
+    for one, other in zip(always, as_ever, strict=True):
+        parts, before = parts_of(one, timing_runs=3), parts_of(other, timing_runs=3)
+        assert parts.convergence.config.evaluate.test == "always" and parts.convergence.id != before.convergence.id
+        assert [timing.id for timing in parts.timings] == [timing.id for timing in before.timings]
+
+
 def test_where_composing_saves_nothing_cells_run_whole(load) -> None:
     unshaped = build_plan(load("", "link=unshaped")).cells[0]
     assert runs_whole_anyway(unshaped.config)

@@ -14,7 +14,7 @@ from bwbench.experiment.config import CellConfig, load_experiment
 from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
-from bwbench.experiment.plan.estimate import Sending, estimate, traffic_of
+from bwbench.experiment.plan.estimate import Sending, estimate, num_evaluations, num_tests, traffic_of
 from bwbench.methods.traffic import Traffic, transfer_time_s
 from bwbench.network.link import UNSHAPED, Link
 
@@ -103,6 +103,12 @@ def test_steps_padding_contention_and_limits(tmp_path: Path) -> None:
     accumulated = estimate(config(tmp_path, "accumulate=5"), known, none, num_cores=8)
     assert accumulated.compute_s == pytest.approx(0.05) and accumulated.steps == 20
     assert estimate(config(tmp_path, "limit.time=0.5 s"), known, none, num_cores=8).predicted_s == 0.5
+
+
+def test_a_curve_of_the_test_split_is_an_evaluation_each_time(tmp_path: Path) -> None:
+    once, always = config(tmp_path), config(tmp_path, "evaluate.test=always")
+    assert [num_tests(one, 100) for one in (once, always)] == [1, 8]  # of 12800 samples, every 2000, at 0 and the end
+    assert num_evaluations(once, 100) == num_evaluations(always, 100) == 8
 
 
 def test_bytes_on_the_wire(tmp_path: Path) -> None:

@@ -241,3 +241,12 @@ def test_a_raised_revision_changes_the_id(known: registry.Registry, name: str, m
 
 def test_hosts_and_a_local_launcher_do_not_count() -> None:
     assert "hosts" not in what_counts(config()) and "launcher" not in what_counts(config())
+
+
+def test_when_the_test_split_is_looked_at_counts_where_it_is_not_as_ever() -> None:
+    named, always = config(evaluate={"test": "arrivals"}), config(evaluate={"test": "always"})
+    assert named.model_dump(mode="json", by_alias=True)["evaluate"] == {"every": "2000 samples"}
+    assert identity(named) == identity(config()) != identity(always)
+    assert what_counts(always)["evaluate"] == {"every": "2000 samples", "test": "always"}
+    written = always.model_dump(mode="json", by_alias=True)
+    assert CellConfig.model_validate(written) == always and recorded_identity(written) == identity(always)

@@ -235,3 +235,20 @@ def test_the_limit_of_time_ends_the_mean_of_the_runs() -> None:
     found = compose(convergence, timings, EVERY, EVERY, has_target=True, limit_s=2.0)
     step_s = statistics.geometric_mean((0.2, 0.4))
     assert found.reason == "time" and found.censored_at_s == pytest.approx(math.ceil(2.0 / step_s) * step_s)
+
+
+def test_the_test_split_stands_on_the_composed_curve() -> None:
+    """Where the convergence run has looked at it; an evaluation behind ``limit.time`` is no part of the run."""
+    convergence = train(EVERY, NO_LINK, 64)
+    for events in convergence.values():
+        for event in [e for e in events if isinstance(e, Evaluation) and e.step >= 32]:
+            test = event.model_copy(update={"split": "test", "mean": {"accuracy": event.step / 100}, "waited_s": None})
+            events.insert(events.index(event) + 1, test)
+    timing = train(EVERY, Machine(0.05, 0.2), timing_steps(EVERY))
+    whole = compose(convergence, [timing], EVERY, EVERY, has_target=False)
+    assert [(point.step, point.test["accuracy"]) for point in whole.curve] == [
+        (0, None), (16, None), (32, 0.32), (48, 0.48), (64, 0.64)
+    ]  # fmt: skip
+    assert whole.curve[2].clock_s == pytest.approx(32 * 0.25, rel=0.01)
+    cut = compose(convergence, [timing], EVERY, EVERY, has_target=False, limit_s=10.0)
+    assert cut.curve[-1].test == {"accuracy": 0.32}

@@ -14,10 +14,10 @@ from bwbench.records import iter_cells
 from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.schema import CurvePoint, Status, TargetArrival
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT, UNKNOWN, Budget
-from bwbench.results.analysis.cell_arrival import arrival_of_cell, at_target
+from bwbench.results.analysis.cell_arrival import CURVE, arrival_of_cell, at_target
 from bwbench.results.analysis.export import export_cells
 from bwbench.results.analysis.targets import Ended, arrival_at, arrivals_on, meets_all, target_of, targets_of
-from bwbench.results.analysis.trial import summarise
+from bwbench.results.analysis.trial import curve_of, summarise
 
 TARGETS: JsonObject = {
     "target": {"metric": "accuracy", "value": 0.8},
@@ -74,14 +74,18 @@ def test_the_test_split_at_an_arrival_is_read_between_its_neighbours() -> None:
     half = {**TARGETS, "targets": [{"accuracy": 0.55}, {"accuracy": 0.8}]}
 
     def tested(*steps: int) -> list[float | None]:
-        found = arrivals_on(rising(10), half, went_on=True, tested={step: {"accuracy": step / 20} for step in steps})
-        return [one.test_metric for one in found]
+        curve = [
+            point.model_copy(update={"test": {"accuracy": point.step / 20 if point.step in steps else None}})
+            for point in rising(10)
+        ]
+        return [one.test_metric for one in arrivals_on(curve, half, went_on=True)]
 
     between, at = tested(*range(1, 11))
     easy = arrivals_on(rising(10), half, went_on=True)[0].samples or 0
     assert between == pytest.approx(easy / 20_000) and at == pytest.approx(0.4)
-    assert tested(6, 10) == [0.3, None]  # behind it alone; and nowhere near
-    assert tested() == [None, None]
+    assert tested(5, 6) == [between, None]
+    assert tested(6, 10) == [None, None]  # behind it alone: nobody knows what it was before; and nowhere near
+    assert tested(8) == [None, at] and tested() == [None, None]
 
 
 def test_several_metrics_are_met_when_all_are() -> None:
@@ -120,3 +124,17 @@ def test_status_and_tables_say_the_same_of_every_declared_target(tmp_path: Path)
     assert f"to {own[0]} {own[1] - 0.1:g}" in text and "(fit)" in text and "(first crossing)" in text
     (row,) = export_cells([again])
     assert row["test_metric_at_arrival"] == told[1].test_metric == status.test_metric
+    (row,) = export_cells(at_target([again], (own[0], own[1] - 0.1)))
+    assert row["test_metric_at_arrival"] is None  # the split was looked at at the end alone
+
+
+def test_the_test_split_at_any_target_is_read_off_the_curve(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ring",), repeats=1, bandwidths_mbps=(10.0,)))
+    (folder,) = iter_cells(tmp_path)
+    folder.made[CURVE] = [
+        point.model_copy(update={"test": {"accuracy": (point.metrics["accuracy"] or 0.0) - 0.02}})
+        for point in curve_of(folder.events())
+    ]
+    for value in (0.6, 0.7):
+        (asked,) = at_target([folder], ("accuracy", value))
+        assert arrival_of_cell(asked).test_metric_at_arrival == pytest.approx(value - 0.02, abs=0.02)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bwbench.records.schema import Event, Step, Wire, event_of
+from bwbench.records.schema import CurvePoint, Event, Step, Wire, event_of
 from bwbench.results.analysis.targets import target_of
 from bwbench.results.analysis.trial import curve_of, summarise
 
@@ -42,6 +42,28 @@ def two_ranks(accuracies: tuple[float, ...] = (0.1, 0.5, 0.95, 0.97)) -> dict[in
             events[rank] += [step(number, number + late_s), evaluation(number, number + late_s, accuracy)]
         events[rank] += [evaluation(4, 4.0 + late_s, 0.93, "test"), end(4.0 + late_s, 420)]
     return events
+
+
+def test_the_curve_has_the_test_split_where_it_was_looked_at() -> None:
+    events = two_ranks()
+    assert [point.test for point in curve_of(events)] == [{"accuracy": None}] * 4 + [{"accuracy": 0.93}]
+    last = curve_of(events)[-1]
+    assert last.to_json() == {
+        "step": 4, "accuracy": 0.97, "test_accuracy": 0.93, "samples": 40, "clock_s": 4.1, "target_met": True,
+        "payload_bytes": 800,
+    }  # fmt: skip
+    assert CurvePoint.model_validate(last.to_json()) == last
+    untested = {
+        rank: [event for event in found if getattr(event, "split", "") != "test"] for rank, found in events.items()
+    }
+    assert all(point.test == {} and "test_accuracy" not in point.to_json() for point in curve_of(untested))
+
+
+def test_of_a_run_that_broke_off_nothing_is_known_of_the_test_split_at_its_end() -> None:
+    events = two_ranks()
+    looked_at = {rank: [*found[:5], evaluation(2, 2.0, 0.6, "test"), *found[5:-2]] for rank, found in events.items()}
+    assert summarise(events, CELL, LINK).test_metric == 0.93
+    assert summarise(looked_at, CELL, LINK).test_metric is None
 
 
 LINK = Wire(bytes=1100, ack_bytes=100)

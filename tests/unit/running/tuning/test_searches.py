@@ -25,6 +25,14 @@ def test_trials_differ_from_the_experiment_in_link_speed_limit_and_seed_alone(tm
     assert trial["optimizer"] == {**asked["optimizer"], "lr": 0.1}
 
 
+def test_trials_look_at_the_test_split_no_oftener_than_ever(tmp_path):
+    trials = [
+        searches_of(load(tmp_path, PLAIN, *how), seed=1000)[0].cell(Training(0.1))
+        for how in ([], ["evaluate.test=always"])
+    ]
+    assert trials[0].id == trials[1].id
+
+
 def test_links_and_kin_share_a_search_and_arms_models_nodes_and_batches_do_not(tmp_path):
     axes = [
         ("link.bandwidth: [1 Mbit/s, 10 Mbit/s]", 1),

@@ -183,6 +183,36 @@ def test_checkpoints_change_nothing(tmp_path: Path) -> None:
     assert_alike(tmp_path)
 
 
+def test_a_curve_of_the_test_split_changes_nothing_else_and_resumes(tmp_path: Path) -> None:
+    """It is looked at at every evaluation, from the first one on; the replica and all else are to the bit the same."""
+    whole, always = tmp_path / "whole", tmp_path / "always"
+    config = config_of("ring", evaluate={"every": f"{32 * EVERY} samples", "test": "always"})
+    for cell, asked in ((whole, config_of("ring")), (always, config)):
+        cell.mkdir()
+        train(asked, cell / "attempt-1")
+    resume(config, always)
+    assert_alike(always)
+    for rank in range(NUM_RANKS):
+        once, often = (events(cell, 1, rank, "eval") for cell in (whole, always))
+        assert [(e["step"], e["split"]) for e in once][-1] == (STEPS, "test")
+        for split in ("validation", "test"):
+            assert [e["step"] for e in often if e["split"] == split] == [0, EVERY, CHECKPOINT, STEPS]
+        assert [(e["step"], e["mean"]) for e in once if e["split"] == "validation"] == [
+            (e["step"], e["mean"]) for e in often if e["split"] == "validation"
+        ]
+        (end,), (end_of_often,) = (events(cell, 1, rank, "end") for cell in (whole, always))
+        assert end["replica_sha256"] == end_of_often["replica_sha256"] and once[-1]["mean"] == often[-1]["mean"]
+
+
+def test_the_test_split_is_looked_at_around_an_arrival_and_at_the_end(tmp_path: Path) -> None:
+    every = {"every": "32 samples"}
+    train(config_of("ring", evaluate=every, target={"accuracy": 0.4}, stop="limit"), tmp_path / "attempt-1")
+    found = events(tmp_path, 1, 0, "eval")
+    first = next(e["step"] for e in found if e["split"] == "validation" and e["mean"]["accuracy"] >= 0.4)
+    tested = [e["step"] for e in found if e["split"] == "test"]
+    assert {first - 1, first} <= set(tested) and 0 not in tested and tested[-1] == STEPS
+
+
 def test_what_a_checkpoint_holds_is_read_without_running_code(ring: Path) -> None:
     (folder,) = (ring / "attempt-1").glob("checkpoint-*")
     state = torch.load(folder / "rank1.pt", weights_only=True)
