@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from bwbench.base.errors import BwbenchError, LaunchError, LinkError, UnfitMachineError
-from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
+from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell, lacks_times
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
@@ -101,7 +101,8 @@ def ended_since(item: PlannedCell) -> Status | None:
         return None
     if not item.runs or (recorded.attempt or 0) > item.attempt:
         return recorded
-    return recorded if recorded.status == "done" and recorded.composed is None else None
+    undone = recorded.status != "done" or recorded.composed is not None or lacks_times(item.cell, item.folder)
+    return None if undone else recorded
 
 
 class NotingObserver:

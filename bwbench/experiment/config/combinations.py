@@ -328,9 +328,13 @@ def _check_virtual(config: CellConfig) -> Iterator[Finding]:
     if config.launcher != "local":
         yield Finding(where, f"{what}, which launcher {config.launcher!r} cannot start; leave one of them out")
     if config.compute.step_time_s is not None:
-        yield Finding(where, f"{what}, whose times say nothing, so that no step_time can be kept; leave one of them out")
+        yield Finding(
+            where, f"{what}, whose times say nothing, so that no step_time can be kept; leave one of them out"
+        )
     if config.limit.time_s is not None:
-        yield Finding(where, f"{what}, whose times say nothing, so that limit.time would end it anywhere; limit samples")
+        yield Finding(
+            where, f"{what}, whose times say nothing, so that limit.time would end it anywhere; limit samples"
+        )
     if (reason := needs_workers(config)) is not None:
         yield Finding(where, f"{what}, which changes what this method learns or cannot be done: {reason}")
 

@@ -35,6 +35,7 @@ class RankTurns:
 
     def __init__(self, num_ranks: int, *, keep_all_random: bool = False) -> None:
         self._keep_all_random = keep_all_random
+        self._threads: dict[int, int] = {}  # of each rank, by the kernel's number
         self._turns = [threading.Semaphore(0) for _ in range(num_ranks)]
         self._ready = deque(range(num_ranks))
         self._waiting: set[int] = set()
@@ -65,6 +66,7 @@ class RankTurns:
         Raises RuntimeError where that will not be: a rank has failed, or all of them wait.
         """
         rank = self.running
+        self.check()
         self._waiting.add(rank)
         if self._ready and self._failed is None:
             kept = _Random.now(everything=self._keep_all_random)
@@ -79,6 +81,12 @@ class RankTurns:
         if self._failed is not None:
             raise RuntimeError(self._failed)
 
+    def check(self) -> None:
+        """Raise RuntimeError where this is another thread than that of the rank whose turn it is."""
+        if threading.get_ident() != self._threads[self.running]:
+            text = "a thread of its own uses the network of virtual nodes, which take turns; "
+            raise RuntimeError(text + "a component that starts threads must not declare itself 'virtual'")
+
     def wake(self, rank: int) -> None:
         """What this rank has waited for is there; nothing where it does not wait."""
         if rank in self._waiting:
@@ -86,6 +94,7 @@ class RankTurns:
             self._ready.append(rank)
 
     def _run_rank(self, work: Callable[[int], None], rank: int) -> None:
+        self._threads[rank] = threading.get_ident()
         self._turns[rank].acquire()
         self.running = rank
         try:

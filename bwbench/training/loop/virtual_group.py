@@ -87,6 +87,7 @@ class VirtualNetwork:
 
     def send(self, message: torch.Tensor, way: _Way) -> None:
         """Into the buffer that has been announced for longest, else kept until there is one."""
+        self.turns.check()
         if announced := self._announced.get(way):
             announced.popleft().fill(message)
         else:
@@ -130,7 +131,7 @@ class VirtualGroup(dist.ProcessGroup):
     takes_turns = True
 
     def __init__(self, network: VirtualNetwork, rank: int) -> None:
-        super().__init__(rank, network.num_ranks)
+        super().__init__(rank, network.num_ranks)  # type: ignore[call-arg]  # torch's own stubs know one of two
         self._network, self._own, self._num_met = network, rank, 0
 
     def rank(self) -> int:
@@ -159,7 +160,9 @@ class VirtualGroup(dist.ProcessGroup):
         self._meet(None, lambda brought: None)
         return _work([])
 
-    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
+    def allreduce(  # type: ignore[override]  # of its overloads the one that is called, here and below
+        self, tensors: list[torch.Tensor], options: Any = None
+    ) -> Any:
         """The sum, in place; done when this returns."""
         if options is not None and options.reduceOp != dist.ReduceOp.SUM:
             raise NotImplementedError("virtual nodes add up, and nothing else")
@@ -168,7 +171,9 @@ class VirtualGroup(dist.ProcessGroup):
         own.detach().copy_(total.view(own.shape))
         return _work(tensors)
 
-    def allgather(self, gathered: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: object = None) -> Any:
+    def allgather(  # type: ignore[override]
+        self, gathered: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: object = None
+    ) -> Any:
         """What each rank gives; done when this returns."""
         # Copies: who has read them may change its own before the last one reads it.
         brought = self._meet(tensors[0], lambda brought: [one.clone() for one in brought])
@@ -176,7 +181,7 @@ class VirtualGroup(dist.ProcessGroup):
             place.detach().copy_(value)
         return _work(gathered[0])
 
-    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Any:
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Any:  # type: ignore[override]
         """What the root has, in place; done when this returns."""
         values = self._meet(tensors, lambda brought: [one.clone() for one in brought[options.rootRank]])
         for place, value in zip(tensors, values, strict=True):
@@ -235,4 +240,4 @@ def _work(result: list[torch.Tensor]) -> Any:
     """Work that is done, for torch's own code too."""
     future: torch.futures.Future[Any] = torch.futures.Future()
     future.set_result(result)
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]

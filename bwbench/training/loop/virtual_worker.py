@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import torch.distributed as dist
 
@@ -65,9 +66,9 @@ class RankChannel(Channel):
 class _RankLogs(io.TextIOBase):
     """Output of whoever runs, into the log of its rank; where there are no logs, and of rank 0, as it was."""
 
-    def __init__(self, plain: io.TextIOBase, running: Callable[[], int], attempt: Path | None) -> None:
+    def __init__(self, plain: TextIO, running: Callable[[], int], attempt: Path | None) -> None:
         self._plain, self._running, self._attempt = plain, running, attempt
-        self._logs: dict[int, io.TextIOBase] = {}
+        self._logs: dict[int, TextIO] = {}
 
     def write(self, text: str) -> int:
         """Written and flushed."""
@@ -87,7 +88,7 @@ class _RankLogs(io.TextIOBase):
 @contextlib.contextmanager
 def _separate_logs(turns: RankTurns, attempt: Path | None) -> Iterator[None]:
     plain = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_RankLogs(one, lambda: turns.running, attempt) for one in plain)  # type: ignore[assignment,arg-type]
+    sys.stdout, sys.stderr = (_RankLogs(one, lambda: turns.running, attempt) for one in plain)
     try:
         yield
     finally:
@@ -108,7 +109,7 @@ def main(arguments: list[str]) -> int:
         attempt = environment.attempt or new_attempt(cell_file.parent, Groups(ControlPath()))
         errors = train(cell, environment, attempt, line)
     except BaseException as error:
-        report(error, None, RankChannel(line, 0, VirtualNetwork(RankTurns(1), 1)), None)
+        report(error, None, RankChannel(line, 0, VirtualNetwork(RankTurns(1), 1)))
         errors = {0: error}
     first = next(iter(errors.values()), None)
     if first is not None:
@@ -125,7 +126,7 @@ def train(cell: Cell, environment: WorkerEnvironment, attempt: Path, line: Chann
     config, size = cell.config, cell.config.nodes
     turns = RankTurns(size, keep_all_random=bool(config.plugins))
     control, data, asking = (VirtualNetwork(turns, size) for _ in range(3))
-    controls, datas, store = control.groups(), data.groups(), dist.HashStore()
+    controls, datas, store = control.groups(), data.groups(), dist.HashStore()  # type: ignore[attr-defined]
     splits = config.dataset.source.build(registry.DATASETS).load(data_folder())
 
     def work(rank: int) -> None:
@@ -137,16 +138,11 @@ def train(cell: Cell, environment: WorkerEnvironment, attempt: Path, line: Chann
                 groups = Groups(ControlPath(controls[rank], store), datas[rank], store)
             recorder = Recorder(EventWriter(attempt / f"rank{rank}.jsonl"), channel)
             checkpoints = Checkpoints(
-                attempt,
-                environment.checkpoint_interval_s,
-                groups.control,
-                recorder,
-                channel,
-                environment.checkpoint,
+                attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
             )
             TrainingLoop(prepare(config, groups, splits), recorder, channel, checkpoints).run()
         except BaseException as error:
-            report(error, recorder, channel, None)
+            report(error, recorder, channel)
             raise
 
     with _separate_logs(turns, attempt if environment.attempt is not None else None):

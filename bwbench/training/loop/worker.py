@@ -97,7 +97,12 @@ def new_attempt(folder: Path, groups: Groups) -> Path:
     return folder / str(groups.store.get(key).decode())
 
 
-def report(error: BaseException, recorder: Recorder | None, channel: Channel, message: str | None) -> None:
+def report(error: BaseException, recorder: Recorder | None, channel: Channel, message: str | None = None) -> None:
+    """Print an error, record it and tell the parent, as far as that can be done.
+
+    Args:
+        message: what to say of it in place of its own words.
+    """
     if isinstance(error, BwbenchError):
         print(f"error: {error}", file=sys.stderr)
     else:

@@ -4,7 +4,7 @@ import pytest
 import torch.distributed as dist
 
 from bwbench.training.loop.process_groups import Groups
-from bwbench.training.loop.worker import new_attempt, main
+from bwbench.training.loop.worker import main, new_attempt
 from tests.ranks import run_ranks
 
 
