@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training_parts.arms import one_cell
-from benchmarks.training_parts.pool import Pool
+from training_parts.arms import one_cell
+from training_parts.pool import Pool
+
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.method_names import PRESETS
