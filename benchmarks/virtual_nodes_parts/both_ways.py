@@ -15,6 +15,7 @@ from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan.cell import Cell
+from bwbench.network.namespaces.addresses import MAX_NODES
 from bwbench.records import read_events
 from bwbench.records.cell_identity import identity
 from bwbench.records.schema import End, Evaluation, Step
@@ -31,6 +32,7 @@ name: tiny
 nodes: {nodes}
 link: unshaped
 model: {model}
+compute: {{virtual: {virtual}}}
 dataset: digits
 batch_size: {batch}
 algorithm: {preset}
@@ -46,7 +48,14 @@ def tiny(preset: str, nodes: int, *, steps: int = STEPS, model: str = "logistic"
     samples = steps * batch * nodes
     optimizer = "{adam: {lr: 0.001}}" if preset in ADAM else "{sgd: {lr: 0.05}}"
     text = TINY.format(
-        nodes=nodes, preset=preset, batch=batch, optimizer=optimizer, every=samples // 2, samples=samples, model=model
+        nodes=nodes,
+        preset=preset,
+        batch=batch,
+        optimizer=optimizer,
+        every=samples // 2,
+        samples=samples,
+        model=model,
+        virtual=str(nodes > MAX_NODES).lower(),
     )
     cell = one_cell(text)
     options = cell.config.algorithm.build(ALGORITHMS).for_timing()

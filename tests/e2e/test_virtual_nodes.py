@@ -106,7 +106,7 @@ def test_ctrl_c_and_kill_take_the_process_along(tmp_path: Path) -> None:
 def test_a_rank_that_raises_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "from bwbench.base.registry import COMPRESSIONS\n"
-        "from bwbench.methods.compression import NoCompression\n\n\n"
+        "from bwbench.methods.compression.codec import NoCompression\n\n\n"
         "class Broken(NoCompression):\n"
         "    def prepare(self, shapes, rank=0, bucket=0):\n"
         "        self.rank = rank\n"
@@ -118,7 +118,8 @@ def test_a_rank_that_raises_is_named(tmp_path: Path) -> None:
         "COMPRESSIONS.register('broken', Broken, 'raises')\n"
     )
     experiment(tmp_path, VIRTUAL + "compression: broken\ncollective: all-gather\nplugins: [broken.py]\n")
-    assert run("run", "tiny.yaml", cwd=tmp_path).returncode != 0
+    result = run("run", "tiny.yaml", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
     (status,) = status_of(tmp_path / "results").values()
     assert status["status"] == "failed"
     assert "rank 1 has failed" in status["reason"] and "encoder on fire" in status["reason"]
