@@ -76,6 +76,7 @@ class RankTurns:
             self.running = rank
             kept.put_back()
         elif self._failed is None:
+            self._waiting.discard(rank)  # nobody is to give it a turn that it would not take
             self._fail(f"all ranks wait for one another, rank {rank} last")
         self._waiting.discard(rank)
         if self._failed is not None:

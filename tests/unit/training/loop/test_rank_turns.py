@@ -49,9 +49,16 @@ def test_each_rank_draws_its_own_random_numbers() -> None:
         assert drawn[rank] == [float(torch.rand((), generator=generator)) for _ in range(3)]
 
 
-def test_where_all_wait_for_one_another_all_are_told() -> None:
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_where_all_wait_for_one_another_all_are_told(last: int) -> None:
     turns = RankTurns(3)
-    errors = turns.run(lambda rank: turns.pause())
+
+    def work(rank: int) -> None:
+        turns.pause() if rank != 2 else turns.wake(last)
+        turns.pause()
+
+    errors = turns.run(work)
     assert sorted(errors) == [0, 1, 2]
     assert all("all ranks wait for one another" in str(error) for error in errors.values())
 
