@@ -64,8 +64,7 @@ class Pool:
         for worker in self._workers:
             worker.kill()
         for worker in self._workers:
-            with worker:  # its pipes are closed, and it is waited for
-                pass
+            worker.wait()
         self._workers = []
 
     def _start(self) -> None:

@@ -17,7 +17,6 @@ from typing import Literal
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig, ComputeConfig
-from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
@@ -134,7 +133,7 @@ class Parts:
 
 def runs_whole_anyway(config: CellConfig) -> bool:
     """Whether composing would save nothing: neither link nor padding, or a limit as short as a timing run."""
-    if _without_link(config, virtual=config.compute.virtual) == config:
+    if convergence_config(config) == config:
         return True
     hurried = _phases(_hurried(config), ((1,),))
     return timing_steps(hurried) * config.global_batch >= config.limit.samples
@@ -184,16 +183,11 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None, timing
 
 
 def convergence_config(config: CellConfig) -> CellConfig:
-    """The same training with no link between the nodes, which are virtual where the method allows it."""
-    return _without_link(config, virtual=config.launcher == "local" and needs_workers(config) is None)
-
-
-def _without_link(config: CellConfig, *, virtual: bool) -> CellConfig:
-    """As fast as this machine can."""
+    """The same training as fast as this machine can, with no link between the nodes."""
     return config.model_copy(
         update={
             "link": Link.model_validate("unshaped"),
-            "compute": ComputeConfig(threads=config.compute.threads, virtual=virtual),
+            "compute": ComputeConfig(threads=config.compute.threads),
             "limit": config.limit.model_copy(update={"time_s": None}),
         }
     )

@@ -53,7 +53,6 @@ class Decentralized(AbstractAlgorithm):
 
     Config = DecentralizedConfig
     options: DecentralizedConfig
-    virtual = True
     averages_partially = True
     replicas_equal = "never"
 
@@ -235,7 +234,6 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
     preferred_collective = "neighbours"
     replicas_equal = "never"
     steps_alike = True
-    virtual = True
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:

@@ -42,7 +42,6 @@ class Diloco(AbstractPeriodic):
 
     Config = DilocoConfig
     options: DilocoConfig
-    virtual = True
     replicas_equal: ClassVar[Agreement] = "after a round"
 
     @property

@@ -58,7 +58,6 @@ class EveryStep(AbstractAlgorithm):
     Config = EveryStepConfig
     mean_of = "gradients"
     steps_alike = True
-    virtual = True
     tells_rate = True
     options: EveryStepConfig
 

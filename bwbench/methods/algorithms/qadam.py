@@ -58,7 +58,6 @@ class QAdam(AbstractAlgorithm):
 
     Config = QAdamConfig
     options: QAdamConfig
-    virtual = True
     optimizers = ("adam", "adamw")
     preferred_collective = "scatter-gather"
 

@@ -21,7 +21,6 @@ class GossipPair(AbstractCollective):
     """
 
     exact = False
-    virtual = True
     topology = "gossip"
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
@@ -109,7 +108,6 @@ class Neighbours(AbstractCollective):
     """
 
     exact = False
-    virtual = True
     topology = "gossip"
 
     @classmethod

@@ -38,7 +38,6 @@ class ParameterServer(AbstractKeepingParts):
 
     Config = ParameterServerConfig
     options: ParameterServerConfig
-    virtual = True
     topology = "server"
     central = True
 

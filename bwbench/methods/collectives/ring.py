@@ -58,7 +58,6 @@ class Ring(AbstractKeepingParts):
 
     Config = RingConfig
     options: RingConfig
-    virtual = True
     topology = "ring"
 
     @classmethod

@@ -22,7 +22,6 @@ class TorchDdp(AbstractCollective):
     """
 
     wraps_model = True
-    virtual = True
     topology = "ring"  # gloo's all-reduce
 
     @classmethod
