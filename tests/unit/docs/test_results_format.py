@@ -69,7 +69,8 @@ def test_every_field_is_told_and_none_that_is_not_there(title: str) -> None:
     known: set[str] = set()
     for model in SECTIONS[title]:
         known |= fields(model, elsewhere, set())
-    missing = known - named(text) - {"schema", "event", "metrics", "test"}  # of every file; of every event; by their own names
+    # Of every file; of every event; by their own names.
+    missing = known - named(text) - {"schema", "event", "metrics", "test"}
     assert not missing, f"{title} does not tell of {sorted(missing)}"
     rows = re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
     told = {name for row in rows for name in named(row)}
