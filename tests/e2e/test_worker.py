@@ -103,7 +103,7 @@ def train(folder, overrides, **options):
 
 
 def test_one_rank_without_any_environment(tmp_path):
-    workers = train(tmp_path, {**SINGLE, "compute": {"step_time": "5 ms"}})
+    workers = train(tmp_path, {**SINGLE, "compute": {"step_time": "5 ms"}, "target": None})
     kinds = [event["event"] for event in workers.events()]
     assert kinds[:3] == ["start", "eval", "step"]
     assert kinds[-2:] == ["eval", "end"]
@@ -169,7 +169,7 @@ def test_one_node_with_the_whole_batch_trains_alike(ring, tmp_path):
 
 
 def test_the_parent_is_asked_before_and_after_and_sees_progress(tmp_path):
-    workers = Workers(tmp_path, every_step("ring", "fp16"), channels=True)
+    workers = Workers(tmp_path, {**every_step("ring", "fp16"), "target": None}, channels=True)
     received = [[] for _ in workers.parents]
 
     def answer(rank):
@@ -217,6 +217,7 @@ def test_reaching_the_target_ends_the_run(tmp_path):
     assert end["samples"] < 1280
     assert evaluations[-2]["target_met"]
     assert not evaluations[0]["target_met"]
+    assert [e["split"] for e in evaluations].count("test") == 1, "the arrival is the end"
 
 
 def test_a_killed_peer_is_an_error_and_not_a_hang(tmp_path):

@@ -68,9 +68,12 @@ class Evaluator:
         """Whether the test split is looked at here as well; to be asked once a validation evaluation.
 
         Where a target is near, but for the replica that has not been trained, or always: as the configuration says.
+        Training that ends at its only target arrives there, where the test split is looked at anyway.
         """
-        is_near = self._progress.watch.is_due(self._trial.config.all_targets, evaluation.mean)
-        return self._trial.config.evaluate.test == "always" or (is_near and evaluation.step > 0)
+        config = self._trial.config
+        watched = () if config.stop == "target" and len(config.all_targets) == 1 else config.all_targets
+        is_near = self._progress.watch.is_due(watched, evaluation.mean)
+        return config.evaluate.test == "always" or (is_near and evaluation.step > 0)
 
     def score(self, split: Split, clock_s: float) -> Evaluation:
         """The event of an evaluation on the validation or the test split; ``clock_s`` is the training clock."""
