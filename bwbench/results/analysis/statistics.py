@@ -32,6 +32,7 @@ COLUMNS = (
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
+WIDEST = 300.0  # half-width on the log scale: nothing is known, and JSON has no infinity
 ASSUMED_BETWEEN = 0.03  # standard deviation between timing runs of a cell, where there is only one to tell
 
 
@@ -232,7 +233,7 @@ def timing_part(arrivals: Iterable[Arrival]) -> ErrorPart:
 
 def around(value: float, middle: float, error: MeanError, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The interval, wide enough to hold the value as recorded, half a grid later than its middle."""
-    half = error.half_width(confidence)
+    half = min(error.half_width(confidence), WIDEST)
     return min(math.exp(middle - half), value), max(math.exp(middle + half), value)
 
 

@@ -1,9 +1,10 @@
 "use strict";
 // Centre and interval of few, positive, sometimes censored times, and the ratio of two arms: the rules of statistics.py,
 // welch.py, censored.py, ratio.py and best_set.py in bwbench/results/analysis, line by line, which a test holds against
-// them. An arrival is {time, censoredAt, grid, timingVariance, timingFreedom, kin}: seconds, null where not reached.
+// them. An arrival is {time, censoredAt, grid, timingVariance, timingFreedom, timingByPilot, ofPilot, kin}: seconds, null
+// where not reached.
 
-const SHORTEST_TIME = 1e-6, ASSUMED_BETWEEN = 0.03;
+const SHORTEST_TIME = 1e-6, ASSUMED_BETWEEN = 0.03, WIDEST = 300;
 
 function orInfinity(arrival) {
   return arrival.time === null ? Infinity : Math.max(arrival.time, SHORTEST_TIME);
@@ -124,7 +125,7 @@ function halfWidth(error, confidence) {
 }
 
 function around(value, centre, error, confidence) {
-  const half = halfWidth(error, confidence);
+  const half = Math.min(halfWidth(error, confidence), WIDEST);
   return [Math.min(Math.exp(centre - half), value), Math.max(Math.exp(centre + half), value)];
 }
 

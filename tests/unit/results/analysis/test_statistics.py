@@ -91,3 +91,9 @@ def test_what_an_interval_is_as_wide_by() -> None:
     assert estimate(timed(0.5**2)).dominant == "timing runs"
     assert estimate([Arrival(100.0, None, 30.0)] * 3).dominant == "grid"
     assert estimate([Arrival(100.0)] * 3).dominant is None
+
+
+def test_what_nothing_is_known_of_has_an_interval_of_finite_numbers() -> None:
+    found = estimate([Arrival(1e-6), Arrival(1e9), Arrival(1.0, timing_variance=400.0, timing_freedom=1.0)])
+    assert found.low is not None and found.high is not None
+    assert 0 < found.low < 1e-9 and 1e9 < found.high < math.inf
