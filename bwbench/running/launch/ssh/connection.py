@@ -143,9 +143,7 @@ async def ask(connection: Any, host: Host, module: str, arguments: Sequence[str]
     line = "" if request is None else json.dumps(request) + "\n"
     asyncssh = load_asyncssh()
     try:
-        done = await asyncio.wait_for(
-            connection.run(command_line(host, module, arguments), input=line, check=False), COMMAND_LIMIT_S
-        )
+        done = await asyncio.wait_for(_run(connection, command_line(host, module, arguments), line), COMMAND_LIMIT_S)
     except (asyncio.TimeoutError, TimeoutError):
         raise HostError(f"{host.python} -m {module} has not answered for {COMMAND_LIMIT_S:.0f} s") from None
     except (OSError, asyncssh.Error) as error:
@@ -157,6 +155,16 @@ async def ask(connection: Any, host: Host, module: str, arguments: Sequence[str]
         except ValueError:
             pass
     raise HostError(explain_exit(host, done.exit_status, str(done.stderr)))
+
+
+async def _run(connection: Any, command: str, line: str) -> Any:
+    """What a command that is told one line (or none) says, and how it ends, an ``asyncssh.SSHCompletedProcess``."""
+    process = await connection.create_process(command)
+    with contextlib.suppress(BrokenPipeError):  # it has ended without reading: how, says its exit status
+        if line:
+            process.stdin.write(line)
+            process.stdin.write_eof()
+    return await process.wait()
 
 
 def explain_exit(host: Host, status: int | None, said: str) -> str:
